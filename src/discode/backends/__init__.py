@@ -1,0 +1,47 @@
+"""Who is asked. ``open_backend`` turns a model's name into a backend."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from discode.backends.base import Backend
+from discode.backends.recorded import Recorded, demo_path
+from discode.errors import InputError, suggest
+
+__all__ = ["BACKENDS", "Backend", "Recorded", "demo_path", "open_backend"]
+
+
+def _recorded(spec: str) -> Backend:
+    path, _, model = spec.partition("#")
+    return Recorded(path, model=model or None)
+
+
+BACKENDS: dict[str, Callable[[str], Backend]] = {
+    "recorded": _recorded,
+    "demo": lambda spec: Recorded(demo_path() / "readings.jsonl"),
+}
+"""Scheme to constructor; the constructor gets what stands behind the colon."""
+
+_FILES = (".db", ".sqlite", ".jsonl", ".ndjson", ".parquet")
+
+
+def open_backend(model: str | Backend) -> Backend:
+    """Return the backend for ``scheme:rest``, for a file of readings, or the one given.
+
+    >>> open_backend("demo").identity.model
+    'discode-prototype-b6s'
+    """
+    if not isinstance(model, str):
+        if not isinstance(model, Backend):
+            raise InputError(f"a model is a name or a Backend, not {type(model).__name__}")
+        return model
+    if model.partition("#")[0].lower().endswith(_FILES) and not model.startswith("recorded:"):
+        return _recorded(model)
+    scheme, _, rest = model.partition(":")
+    if scheme not in BACKENDS:
+        raise InputError(
+            f"unknown model {model!r}{suggest(scheme, BACKENDS) or ';'} allowed: "
+            f"recorded:FILE (a store, JSONL or Parquet of readings), demo, not {Path(model).name!r}"
+        )
+    return BACKENDS[scheme](rest)

@@ -1,0 +1,41 @@
+"""What a backend is: something that reads pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from discode.pairs import Pair
+from discode.prompts import Prompt
+from discode.readings import Identity, Readings
+from discode.scales import Scale
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """A model, local or remote, or a record of one."""
+
+    @property
+    def identity(self) -> Identity:
+        """Model, revision and dtype, for the store's key and the signature."""
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What it can give beyond log-probabilities: ``{"hidden"}``."""
+
+    @property
+    def prompt(self) -> Prompt:
+        """The prompt it is asked with unless the user says otherwise."""
+
+    @property
+    def scale(self) -> Scale:
+        """The scale it is asked for unless the user says otherwise."""
+
+    def read(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
+    ) -> Readings:
+        """Read N pairs, in the order given.
+
+        A pair that cannot be read is a NaN row with its reason in ``errors``; only when the
+        whole batch is lost, :class:`~discode.errors.BackendError` is raised.
+        """

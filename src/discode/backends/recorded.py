@@ -1,0 +1,87 @@
+"""Replays a store: the same readings, without the model. For tests, docs and sharing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from discode.errors import DiscodeError, InputError, StoreError
+from discode.exchange import import_readings
+from discode.pairs import Pair, image_digest
+from discode.prompts import PROMPTS, Prompt
+from discode.readings import Identity, Readings
+from discode.scales import Scale
+from discode.store import Ask, Item, ReadingStore
+
+
+class Recorded:
+    """A backend that answers from a store (``.db``) or an export of one (JSONL, Parquet).
+
+    Args:
+        path: The file.
+        model: Which model's readings to replay, where the file holds several.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, model: str | None = None) -> None:
+        path = Path(path)
+        if not path.is_file():
+            raise InputError(f"no recorded readings at {path}")
+        if path.suffix.lower() in (".jsonl", ".ndjson", ".parquet"):
+            self._store = ReadingStore(":memory:")
+            import_readings(self._store, path)
+        else:
+            self._store = ReadingStore(path, create=False)
+        models = list(dict.fromkeys(ask.identity for ask, count in self._store.asks() if count))
+        chosen = [identity for identity in models if model in (None, identity.model)]
+        if len(chosen) != 1:
+            names = ", ".join(identity.model for identity in models) or "none"
+            raise InputError(
+                f"{path} holds readings of {len(models)} models ({names}); name one of them: "
+                "recorded:FILE#MODEL"
+            )
+        self.identity: Identity = chosen[0]
+        asks = [ask for ask, count in self._store.asks() if ask.identity == chosen[0] and count]
+        self.prompt: Prompt = _prompt_of([ask.prompt for ask in asks])
+        self.scale: Scale = asks[0].scale
+        self.capabilities = frozenset({"hidden"})
+
+    def read(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
+    ) -> Readings:
+        """Look N pairs up; what was not recorded is a NaN row."""
+        found = [self._read_one(pair, prompt, scale, hidden) for pair in pairs]
+        return Readings.concat(scale, found)
+
+    def _read_one(self, pair: Pair, prompt: Prompt, scale: Scale, hidden: bool) -> Readings:
+        try:
+            ask = Ask(self.identity, prompt.template(bool(pair.references)), scale)
+            item = Item(image_digest(pair.image), pair.caption, pair.references)
+        except DiscodeError as error:
+            return Readings.failed(scale, [str(error)])
+        readings, _ = self._store.get(ask, [item], hidden=hidden)
+        return readings if len(readings) else Readings.failed(scale, [self._why(scale, hidden)])
+
+    def _why(self, scale: Scale, hidden: bool) -> str:
+        scales = sorted({ask.scale.name for ask, _ in self._store.asks()})
+        if scale.name not in scales:
+            return f"not recorded: the file has scale {', '.join(scales)}, not {scale.name}"
+        also = " with hidden states" if hidden else ""
+        return f"not recorded{also}: no reading for this image, caption, references and prompt"
+
+
+def _prompt_of(templates: Sequence[str]) -> Prompt:
+    """Return the known prompt that was recorded, or one made of the recorded templates."""
+    for prompt in PROMPTS.values():
+        if templates[0] in (prompt.free, prompt.with_references):
+            return prompt
+    free = next((text for text in templates if "{references}" not in text), None)
+    return Prompt("recorded", free, next((t for t in templates if "{references}" in t), None))
+
+
+def demo_path() -> Path:
+    """Return the folder of the shipped demo: pictures, and readings of them."""
+    folder = Path(__file__).parent.parent / "data" / "demo"
+    if not folder.is_dir():
+        raise StoreError("this installation lacks the demo data; reinstall discode")
+    return folder

@@ -1,0 +1,179 @@
+"""What the verbs share: tables, bars, files written whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from discode.decoders import Decoder, get_decoder
+from discode.errors import InputError
+from discode.files import replacing
+from discode.scores import Scores
+
+stdout = Console()
+stderr = Console(stderr=True)
+
+BAR = 24
+"""Width of a full bar in characters."""
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+TABLE_ROWS = 40
+"""Rows a table shows; files and --json have them all."""
+
+
+def check_output(path: Path | None) -> None:
+    """Raise unless ``path`` has a format we write and can be written."""
+    if path is None:
+        return
+    if path.suffix.lower() not in (".jsonl", ".csv"):
+        raise InputError(f"{path.name}: scores are written to .jsonl or .csv")
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK) or path.is_dir():
+        raise InputError(f"cannot write {path}: give a file in a folder that can be written")
+
+
+def write_scores(
+    path: Path,
+    results: Mapping[str, Scores],
+    ids: Sequence[str],
+    extra: Sequence[Mapping[str, str]] | None = None,
+) -> None:
+    """Write one row an item and method, with its signature; ``extra`` columns come first."""
+    with replacing(path) as temp, temp.open("w", encoding="utf-8", newline="") as file:
+        _write_rows(file, path.suffix, results, ids, extra)
+
+
+def _write_rows(
+    file: TextIO,
+    suffix: str,
+    results: Mapping[str, Scores],
+    ids: Sequence[str],
+    extra: Sequence[Mapping[str, str]] | None,
+) -> None:
+    rows = (
+        {
+            "id": row["id"],
+            **(extra[i] if extra else {}),
+            "method": method,
+            **row,
+            "signature": scores.signature,
+        }
+        for method, scores in results.items()
+        for i, row in enumerate(scores.rows(ids))
+    )
+    if suffix.lower() == ".csv":
+        columns = ["id", *(extra[0] if extra else {}), "method", "score", "raw", "flags", "error"]
+        writer = csv.DictWriter(file, [*columns, "signature"], extrasaction="ignore")
+        writer.writeheader()
+        for row in rows:
+            cells = {key: "nan" if row[key] is None else row[key] for key in ("score", "raw")}
+            writer.writerow(row | cells | {"flags": " ".join(row["flags"])})
+    else:
+        for row in rows:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def score_table(
+    results: Mapping[str, Scores], ids: Sequence[str], extra: Sequence[Mapping[str, str]] | None
+) -> Table:
+    """Return items down, methods across."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("id", overflow="fold")
+    for name in extra[0] if extra else {}:
+        table.add_column(name, overflow="ellipsis", no_wrap=True, max_width=60)
+    first = next(iter(results.values()))
+    if "raw" not in results:
+        table.add_column("answer", justify="right")
+    for method in results:
+        table.add_column(escape(method), justify="right")
+    table.add_column("flags")
+    for i in range(min(len(first), TABLE_ROWS)):
+        cells = [escape(ids[i]), *(escape(text) for text in (extra[i].values() if extra else ()))]
+        if "raw" not in results:
+            cells.append("-" if first.raw is None else number(first.raw[i]))
+        cells += [number(scores.value[i]) for scores in results.values()]
+        marks = dict.fromkeys(
+            name for scores in results.values() for name, on in scores.flags.items() if on[i]
+        )
+        table.add_row(*cells, " ".join(marks))
+    return table
+
+
+def number(value: float) -> str:
+    """Return a score for a table cell."""
+    return "nan" if math.isnan(value) else f"{value:.3f}"
+
+
+def bars(
+    title: str, answers: Sequence[str], before: Any, after: Any, names: tuple[str, str]
+) -> Table:
+    """Return a bar chart of a distribution before and after the prior."""
+    table = Table(title=escape(title), title_justify="left", title_style="bold", box=None)
+    table.add_column("")
+    for name, style in zip(names, ("cyan", "magenta"), strict=True):
+        table.add_column(escape(name), style=style, no_wrap=True, min_width=BAR + 7)
+    for answer, p, q in zip(answers, before, after, strict=True):
+        table.add_row(answer, _bar(p), _bar(q))
+    return table
+
+
+def _bar(p: float) -> str:
+    if not np.isfinite(p):
+        return "nan"
+    eighths = round(p * BAR * 8)
+    full, rest = divmod(eighths, 8)
+    return f"{p:5.3f} {'█' * full}{_EIGHTHS[rest].strip()}"
+
+
+def show(
+    method: str, scores: Scores, before: Scores, titles: Sequence[str], rows: Iterable[int]
+) -> None:
+    """Print charts of some rows: token probabilities beside a method's distribution."""
+    assert scores.distribution is not None
+    assert before.distribution is not None
+    for i in rows:
+        names = (
+            f"token probabilities → {number(before.value[i])}",
+            f"{method} → {number(scores.value[i])}",
+        )
+        chart = bars(
+            titles[i], scores.answers, before.distribution[i], scores.distribution[i], names
+        )
+        stdout.print(chart)
+        stdout.print()
+
+
+def before_prior(decoder: Decoder) -> Decoder:
+    """Return the decoder that gives the token probabilities on the same alternatives."""
+    return get_decoder("smoothing", reading=decoder.options().get("reading", "greedy"))
+
+
+def finish(results: Mapping[str, Scores], ids: Sequence[str]) -> None:
+    """Report what failed on standard error, and exit with 1 if anything did."""
+    failures = {row: reason for scores in results.values() for row, reason in scores.errors.items()}
+    for row in sorted(failures)[:5]:
+        stderr.print(
+            f"failed: {ids[row]}: {failures[row]}", style="red", markup=False, soft_wrap=True
+        )
+    if len(failures) > 5:
+        stderr.print(f"... and {len(failures) - 5} more", style="red")
+    total = len(ids)
+    for method, scores in results.items():
+        notes = ", ".join(f"{count} {name}" for name, count in scores.counts().items() if count)
+        mean = scores.mean()
+        line = f"{method}: {total} items, mean {'nan' if math.isnan(mean) else f'{mean:.4f}'}"
+        stderr.print(
+            line + (f" ({notes})" if notes else ""), markup=False, highlight=False, soft_wrap=True
+        )
+        stderr.print(scores.signature, style="dim", markup=False, highlight=False, soft_wrap=True)
+    if failures:
+        raise typer.Exit(1)

@@ -1,0 +1,126 @@
+"""discode score: image-caption pairs to scores."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from discode.cli import output
+from discode.decoders import Decoder, get_decoder
+from discode.errors import InputError
+from discode.judge import Judge, load
+from discode.pairs import Pair, make_pairs, read_pairs
+from discode.readings import Readings
+from discode.scores import Scores
+
+
+def score(
+    image: Annotated[str | None, typer.Argument(help="A picture.")] = None,
+    captions: Annotated[list[str] | None, typer.Argument(help="Captions of it.")] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="recorded:FILE (readings kept earlier), or demo.")
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--input", "-i", help="Pairs: CSV, TSV, JSONL, Parquet or COCO results."),
+    ] = None,
+    images: Annotated[Path | None, typer.Option(help="Folder of the pictures.")] = None,
+    reference: Annotated[
+        list[str] | None, typer.Option("--reference", "-r", help="A reference caption; repeat.")
+    ] = None,
+    method: Annotated[
+        list[str] | None, typer.Option("--method", "-m", help="Repeat to compare decoders.")
+    ] = None,
+    scale: Annotated[str | None, typer.Option("--scale", "-s", help="unit, ten, five, ...")] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="fleur, caption-last, or a text file of your own.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write scores here (.jsonl, .csv).")
+    ] = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(help="Keep readings here and resume from it; default: beside --output."),
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="Pairs a batch.")] = 64,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, not a table.")] = False,
+    show: Annotated[int, typer.Option("--show", help="Draw the first N distributions.")] = 0,
+) -> None:
+    """Score a picture with captions, or a file of pairs."""
+    if model is None:
+        raise InputError("no model given; pass --model recorded:FILE or --model demo")
+    output.check_output(out)
+    decoders = {name: get_decoder(name) for name in method or ["discode"]}
+    pairs = _pairs(image, captions, source, images, reference)
+    if store is None and out is not None:
+        store = out.with_name(f"{out.name}.readings.db")
+    # The decoder that wants the most of a reading goes first; the others decode the same.
+    first = max(decoders.values(), key=lambda decoder: len(decoder.requires))
+    judge = load(
+        model, method=first, prompt=prompt, scale=scale, store=store, batch_size=batch_size
+    )
+    readings = _read(judge, pairs)
+
+    def decoded(decoder: Decoder) -> Scores:
+        return replace(judge, decoder=decoder).decode(pairs, readings)
+
+    results = {name: decoded(decoder) for name, decoder in decoders.items()}
+    ids = [pair.id for pair in pairs]
+    extra = [{"image": _name(pair), "caption": pair.caption} for pair in pairs]
+    if out is not None:
+        output.write_scores(out, results, ids, extra)
+    if as_json:
+        for name, scores in results.items():
+            for row, line in zip(extra, scores.to_jsonl(ids), strict=True):
+                typer.echo(
+                    json.dumps(row | {"method": name} | json.loads(line), ensure_ascii=False)
+                )
+    elif out is None or show:
+        titles = [f"{row['image']}: {row['caption']}" for row in extra]
+        for name, decoder in decoders.items() if show else ():
+            before = decoded(output.before_prior(decoder))
+            output.show(name, results[name], before, titles, range(min(show, len(ids))))
+        output.stdout.print(output.score_table(results, ids, extra))
+    if store is not None:
+        output.stderr.print(f"readings kept in {store}", style="dim", markup=False, soft_wrap=True)
+    output.finish(results, ids)
+
+
+def _pairs(
+    image: str | None,
+    captions: list[str] | None,
+    source: Path | None,
+    images: Path | None,
+    references: list[str] | None,
+) -> list[Pair]:
+    if source is not None:
+        if image is not None or references:
+            raise InputError("give either an image and captions, or --input, not both")
+        return read_pairs(source, images)
+    if image is None or not captions:
+        raise InputError("give an image and at least one caption, or --input FILE with pairs")
+    path = image if images is None else str(images / image)
+    return make_pairs(path, captions, references or None)
+
+
+def _name(pair: Pair) -> str:
+    return os.fspath(pair.image) if isinstance(pair.image, str | os.PathLike) else "<image>"
+
+
+def _read(judge: Judge, pairs: list[Pair]) -> Readings:
+    columns = (
+        TextColumn("reading"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.speed:.1f} pairs/s"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=output.stderr, transient=True) as bar:
+        task = bar.add_task("reading", total=len(pairs))
+        return judge.read(pairs, lambda done: bar.advance(task, done))

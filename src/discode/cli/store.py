@@ -1,0 +1,47 @@
+"""discode store: look into a reading store, take readings out, put them in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from discode.cli.output import stdout
+from discode.exchange import export_readings, import_readings
+from discode.store import ReadingStore
+
+app = typer.Typer(
+    help="Look into a reading store, export it, import into it.", no_args_is_help=True
+)
+Store = Annotated[Path, typer.Argument(help="The reading store (SQLite).")]
+
+
+@app.command()
+def info(store: Store) -> None:
+    """Say who was asked, and how often."""
+    table = Table("model", "revision", "dtype", "scale", "prompt", "readings", box=None)
+    with ReadingStore(store, create=False) as opened:
+        for ask, count in opened.asks():
+            model, revision, dtype, prompt, scale = ask.fields()
+            short = prompt if len(prompt) < 40 else f"{prompt[:37]}..."
+            table.add_row(*map(escape, (model, revision, dtype, scale, short)), str(count))
+    stdout.print(table)
+
+
+@app.command("export")
+def export_(store: Store, file: Annotated[Path, typer.Argument(help=".jsonl or .parquet")]) -> None:
+    """Write every reading to a file."""
+    with ReadingStore(store, create=False) as opened:
+        typer.echo(f"{export_readings(opened, file)} readings written to {file}")
+
+
+@app.command("import")
+def import_(store: Store, file: Annotated[Path, typer.Argument(help=".jsonl or .parquet")]) -> None:
+    """Read exported readings into a store; what it already has stays as it is."""
+    with ReadingStore(store) as opened:
+        typer.echo(
+            f"{import_readings(opened, file)} readings read from {file}; {len(opened)} in {store}"
+        )

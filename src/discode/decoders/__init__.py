@@ -1,0 +1,119 @@
+"""Decoders: from readings to scores. Pure numpy; only the Adam solver wants torch.
+
+``METHODS`` is the table of named presets; ``get_decoder("discode:tau=alpha,sigma2=0.05")``
+takes one and changes options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from discode.decoders.base import Decoded, Decoder
+from discode.decoders.discode import Discode
+from discode.decoders.simple import Fleur, Raw, Smoothing
+from discode.errors import InputError, UnknownNameError, lookup, suggest
+
+__all__ = ["METHODS", "Decoded", "Decoder", "Discode", "Fleur", "Method", "get_decoder"]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A named preset: a decoder class and the options it starts from."""
+
+    about: str
+    make: Callable[..., Decoder]
+    options: Mapping[str, Any]
+
+
+# "As printed": the paper's formula, α on the digits, unclipped, and τ = α.
+_PRINTED = {"tau": "alpha", "alpha_clip": None}
+
+METHODS: dict[str, Method] = {
+    "raw": Method("the likeliest answer, as greedy decoding prints it", Raw, {}),
+    "smoothing": Method("expectation over the answers, renormalised", Smoothing, {}),
+    "fleur": Method("FLEUR: full-vocabulary smoothing, its rule for 1.0 (unit)", Fleur, {}),
+    "discode": Method("the default: digit α in [0, 1], τ = 1, p ∝ L·q^(1-α)", Discode, {}),
+    "paper": Method("the printed formula: digit α, τ = α", Discode, _PRINTED),
+    "paper-unit": Method(
+        "the printed formula with α on the 0-1 scale", Discode, _PRINTED | {"alpha_scale": "unit"}
+    ),
+    "no-cross-entropy": Method(
+        "ablation: as printed, without H(p, L)", Discode, _PRINTED | {"cross_entropy": False}
+    ),
+    "no-divergence": Method(
+        "ablation: without D; its minimiser is the raw answer", Discode, {"divergence": "none"}
+    ),
+    "no-adaptive-alpha": Method(
+        "ablation: α = ½ as printed, the plain KL", Discode, _PRINTED | {"alpha": 0.5}
+    ),
+    "kl": Method("ablation: Kullback-Leibler divergence", Discode, {"divergence": "kl"}),
+    "jensen-shannon": Method(
+        "ablation: Jensen-Shannon divergence, exact minimiser",
+        Discode,
+        {"divergence": "jensen-shannon", "solver": "exact"},
+    ),
+    "beta": Method(
+        "ablation: beta divergence, exact minimiser",
+        Discode,
+        {"divergence": "beta", "solver": "exact"},
+    ),
+    "renyi": Method(
+        "ablation: Rényi divergence, exact minimiser",
+        Discode,
+        {"divergence": "renyi", "solver": "exact"},
+    ),
+}
+
+
+def get_decoder(spec: str | Decoder, **options: Any) -> Decoder:
+    """Return a decoder by name, with options changed by keyword or behind a colon.
+
+    >>> get_decoder("discode:tau=alpha", sigma2=0.05).options()["sigma2"]
+    0.05
+    >>> get_decoder("discode", sigm2=1)
+    Traceback (most recent call last):
+        ...
+    discode.errors.UnknownNameError: method 'discode' has no option 'sigm2'; did you mean 'sigma2'?
+    """
+    if not isinstance(spec, str):
+        if options:
+            raise InputError("options go with a method's name, not with a decoder already built")
+        return spec
+    name, _, rest = spec.partition(":")
+    method = lookup(METHODS, name, "method")
+    options = parse_options(rest) | options
+    known = [field.name for field in fields(method.make)]  # type: ignore[arg-type]  # dataclasses
+    for option in options:
+        if option not in known:
+            hint = suggest(option, known) or f"; it has: {', '.join(known) or 'none'}"
+            raise UnknownNameError(f"method {name!r} has no option {option!r}{hint}")
+    return method.make(**{**method.options, **options})
+
+
+def parse_options(text: str) -> dict[str, Any]:
+    """Parse ``key=value,key=value``; ``0:1`` is a pair, ``none`` is None.
+
+    >>> parse_options("tau=alpha,alpha_clip=0:1,cross_entropy=false")
+    {'tau': 'alpha', 'alpha_clip': (0.0, 1.0), 'cross_entropy': False}
+    """
+    options = {}
+    for item in filter(None, text.split(",")):
+        key, equals, value = (part.strip() for part in item.partition("="))
+        if not equals or not key:
+            raise InputError(f"option {item!r} is not of the form key=value")
+        options[key] = _value(value)
+    return options
+
+
+def _value(text: str) -> Any:
+    words = {"none": None, "true": True, "false": False}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        if ":" in text:
+            return tuple(float(part) for part in text.split(":"))
+        return int(text) if text.isdigit() else float(text)
+    except ValueError:
+        return text

@@ -1,0 +1,88 @@
+"""Every exception of the package, and the two helpers that word the commonest of them.
+
+::
+
+    DiscodeError
+    ├── InputError (ValueError)        a value, file or option the user gave cannot be used
+    │   └── UnknownNameError           a name that stands in no table ("did you mean ...?")
+    ├── ImageError (ValueError)        a picture cannot be opened; its row becomes NaN
+    ├── BackendError (RuntimeError)    a model failed on a batch; its rows become NaN
+    ├── StoreError (RuntimeError)      a reading store is damaged, foreign or too new
+    └── MissingExtraError (ImportError)  an optional dependency is not installed
+
+The command line prints the message of any of them on one line and exits with code 2.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class DiscodeError(Exception):
+    """Base of everything this package raises on purpose."""
+
+
+class InputError(DiscodeError, ValueError):
+    """What the user gave cannot be used; the message says what is allowed."""
+
+
+class UnknownNameError(InputError):
+    """A name that stands in no table."""
+
+
+class ImageError(DiscodeError, ValueError):
+    """A picture that cannot be found or decoded."""
+
+
+class BackendError(DiscodeError, RuntimeError):
+    """A model that could not read a batch of pairs."""
+
+
+class StoreError(DiscodeError, RuntimeError):
+    """A reading store that cannot be used."""
+
+
+class MissingExtraError(DiscodeError, ImportError):
+    """An optional dependency that is not installed."""
+
+
+def suggest(name: str, allowed: Iterable[str]) -> str:
+    """Return "; did you mean 'x'?" when ``name`` is a near miss, else "".
+
+    >>> suggest("discod", ["discode", "raw"])
+    "; did you mean 'discode'?"
+    """
+    close = difflib.get_close_matches(name, list(allowed), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def lookup(table: Mapping[str, T], name: str, what: str) -> T:
+    """Return ``table[name]`` or say what the table holds.
+
+    >>> lookup({"raw": 1}, "row", "method")
+    Traceback (most recent call last):
+        ...
+    discode.errors.UnknownNameError: unknown method 'row'; did you mean 'raw'? Known: raw
+    """
+    try:
+        return table[name]
+    except KeyError:
+        hint = suggest(name, table)
+        raise UnknownNameError(
+            f"unknown {what} {name!r}{hint or ';'} Known: {', '.join(table)}"
+        ) from None
+
+
+def require(module: str, extra: str) -> Any:
+    """Import an optional dependency, or name the extra that brings it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{module.split('.')[0]} is not installed; run: pip install 'discode[{extra}]'"
+        ) from error

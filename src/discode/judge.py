@@ -1,0 +1,211 @@
+"""Judge = backend + prompt + scale + decoder; and decode(), for readings you already have."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from discode.backends import Backend, open_backend
+from discode.decoders import Decoder, get_decoder
+from discode.errors import BackendError, DiscodeError, ImageError, InputError
+from discode.pairs import ImageSource, Pair, image_digest, make_pairs
+from discode.prompts import FLEUR, Prompt, get_prompt, neutralise
+from discode.readings import Readings
+from discode.scales import UNIT, Scale, get_scale
+from discode.scores import Scores
+from discode.signature import GIVEN, signature
+from discode.store import Ask, Item, ReadingStore
+
+Progress = Callable[[int], None]
+"""Called with the number of pairs just done."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Scores image-caption pairs with a model.
+
+    Readings already in ``store`` are not asked for again; new ones are written to it batch by
+    batch, so that a run that was stopped goes on where it was.
+    """
+
+    backend: Backend
+    decoder: Decoder
+    prompt: Prompt = FLEUR
+    scale: Scale = UNIT
+    store: ReadingStore | None = None
+    batch_size: int = 64
+
+    needs = frozenset({"image"})
+
+    def __post_init__(self) -> None:
+        lacking = self.decoder.requires - self.backend.capabilities
+        if lacking:
+            raise InputError(
+                f"decoder {self.decoder.name!r} needs {', '.join(sorted(lacking))} of the model, "
+                f"which {self.backend.identity.model!r} does not give; use solver 'exact'"
+            )
+        if self.batch_size < 1:
+            raise InputError(f"batch_size={self.batch_size} is not allowed; give 1 or more")
+
+    @property
+    def signature(self) -> str:
+        """How this judge's numbers are made."""
+        return signature(self.backend.identity, self.scale, self.decoder, self.prompt)
+
+    def score(
+        self,
+        images: ImageSource | Sequence[ImageSource],
+        captions: str | Sequence[str],
+        references: Sequence[str] | Sequence[Sequence[str]] | None = None,
+    ) -> Scores:
+        """Score one image with one or many captions, or as many images as captions.
+
+        >>> from discode.backends import demo_path
+        >>> judge = load("demo")
+        >>> cat = demo_path() / "cat.jpg"
+        >>> round(float(judge.score(cat, "a cat looks at the camera")), 2)  # doctest: +SKIP
+        0.41
+        """
+        return self.score_pairs(make_pairs(images, captions, references))
+
+    def score_pairs(self, pairs: Sequence[Pair], progress: Progress | None = None) -> Scores:
+        """Score N pairs; the result is in their order, failed ones NaN with a reason."""
+        return self.decode(pairs, self.read(pairs, progress))
+
+    def decode(self, pairs: Sequence[Pair], readings: Readings) -> Scores:
+        """Decode readings of ``pairs`` and mark captions that carried control tokens."""
+        defused = np.array(
+            [any(neutralise(t) != t.strip() for t in (p.caption, *p.references)) for p in pairs]
+        )
+        return Scores.build(
+            self.decoder.decode(readings), readings, self.signature, {"defused": defused}
+        )
+
+    def read(self, pairs: Sequence[Pair], progress: Progress | None = None) -> Readings:
+        """Read N pairs: from the store where it has them, from the model where not."""
+        parts = []
+        for start in range(0, len(pairs), self.batch_size):
+            batch = pairs[start : start + self.batch_size]
+            parts.append(self._read_batch(batch))
+            if progress:
+                progress(len(batch))
+        return Readings.concat(self.scale, parts)
+
+    def _read_batch(self, pairs: Sequence[Pair]) -> Readings:
+        if self.store is None:
+            return self._ask(pairs)
+        hidden = "hidden" in self.decoder.requires
+        rows: list[Readings | None] = [None] * len(pairs)
+        # One ask with references, one without: their prompts differ.
+        groups: dict[Ask, list[tuple[int, Item]]] = {}
+        for number, pair in enumerate(pairs):
+            try:
+                template = self.prompt.template(bool(pair.references))
+                item = Item(image_digest(pair.image), pair.caption, pair.references)
+            except (ImageError, InputError) as error:
+                rows[number] = Readings.failed(self.scale, [str(error)])
+                continue
+            ask = Ask(self.backend.identity, template, self.scale)
+            groups.setdefault(ask, []).append((number, item))
+        for ask, members in groups.items():
+            items = [item for _, item in members]
+            kept, places = self.store.get(ask, items, hidden=hidden)
+            for row, place in enumerate(places):
+                rows[members[place][0]] = kept.take([row])
+            # A pair that stands twice in the batch is asked once.
+            missing: dict[Item, list[int]] = {}
+            for number, item in members:
+                if rows[number] is None:
+                    missing.setdefault(item, []).append(number)
+            if missing:
+                new = self._ask([pairs[numbers[0]] for numbers in missing.values()])
+                self.store.put(ask, list(missing), new)
+                for row, numbers in enumerate(missing.values()):
+                    for number in numbers:
+                        rows[number] = new.take([row])
+        return Readings.concat(self.scale, [row for row in rows if row is not None])
+
+    def _ask(self, pairs: Sequence[Pair]) -> Readings:
+        try:
+            readings = self.backend.read(
+                pairs, self.prompt, self.scale, hidden="hidden" in self.decoder.requires
+            )
+        except DiscodeError as error:
+            return Readings.failed(self.scale, [str(error)] * len(pairs))
+        if len(readings) != len(pairs):
+            raise BackendError(
+                f"{self.backend.identity.model} returned {len(readings)} readings for "
+                f"{len(pairs)} pairs"
+            )
+        return readings
+
+
+def load(
+    model: str | Backend,
+    *,
+    method: str | Decoder = "discode",
+    prompt: str | os.PathLike[str] | Prompt | None = None,
+    scale: str | Scale | None = None,
+    store: str | os.PathLike[str] | ReadingStore | None = None,
+    batch_size: int = 64,
+) -> Judge:
+    """Return a judge; prompt and scale are the model's own where they are not given.
+
+    >>> load("demo", method="smoothing").signature.split("|")[1]
+    'model:discode-prototype-b6s'
+    """
+    if store is not None and not isinstance(store, ReadingStore):
+        store = ReadingStore(store)
+    backend = open_backend(model)
+    if prompt is not None and not isinstance(prompt, Prompt):
+        prompt = get_prompt(str(prompt))
+    return Judge(
+        backend,
+        get_decoder(method),
+        prompt or backend.prompt,
+        backend.scale if scale is None else get_scale(scale),
+        store,
+        batch_size,
+    )
+
+
+def decode(
+    log_probs: Any,
+    method: str | Decoder = "discode",
+    scale: str | Scale = "ten",
+    *,
+    missing: str = "nan",
+    **options: Any,
+) -> Scores:
+    """Turn log-probabilities of the answers into scores.
+
+    Args:
+        log_probs: (K,) or (N, K) natural log-probabilities over the scale's answers; or
+            mappings of tokens to log-probabilities; or :class:`Readings`, whose own scale
+            counts then.
+        method: A row of ``discode methods``, e.g. "discode" or "paper".
+        scale: "ten", "five", "letters", "unit" (digits behind "0."), or a range like "1-7".
+        missing: What becomes of answers that a mapping lacks: "nan" or "spread".
+        options: The method's options, e.g. ``sigma2=0.05``.
+
+    >>> import numpy as np
+    >>> p = np.array([0.30, 0.02, 0.01, 0.01, 0.01, 0.01, 0.04, 0.40, 0.15, 0.05])
+    >>> round(float(decode(np.log(p))), 2), round(float(decode(np.log(p), "smoothing")), 2)
+    (7.15, 4.85)
+    >>> tokens = {"5": -0.1, "4": -2.5, "3": -5.0, "2": -8.0, "1": -9.0}
+    >>> round(float(decode(tokens, scale="five")), 2)
+    4.94
+    """
+    readings = (
+        log_probs
+        if isinstance(log_probs, Readings)
+        else Readings.of(log_probs, get_scale(scale), missing=missing)
+    )
+    decoder = get_decoder(method, **options)
+    return Scores.build(
+        decoder.decode(readings), readings, signature(GIVEN, readings.scale, decoder)
+    )

@@ -1,0 +1,222 @@
+"""Image-caption pairs: the type, files of them, and pictures opened safely."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, ImageOps
+
+from discode.errors import ImageError, InputError
+from discode.files import read_rows
+
+ImageSource = str | os.PathLike[str] | bytes | Image.Image
+"""A path, the bytes of an image file, or a picture already opened."""
+
+MAX_PIXELS = 200_000_000
+"""Pictures beyond this are refused: they are bombs more often than photographs."""
+
+# Column names met in the wild, in the order they are tried.
+_IMAGE = ("image", "image_path", "file_name", "filename", "image_id")
+_CAPTION = ("caption", "candidate", "text")
+_REFERENCES = ("references", "refs", "reference")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A picture, a caption to judge, and references where there are any.
+
+    >>> Pair("dog.jpg", "a dog runs").references
+    ()
+    """
+
+    image: ImageSource
+    caption: str
+    references: tuple[str, ...] = ()
+    id: str = ""
+
+
+def image_digest(image: ImageSource) -> str:
+    """Return the SHA-256 of a picture: of its file's bytes, or of an open picture's pixels."""
+    if isinstance(image, Image.Image):
+        head = f"{image.mode} {image.size} ".encode()
+        return hashlib.sha256(head + image.tobytes()).hexdigest()
+    return hashlib.sha256(_image_bytes(image)).hexdigest()
+
+
+def open_image(image: ImageSource) -> Image.Image:
+    """Decode a picture to upright RGB, or raise :class:`ImageError`.
+
+    Transparency is laid on white, rotation from EXIF is applied, and of an animation the
+    first frame is taken.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            opened = (
+                image
+                if isinstance(image, Image.Image)
+                else Image.open(io.BytesIO(_image_bytes(image)))
+            )
+            if opened.width * opened.height > MAX_PIXELS:
+                raise ImageError(f"{opened.width}x{opened.height} pixels are over {MAX_PIXELS}")
+            upright = ImageOps.exif_transpose(opened)
+            if "A" in upright.getbands() or "transparency" in upright.info:
+                rgba = upright.convert("RGBA")
+                upright = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
+            return upright.convert("RGB")
+    except ImageError:
+        raise
+    # Pillow raises a different error for every way a file can be broken.
+    except Exception as error:
+        raise ImageError(f"cannot decode {_label(image)}: {error}") from error
+
+
+def _label(image: ImageSource) -> str:
+    return str(image) if isinstance(image, str | os.PathLike) else f"<{type(image).__name__}>"
+
+
+def _image_bytes(image: str | os.PathLike[str] | bytes) -> bytes:
+    if isinstance(image, bytes):
+        return image
+    if re.match(r"\w+://", str(image)):
+        raise ImageError(f"{image} is a URL; nothing is downloaded, give a local file")
+    try:
+        return Path(image).read_bytes()
+    except OSError as error:
+        raise ImageError(f"cannot read {image}: {error.strerror or error}") from error
+
+
+def make_pairs(
+    images: ImageSource | Sequence[ImageSource],
+    captions: str | Sequence[str],
+    references: Sequence[str] | Sequence[Sequence[str]] | None = None,
+) -> list[Pair]:
+    """Pair images with captions: one with one, one with many, or many with as many.
+
+    ``references`` is a list a pair, or one list for all captions of a single image.
+
+    >>> [pair.caption for pair in make_pairs("dog.jpg", ["a dog", "a cat"])]
+    ['a dog', 'a cat']
+    """
+    one_image = isinstance(images, str | bytes | os.PathLike | Image.Image)
+    texts = [captions] if isinstance(captions, str) else list(captions)
+    pictures: list[Any] = [images] * len(texts) if one_image else list(images)  # type: ignore[arg-type]  # a sequence, as was just checked
+    if len(pictures) != len(texts):
+        raise InputError(
+            f"{len(pictures)} images and {len(texts)} captions do not pair up; "
+            "give one image, or as many images as captions"
+        )
+    if not texts:
+        raise InputError("no captions given; pass at least one")
+    if references is None:
+        groups: list[Any] = [()] * len(texts)
+    elif isinstance(references, str):
+        raise InputError("references must be a list of captions, not one string")
+    elif all(isinstance(item, str) for item in references) and one_image:
+        groups = [references] * len(texts)
+    else:
+        groups = list(references)
+    if len(groups) != len(texts) or any(isinstance(group, str) for group in groups):
+        raise InputError(
+            f"references must be one list of captions a pair: {len(texts)} lists are needed"
+        )
+    return [
+        _pair(picture, caption, group, str(number))
+        for number, (picture, caption, group) in enumerate(
+            zip(pictures, texts, groups, strict=True)
+        )
+    ]
+
+
+def _pair(image: Any, caption: Any, references: Iterable[Any], name: str) -> Pair:
+    if not isinstance(image, str | bytes | os.PathLike | Image.Image):
+        raise InputError(
+            f"pair {name}: image is {type(image).__name__}; give a path, bytes or a PIL image"
+        )
+    refs = tuple(references)
+    for text in (caption, *refs):
+        if not isinstance(text, str):
+            raise InputError(f"pair {name}: a caption must be text, got {text!r}")
+    return Pair(image, caption, refs, name)
+
+
+def read_pairs(
+    path: str | os.PathLike[str], images: str | os.PathLike[str] | None = None
+) -> list[Pair]:
+    """Read pairs from CSV, TSV, JSONL, Parquet, or JSON (COCO results or a list of rows).
+
+    Rows have an image, a caption, and optionally references (a list, in CSV a JSON list) and
+    an id. ``images`` is the folder that image names, or COCO's image numbers, are found in.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise InputError(f"no such file: {path}")
+    folder = None if images is None else Path(images)
+    if folder is not None and not folder.is_dir():
+        raise InputError(f"--images {folder} is not a folder")
+    numbers: dict[str, Path] | None = None
+    pairs = []
+    for where, row in read_rows(path):
+        image = _field(row, _IMAGE, where)
+        if isinstance(image, int) or not str(image).strip("0123456789"):
+            numbers = numbers if numbers is not None else _by_number(folder)
+            image = numbers.get(str(int(image)), image if folder is None else folder / str(image))
+        elif folder is not None:
+            image = folder / str(image)
+        references = next((row[name] for name in _REFERENCES if row.get(name)), ())
+        if isinstance(references, str):
+            references = _reference_list(references, where)
+        name = row.get("id")
+        pair = _pair(str(image), _field(row, _CAPTION, where), references, where)
+        pairs.append(
+            Pair(
+                pair.image, pair.caption, pair.references, str(len(pairs) if name is None else name)
+            )
+        )
+    if not pairs:
+        raise InputError(f"{path} holds no pairs")
+    return pairs
+
+
+def _reference_list(text: str, where: str) -> list[str]:
+    """Return a references cell: a JSON list, or one plain reference."""
+    if not text.lstrip().startswith("["):
+        return [text]
+    try:
+        return list(json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{where}: references are no JSON list: {error}") from None
+
+
+def _field(row: Mapping[str, Any], names: tuple[str, ...], where: str) -> Any:
+    for name in names:
+        if row.get(name) is not None:
+            return row[name]
+    raise InputError(
+        f"{where} has no {names[0]!r} (nor {', '.join(names[1:])}); it has: "
+        f"{', '.join(map(str, row)) or 'nothing'}"
+    )
+
+
+def _by_number(folder: Path | None) -> dict[str, Path]:
+    """Map the number at the end of each file name to the file, as COCO numbers its images."""
+    files: dict[str, Path] = {}
+    for file in sorted(folder.iterdir()) if folder else ():
+        if match := re.search(r"(\d+)$", file.stem):
+            number = str(int(match[1]))
+            if number in files:
+                raise InputError(
+                    f"image {number} is both {files[number].name} and {file.name} in {folder}; "
+                    "point --images at one split"
+                )
+            files[number] = file
+    return files

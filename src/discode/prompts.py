@@ -1,0 +1,178 @@
+"""How a model is asked: templates, and captions that cannot talk back.
+
+The default is FLEUR's wording, which the paper uses; for other scales "0.0" and "1.0" give
+way to the scale's ends. A caption is data: it stays on its line, and whatever in it looks
+like a control token of a chat template or an image placeholder is broken by a space.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from discode.errors import InputError, lookup, suggest
+from discode.scales import Scale
+
+_FREE = (
+    "Your task is to evaluate and rate the caption on a scale of {low} to {high} "
+    "based on the given Grading Criteria. (Print Real Number Score ONLY)\n\n"
+    "Grading Criteria:\n\n"
+    "{low}: The caption does not describe the image at all.\n"
+    "{high}: The caption accurately and clearly describes the image.\n\n"
+    "Caption: {caption}\n\n"
+    "Score(Choose a rating from {low} to {high}):"
+)
+_WITH_REFERENCES = _FREE.replace("rate the caption", "rate the candidate caption").replace(
+    "Caption: {caption}", "Reference Captions: {references}\n\nCandidate Caption: {caption}"
+)
+
+# FLEUR's wording with the caption at the end: the image and the whole instruction come first, so
+# all captions of an image share them. Small models are trained on it.
+_LAST_FREE = (
+    _FREE.split("Caption: ")[0]
+    + "Score(Choose a rating from {low} to {high}) for the Caption: {caption}"
+)
+_LAST_WITH_REFERENCES = (
+    _WITH_REFERENCES.split("Candidate Caption: ")[0]
+    + "Score(Choose a rating from {low} to {high}) for the Candidate Caption: {caption}"
+)
+
+# "<word>", "</word>", "<|word|>" and the full-width forms that some tokenizers fold into them.
+_ANGLE = re.compile(r"([<＜])(?=[^\s<>＜＞]{1,64}[>＞])")
+_BAR = re.compile(r"([<＜])(?=[|｜])|([|｜])(?=[>＞])")
+# "[INST]", "[/INST]", "[IMG_BREAK]", "[gMASK]", "[control_8]"
+_BRACKET = re.compile(r"([\[［])(?=/?\w{1,32}[\]］])")
+# Line breaks of any script, and control characters: they could forge a new paragraph.
+_BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_KNOWN = ("caption", "references", "low", "high")
+
+
+def neutralise(text: str, control_tokens: Collection[str] = ()) -> str:
+    """Return ``text`` on one line and with every control token broken by a space.
+
+    Besides the shapes that control tokens have everywhere, ``control_tokens`` names a
+    model's own. The words stay readable, so an honest caption loses nothing.
+
+    >>> neutralise("a dog<|im_end|>")
+    'a dog< |im_end| >'
+    >>> neutralise("nice <image> [INST] 1.0")
+    'nice < image> [ INST] 1.0'
+    """
+    text = _BREAKS.sub(" ", text).strip()
+    text = _BAR.sub(lambda match: f"{match[0]} ", text)
+    text = _ANGLE.sub(r"\1 ", text)
+    text = _BRACKET.sub(r"\1 ", text)
+    # Longest first, since a token may contain another one; until none is left, since breaking
+    # one may join the ends of another. What a space cannot break is taken out.
+    tokens = sorted({t for t in control_tokens if t.strip()}, key=len, reverse=True)
+    while found := next((token for token in tokens if token in text), None):
+        broken = f"{found[0]} {found[1:]}"
+        text = text.replace(found, " " if found in broken else broken)
+    return text
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A template for pairs without references, and one for pairs with them.
+
+    Templates know the placeholders ``{caption}``, ``{references}``, ``{low}``, ``{high}``.
+    """
+
+    name: str
+    free: str | None
+    with_references: str | None
+
+    def __post_init__(self) -> None:
+        if self.free is not None:
+            _check(self.free, self.name, references=False)
+        if self.with_references is not None:
+            _check(self.with_references, self.name, references=True)
+
+    @property
+    def digest(self) -> str:
+        """Eight hexadecimal digits of the templates' SHA-256, for the signature."""
+        return hashlib.sha256(f"{self.free}\0{self.with_references}".encode()).hexdigest()[:8]
+
+    def template(self, references: bool) -> str:
+        """Return the template for pairs with or without references, or say it is missing."""
+        text = self.with_references if references else self.free
+        if text is None:
+            have, need = ("no", "a") if references else ("a", "no")
+            raise InputError(
+                f"prompt {self.name!r} has {have} {{references}} placeholder but the pair needs "
+                f"{need} template with references: use another prompt or change the pairs"
+            )
+        return text
+
+    def render(
+        self,
+        caption: str,
+        references: Sequence[str],
+        scale: Scale,
+        control_tokens: Collection[str] = (),
+    ) -> str:
+        """Fill the template in one pass, so that nothing inside a caption is expanded.
+
+        >>> from discode.scales import FIVE
+        >>> text = FLEUR.render("a {low} dog", [], FIVE)
+        >>> text.splitlines()[7]
+        'Caption: a {low} dog'
+        >>> text.splitlines()[-1]
+        'Score(Choose a rating from 1 to 5):'
+        """
+        fields = {
+            "caption": neutralise(caption, control_tokens),
+            "references": "\n".join(neutralise(text, control_tokens) for text in references),
+            "low": scale.low,
+            "high": scale.high,
+        }
+        return _PLACEHOLDER.sub(lambda match: fields[match[1]], self.template(bool(references)))
+
+
+def _check(template: str, name: str, *, references: bool) -> None:
+    """Raise unless ``template`` has exactly the placeholders it needs."""
+    found = _PLACEHOLDER.findall(template)
+    for field in found:
+        if field not in _KNOWN:
+            raise InputError(
+                f"prompt {name!r}: unknown placeholder {{{field}}}{suggest(field, _KNOWN)} "
+                f"Known: {', '.join(f'{{{known}}}' for known in _KNOWN)}"
+            )
+    for field in ("caption", "references") if references else ("caption",):
+        if field not in found:
+            raise InputError(f"prompt {name!r} lacks the placeholder {{{field}}}: add it")
+
+
+FLEUR = Prompt("fleur", free=_FREE, with_references=_WITH_REFERENCES)
+CAPTION_LAST = Prompt("caption-last", free=_LAST_FREE, with_references=_LAST_WITH_REFERENCES)
+PROMPTS: dict[str, Prompt] = {prompt.name: prompt for prompt in (FLEUR, CAPTION_LAST)}
+
+
+def get_prompt(spec: str | Path | Prompt) -> Prompt:
+    """Return a prompt by name, or read a template of your own from a text file.
+
+    A file whose template contains ``{references}`` serves pairs with references, any other
+    one pairs without.
+    """
+    if isinstance(spec, Prompt):
+        return spec
+    if str(spec) in PROMPTS:
+        return PROMPTS[str(spec)]
+    path = Path(spec)
+    if not path.is_file():
+        return lookup({**PROMPTS, "the path of a text file": FLEUR}, str(spec), "prompt")
+    try:
+        text = path.read_text(encoding="utf-8").strip("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the prompt {path}: {error}") from error
+    takes_references = "{references}" in text
+    return Prompt(
+        path.stem,
+        free=None if takes_references else text,
+        with_references=text if takes_references else None,
+    )

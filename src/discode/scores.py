@@ -1,0 +1,139 @@
+"""Scores with everything that explains them, and the protocol of whatever makes them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discode.decoders import Decoded
+from discode.errors import InputError
+from discode.pairs import Pair
+from discode.readings import Readings
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """N scores in the order of the input.
+
+    Attributes:
+        value: (N,) the scores; NaN where a pair could not be judged.
+        signature: How they were made.
+        raw: (N,) the model's own answer, where the metric asks a model.
+        distribution: (N, K) over ``answers``, likewise.
+        answers: K names.
+        flags: Name to (N,) booleans: "failed", "truncated", "generated", "degenerate", ...
+        errors: Row number to the reason of its NaN.
+    """
+
+    value: Floats
+    signature: str
+    raw: Floats | None = None
+    distribution: Floats | None = None
+    answers: tuple[str, ...] = ()
+    flags: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
+    errors: Mapping[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def build(
+        cls,
+        decoded: Decoded,
+        readings: Readings,
+        signature: str,
+        flags: Mapping[str, NDArray[np.bool_]] | None = None,
+    ) -> Scores:
+        """Join what a decoder made with what the readings tell about each row."""
+        failed = np.isnan(decoded.score)
+        errors = dict(readings.errors)
+        for row in np.flatnonzero(failed).tolist():
+            errors.setdefault(row, "the reading holds NaN, or no mass on any answer")
+        return cls(
+            decoded.score,
+            signature,
+            decoded.raw,
+            decoded.distribution,
+            decoded.answers,
+            {
+                "failed": failed,
+                "truncated": np.asarray(readings.truncated),
+                "generated": np.asarray(readings.how) == "generated",
+                "degenerate": decoded.degenerate,
+                **(flags or {}),
+            },
+            errors,
+        )
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __float__(self) -> float:
+        """Return the score of a single pair."""
+        if len(self) != 1:
+            raise InputError(f"float() wants one score, these are {len(self)}; use .value")
+        return float(self.value[0])
+
+    def __repr__(self) -> str:
+        shown = np.array2string(self.value, precision=4, threshold=8)
+        return f"Scores({shown}, signature={self.signature!r})"
+
+    def mean(self) -> float:
+        """Return the mean over the pairs that could be judged; NaN if none could."""
+        judged = self.value[~np.isnan(self.value)]
+        return float(judged.mean()) if judged.size else math.nan
+
+    def counts(self) -> dict[str, int]:
+        """Return how many rows carry each flag."""
+        return {name: int(np.count_nonzero(marks)) for name, marks in self.flags.items()}
+
+    def rows(self, ids: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
+        """Yield one JSON-ready dictionary a row; NaN becomes None."""
+        for i, value in enumerate(self.value.tolist()):
+            row: dict[str, Any] = {"id": str(i) if ids is None else ids[i], "score": _json(value)}
+            if self.raw is not None:
+                row["raw"] = _json(float(self.raw[i]))
+            if self.distribution is not None:
+                row["distribution"] = [_json(p) for p in self.distribution[i].tolist()]
+            row["flags"] = [name for name, marks in self.flags.items() if marks[i]]
+            row["error"] = self.errors.get(i)
+            yield row
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as JSON-ready data."""
+        return {
+            "signature": self.signature,
+            "mean": _json(self.mean()),
+            "counts": self.counts(),
+            "answers": list(self.answers),
+            "scores": list(self.rows()),
+        }
+
+    def to_jsonl(self, ids: Sequence[str] | None = None) -> Iterator[str]:
+        """Yield one JSON line a row, each with the signature: no number without it."""
+        for row in self.rows(ids):
+            yield json.dumps(row | {"signature": self.signature}, ensure_ascii=False)
+
+
+def _json(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+class Metric(Protocol):
+    """Anything that scores pairs: a judge, or a baseline."""
+
+    @property
+    def signature(self) -> str:
+        """How its numbers are made."""
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What it wants of a pair: "image", "references"."""
+
+    def score_pairs(self, pairs: Sequence[Pair]) -> Scores:
+        """Score N pairs, in order."""

@@ -1,0 +1,45 @@
+"""One line that says how a number was made."""
+
+from __future__ import annotations
+
+import discode
+from discode.decoders import Decoder
+from discode.prompts import Prompt
+from discode.readings import Identity
+from discode.scales import Scale
+
+GIVEN = Identity("given")
+"""Stands in where log-probabilities came from the caller."""
+
+
+def signature(
+    identity: Identity, scale: Scale, decoder: Decoder, prompt: Prompt | None = None
+) -> str:
+    """Return the signature; every option is written out, defaults too.
+
+    >>> from discode.decoders import get_decoder
+    >>> from discode.scales import TEN
+    >>> signature(GIVEN, TEN, get_decoder("raw")).split("|", 1)[1]
+    'model:given|revision:none|dtype:none|prompt:none|scale:ten|decoder:raw(reading=greedy)'
+    """
+    parts = {
+        "discode": discode.__version__,
+        "model": identity.model,
+        "revision": identity.revision,
+        "dtype": identity.dtype,
+        "prompt": "none" if prompt is None else f"{prompt.name}-{prompt.digest}",
+        "scale": scale.name,
+        "decoder": f"{decoder.name}({describe(decoder)})",
+    }
+    return "|".join(f"{key}:{str(value).replace('|', '/')}" for key, value in parts.items())
+
+
+def describe(decoder: Decoder) -> str:
+    """Return a decoder's options as ``key=value,...``, sorted."""
+
+    def text(value: object) -> str:
+        if isinstance(value, tuple):
+            return ":".join(map(text, value))
+        return f"{value:g}" if isinstance(value, float) else str(value).lower()
+
+    return ",".join(f"{key}={text(value)}" for key, value in sorted(decoder.options().items()))
