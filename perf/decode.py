@@ -80,7 +80,7 @@ def main() -> None:
     for divergence in ("weighted-kl", "jensen-shannon"):
         adam = get_decoder("discode", divergence=divergence, solver="adam")
         slow = row(
-            f"adam {divergence}, {args.adam:,}", best_of(2, lambda a=adam: a.decode(few)), args.adam  # type: ignore[misc]  # mypy has no type for a lambda's default
+            f"adam {divergence}, {args.adam:,}", best_of(2, lambda a=adam: a.decode(few)), args.adam
         )
         print(f"{'':34} {slow / cost:,.0f} times the closed form")
 

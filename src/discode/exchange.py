@@ -160,7 +160,9 @@ def _floats(array: Any, row: int) -> Any:
     """Return one row as nested lists with None for NaN; None where the row holds nothing."""
     if array is None or (array[row].ndim == 1 and np.isnan(array[row]).all()):
         return None
-    return np.where(np.isnan(array[row]), None, array[row]).tolist()
+    values = array[row].astype(object)
+    values[np.isnan(array[row])] = None
+    return values.tolist()
 
 
 def _strict(value: Any) -> Any:

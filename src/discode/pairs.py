@@ -164,7 +164,7 @@ def read_pairs(
     if folder is not None and not folder.is_dir():
         raise InputError(f"--images {folder} is not a folder")
     numbers: dict[str, Path] | None = None
-    pairs = []
+    pairs: list[Pair] = []
     for where, row in read_rows(path):
         image = _field(row, _IMAGE, where)
         if isinstance(image, int) or not str(image).strip("0123456789"):

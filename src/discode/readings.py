@@ -97,8 +97,9 @@ class Readings:
             d = self.hidden.shape[-1]
             if self.bias is None:
                 object.__setattr__(self, "bias", np.zeros(k, np.float32))
-            for name, shape in (("hidden", (n, d)), ("head", (k, d)), ("bias", (k,))):
-                _freeze(self, name, shape, np.float32)
+            _freeze(self, "hidden", (n, d), np.float32)
+            _freeze(self, "head", (k, d), np.float32)
+            _freeze(self, "bias", (k,), np.float32)
 
     def __len__(self) -> int:
         return len(self.answer_logp)
@@ -173,7 +174,7 @@ class Readings:
             second_logp=join("second_logp", k),
             truncated=np.concatenate([np.asarray(part.truncated) for part in parts]),
             how=np.concatenate([np.asarray(part.how) for part in parts]),
-            hidden=join("hidden", np.shape(heads[0].hidden)[1]) if with_hidden else None,
+            hidden=join("hidden", len(np.asarray(heads[0].head).T)) if with_hidden else None,
             head=heads[0].head if with_hidden else None,
             bias=heads[0].bias if with_hidden else None,
             errors={

@@ -104,7 +104,7 @@ def view(readings: Readings, reading: str = "greedy") -> View:
 
 def greedy_stem(readings: Readings) -> Indices:
     """Return the likelier stem of each row (N,); the first where no stem was read."""
-    return np.argmax(np.nan_to_num(readings.stem_logp, nan=-np.inf), axis=1)
+    return np.asarray(np.nan_to_num(readings.stem_logp, nan=-np.inf).argmax(axis=1))
 
 
 def decode_view(
@@ -150,7 +150,7 @@ def decode_view(
 
 def total(p: Floats) -> Floats:
     """Sum (K, n) over the answers, in the same order for any n (``sum`` would not)."""
-    result = p[0].copy()
+    result: Floats = p[0].copy()
     for row in p[1:]:
         result += row
     return result

@@ -1,0 +1,250 @@
+"""The closed form against high precision, against a generic minimiser, and at its edges."""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import discode
+from discode.decoders import get_decoder
+from discode.decoders.att import att_loss, log_alpha, log_prior
+from discode.readings import Readings
+from discode.scales import FIVE, TEN
+from tests.conftest import random_logp
+
+SIGMAS = (1.0, 0.5, 0.1, 0.05, 0.01, 1e-4)
+
+
+def oracle(logp: list[float], sigma2: float, tau: str | float, clip: bool) -> list[mpmath.mpf]:
+    """The minimiser as the formula says it, at 60 digits."""
+    with mpmath.workdps(60):
+        logs = [mpmath.mpf(x) for x in logp]
+        s = max(range(10), key=lambda k: logs[k])
+        s2 = mpmath.mpf(sigma2)
+        mean = mpmath.mpf(9) / 2
+        alpha = mpmath.exp(-((s - mean) ** 2) / (2 * s2)) / mpmath.sqrt(2 * mpmath.pi * s2)
+        if clip:
+            alpha = min(alpha, mpmath.mpf(1))
+        t = alpha if tau == "alpha" else mpmath.mpf(tau)
+        f = [(logs[k] - (1 - alpha) * mpmath.mpf((k - s) ** 2) / 2) / t for k in range(10)]
+        top = max(f)
+        e = [mpmath.exp(x - top) for x in f]
+        return [x / mpmath.fsum(e) for x in e]
+
+
+@pytest.mark.parametrize("sigma2", SIGMAS)
+@pytest.mark.parametrize("method", ["paper", "discode"])
+def test_closed_form_against_60_digits(sigma2: float, method: str) -> None:
+    rng = np.random.default_rng(7)
+    rows = []
+    for s_raw in range(10):
+        for gap in (0.01, 1.0, 10.0, 100.0, 700.0):
+            row = rng.uniform(-gap, 0, size=10)
+            row[s_raw] = 1e-3  # the raw answer, a hair above the rest
+            rows.append(row - 1e-3)
+            rows.append(np.where(np.arange(10) == s_raw, 0.0, -gap))
+        rows.append(np.where(np.arange(10) == s_raw, -700.0, -700.0 - rng.exponential(1, 10)))
+    logp = np.array(rows) - 3.0  # probabilities of a vocabulary that holds more than digits
+    got = discode.decode(logp, method, sigma2=sigma2).distribution
+    assert got is not None
+    tau = "alpha" if method == "paper" else 1.0
+    worst = 0.0
+    for row, p in zip(logp.tolist(), got, strict=True):
+        want = oracle(row, sigma2, tau, clip=method == "discode")
+        worst = max(worst, max(abs(float(w - mpmath.mpf(g))) for w, g in zip(want, p, strict=True)))
+    assert worst <= 1e-12
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.2, 0.5, 0.9])
+@pytest.mark.parametrize("tau", ["alpha", 1.0, 0.3])
+def test_no_minimiser_finds_a_lower_loss(alpha: float, tau: float | str) -> None:
+    """SLSQP and L-BFGS over softmax logits, from the solution and from random starts."""
+    rng = np.random.default_rng(1)
+    t = alpha if tau == "alpha" else float(tau)
+    for logp in random_logp(rng, 5, 10):
+        scores = discode.decode(logp, "discode", alpha=alpha, tau=tau)
+        assert scores.distribution is not None
+        p = scores.distribution[0]
+        logq = log_prior(np.arange(10.0))[int(logp.argmax())]
+
+        def loss(p: np.ndarray, logp: np.ndarray = logp, logq: np.ndarray = logq) -> float:
+            return float(att_loss(p[None], logp, logq, alpha, t)[0])
+
+        best = loss(p)
+
+        def over_logits(x: np.ndarray, loss: object = loss) -> float:
+            z = np.exp(x - x.max())
+            assert callable(loss)
+            return float(loss(z / z.sum()))
+
+        for start in (np.log(np.maximum(p, 1e-12)), *rng.normal(size=(3, 10))):
+            found = minimize(over_logits, start, method="L-BFGS-B", options={"maxiter": 500})
+            assert found.fun >= best - 1e-9
+        simplex = {"type": "eq", "fun": lambda x: x.sum() - 1}
+        found = minimize(
+            loss, np.full(10, 0.1), method="SLSQP", bounds=[(1e-12, 1)] * 10, constraints=[simplex]
+        )
+        assert found.fun >= best - 1e-7
+
+
+def test_half_alpha_is_the_plain_kl() -> None:
+    logp = random_logp(np.random.default_rng(2), 200, 10)
+    fixed = discode.decode(logp, "no-adaptive-alpha")
+    kl = discode.decode(logp, "kl")
+    assert np.array_equal(fixed.value, kl.value)
+    # ... whose minimiser of H(p, L) + KL(p || q)/2 is L²·q.
+    logq = log_prior(np.arange(10.0))[logp.argmax(axis=1)]
+    want = np.exp(2 * logp + logq)
+    want /= want.sum(axis=1, keepdims=True)
+    assert kl.distribution is not None
+    assert np.abs(kl.distribution - want).max() < 1e-14
+
+
+def test_alpha_on_the_digits_is_what_the_formula_prints() -> None:
+    # scipy.stats.norm.pdf(range(10), 4.5, 0.1 ** 0.5)
+    want = [1.3e-44, 3.2e-27, 3.4e-14, 1.6e-5, 0.36, 0.36, 1.6e-5, 3.4e-14, 3.2e-27, 1.3e-44]
+    assert np.allclose(np.exp(log_alpha(np.arange(10.0), 0.1)), want, rtol=0.05)
+
+
+def test_alpha_clip_keeps_the_prior_attractive() -> None:
+    """On five answers α = 1.26 at 3: unclipped, the prior pushes away from the raw answer."""
+    logp = np.log([0.1, 0.2, 0.4, 0.2, 0.1])
+    clipped = discode.decode(logp, "discode", scale="five").distribution
+    printed = discode.decode(logp, "discode", scale="five", alpha_clip=None).distribution
+    assert clipped is not None
+    assert printed is not None
+    assert np.allclose(clipped, np.exp(logp))  # α = 1: no prior at all
+    assert printed[0, 2] < 0.4
+
+
+def test_degenerate_rows_are_counted() -> None:
+    logp = random_logp(np.random.default_rng(3), 300, 10)
+    scores = discode.decode(logp, "paper")
+    outside = ~np.isin(logp.argmax(axis=1), [3, 4, 5, 6])
+    assert np.all(scores.flags["degenerate"][outside])
+    assert scores.counts()["degenerate"] == scores.flags["degenerate"].sum() < 300
+    assert discode.decode(logp, "discode").counts()["degenerate"] == 0
+    assert discode.decode(logp, "raw").counts()["degenerate"] == 0
+
+
+@pytest.mark.parametrize("method", ["no-cross-entropy", "discode:cross_entropy=false"])
+def test_without_cross_entropy_only_the_raw_answer_counts(method: str) -> None:
+    logp = random_logp(np.random.default_rng(4), 100, 10)
+    scores = discode.decode(logp, method)
+    for s_raw in range(10):
+        values = scores.value[logp.argmax(axis=1) == s_raw]
+        assert np.ptp(values) == 0 if len(values) else True
+
+
+def test_without_divergence_is_the_raw_answer() -> None:
+    logp = random_logp(np.random.default_rng(5), 100, 10)
+    assert np.array_equal(
+        discode.decode(logp, "no-divergence").value, discode.decode(logp, "raw").value
+    )
+
+
+def test_ties_go_to_the_raw_answer() -> None:
+    for method in ("raw", "paper", "no-divergence"):
+        assert float(discode.decode(np.log(np.full(10, 0.1)), method)) == 0.0
+
+
+@pytest.mark.parametrize("method", ["raw", "smoothing", "discode", "paper", "renyi", "beta"])
+def test_extreme_but_finite_rows_stay_finite(method: str) -> None:
+    rows = np.full((4, 10), -1e308)
+    rows[0, 3] = -1e-300
+    rows[1] = -1.7e308
+    rows[2] = np.linspace(-1e300, -1e3, 10)
+    rows[3, 0] = -np.inf
+    scores = discode.decode(rows, method)
+    assert scores.distribution is not None
+    assert np.isfinite(scores.value).all()
+    assert np.allclose(scores.distribution.sum(axis=1), 1)
+
+
+def test_nan_and_empty_rows_are_nan_and_counted() -> None:
+    rows = random_logp(np.random.default_rng(6), 4, 10)
+    rows[1, 4] = np.nan
+    rows[2] = -np.inf
+    scores = discode.decode(rows)
+    assert np.isnan(scores.value).tolist() == [False, True, True, False]
+    assert scores.counts()["failed"] == 2
+    assert set(scores.errors) == {1, 2}
+    assert np.isfinite(scores.mean())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"sigma2": 0},
+        {"sigma2": -1},
+        {"sigma2": "x"},
+        {"sigma2": float("nan")},
+        {"alpha": 2},
+        {"alpha": "none"},
+        {"tau": 0},
+        {"tau": "beta"},
+        {"alpha_scale": "percent"},
+        {"alpha_clip": (1, 0)},
+        {"alpha_clip": 3},
+        {"divergence": "hellinger"},
+        {"divergence": "renyi", "solver": "exact", "order": 2},
+        {"divergence": "beta", "solver": "exact", "order": 1},
+        {"divergence": "kl", "order": 2},
+        {"divergence": "renyi"},
+        {"divergence": "none", "cross_entropy": False},
+        {"solver": "newton"},
+        {"reading": "sideways"},
+        {"reading": "joint", "solver": "adam"},
+        {"steps": -1},
+        {"steps": 1.5},
+        {"learning_rate": 0},
+        {"cross_entropy": "no"},
+    ],
+)
+def test_bad_options_say_what_is_allowed(options: dict[str, object]) -> None:
+    with pytest.raises(discode.DiscodeError, match=r"allowed|nothing to minimise|must|order|use"):
+        get_decoder("discode", **options)
+
+
+def test_options_appear_in_the_signature() -> None:
+    one = discode.decode(np.log(np.full(10, 0.1)), sigma2=0.1).signature
+    two = discode.decode(np.log(np.full(10, 0.1)), sigma2=0.05).signature
+    assert one != two
+    assert "sigma2=0.05" in two
+
+
+def test_joint_reading_makes_one_an_ordinary_value() -> None:
+    stems = np.log([[0.6, 0.4]])
+    answers = np.log(np.array([[[0.05] * 9 + [0.5], [0.9] + [0.01] * 9]]))
+    readings = Readings(discode.judge.UNIT, answers, stems)
+    joint = discode.decode(readings, "smoothing", reading="joint")
+    greedy = discode.decode(readings, "smoothing")
+    assert joint.answers[-2:] == ("0.9", "1.0")
+    assert joint.distribution is not None
+    # By hand: P(0.d) = 0.6·p(d), P(1.0) = 0.4, renormalised over 0.6·0.95 + 0.4.
+    p = np.append(0.6 * np.exp(answers[0, 0]), 0.4)
+    p /= p.sum()
+    assert np.allclose(joint.distribution[0], p, atol=1e-15)
+    assert float(joint) == pytest.approx((p * np.arange(11)).sum() / 10)
+    assert float(greedy) < 0.9 < 1.0
+    assert "reading=joint" in joint.signature
+    with pytest.raises(discode.DiscodeError, match="two stems"):
+        discode.decode(np.log(np.full(10, 0.1)), "smoothing", reading="joint", scale=TEN)
+
+
+def test_joint_reading_without_stems_is_nan() -> None:
+    scores = discode.decode(np.log(np.full(10, 0.1)), scale="unit", reading="joint")
+    assert np.isnan(float(scores))
+
+
+def test_score_behind_the_second_stem_ends_at_one() -> None:
+    answers = np.log(np.full((1, 2, 10), 0.1))
+    readings = Readings(discode.judge.UNIT, answers, np.log([[0.1, 0.9]]))
+    assert float(discode.decode(readings, "smoothing")) == 1.0
+
+
+def test_unknown_method_gets_a_suggestion() -> None:
+    with pytest.raises(discode.DiscodeError, match="did you mean 'discode'"):
+        discode.decode(np.log(np.full(5, 0.2)), "discod", scale=FIVE)

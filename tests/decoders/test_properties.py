@@ -1,0 +1,111 @@
+"""What holds for every decoder and every reading."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from discode.decoders import METHODS, get_decoder
+from discode.readings import Readings
+from discode.scales import SCALES, Scale, get_scale
+
+NORMALISED = [name for name in METHODS if name != "fleur"]
+
+
+@st.composite
+def readings(draw: st.DrawFn, scales: tuple[str, ...] = (*SCALES, "1-7", "E-A")) -> Readings:
+    scale: Scale = get_scale(draw(st.sampled_from(scales)))
+    n, b, k = draw(st.integers(1, 12)), len(scale.stems), len(scale.answers)
+    gap = draw(st.sampled_from([1e-6, 1.0, 10.0, 700.0, 1e5]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    logits = rng.uniform(-gap, 0, size=(n, b, k))
+    if draw(st.booleans()):  # ties
+        logits = np.round(logits, 1)
+    answers = logits - np.logaddexp.reduce(logits, axis=2, keepdims=True)
+    stems = np.log(rng.dirichlet(np.ones(b + 1), size=n)[:, :b])
+    return Readings(scale, answers - draw(st.sampled_from([0.0, 2.0])), stems)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_distributions_and_scores(method: str, data: st.DataObject) -> None:
+    read = data.draw(readings(("unit",) if method == "fleur" else (*SCALES, "1-7", "E-A")))
+    decoder = get_decoder(method)
+    decoded = decoder.decode(read)
+    total = decoded.distribution.sum(axis=1)
+    if method == "fleur":
+        assert (total <= 1 + 1e-12).all()
+    else:
+        assert np.abs(total - 1).max() < 1e-12
+    assert (decoded.distribution >= 0).all()
+    scale = read.scale
+    for score in (decoded.score, decoded.raw):
+        assert np.isfinite(score).all()
+        assert (score >= scale.minimum).all()
+        assert (score <= scale.maximum).all()
+
+    order = np.random.default_rng(0).permutation(len(read))
+    assert np.array_equal(decoder.decode(read.take(order)).score, decoded.score[order])
+
+    singles = [decoder.decode(read.take([i])) for i in range(len(read))]
+    assert np.array_equal(np.concatenate([one.score for one in singles]), decoded.score)
+    assert np.array_equal(
+        np.concatenate([one.distribution for one in singles]), decoded.distribution
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(read=readings(("unit",)), method=st.sampled_from(NORMALISED))
+def test_joint_reading(read: Readings, method: str) -> None:
+    decoded = get_decoder(method, reading="joint").decode(read)
+    assert decoded.distribution.shape == (len(read), 11)
+    assert np.abs(decoded.distribution.sum(axis=1) - 1).max() < 1e-12
+    assert ((decoded.score >= 0) & (decoded.score <= 1)).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    read=readings(),
+    sigma2=st.floats(1e-4, 10),
+    tau=st.one_of(st.just("alpha"), st.floats(1e-3, 100)),
+    unit=st.sampled_from(["digit", "unit"]),
+    clip=st.sampled_from([None, (0.0, 1.0), (0.05, 0.95)]),
+    variance=st.floats(1e-3, 100),
+)
+def test_every_option_keeps_a_distribution(
+    read: Readings,
+    sigma2: float,
+    tau: float | str,
+    unit: str,
+    clip: tuple[float, float] | None,
+    variance: float,
+) -> None:
+    decoder = get_decoder(
+        "discode",
+        sigma2=sigma2,
+        tau=tau,
+        alpha_scale=unit,
+        alpha_clip=clip,
+        prior_variance=variance,
+    )
+    decoded = decoder.decode(read)
+    assert np.abs(decoded.distribution.sum(axis=1) - 1).max() < 1e-12
+    assert np.isfinite(decoded.score).all()
+
+
+def test_large_batch_equals_rows_across_blocks() -> None:
+    """More rows than a block, so that block borders are crossed."""
+    rng = np.random.default_rng(1)
+    logits = rng.normal(size=(9000, 10)) * 4
+    logp = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+    read = Readings.of(logp, get_scale("ten"))
+    for method in NORMALISED:
+        decoder = get_decoder(method)
+        whole = decoder.decode(read).score
+        rows = rng.choice(9000, 50, replace=False)
+        assert np.array_equal(
+            whole[rows], np.concatenate([decoder.decode(read.take([r])).score for r in rows])
+        )

@@ -1,0 +1,68 @@
+"""Raw, smoothing and FLEUR against hand-computed cases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import discode
+from discode.errors import InputError
+from discode.readings import Readings
+from discode.scales import UNIT
+
+
+def unit(first: list[float], stems: tuple[float, float] = (0.98, 0.02), **rest: object) -> Readings:
+    answers = np.full((1, 2, 10), np.nan)
+    answers[0, 0] = np.log(first)
+    answers[0, 1] = np.log([0.9] + [0.005] * 9)
+    arrays = {key: np.log([value]) for key, value in rest.items()}
+    return Readings(UNIT, answers, np.log([stems]), **arrays)  # type: ignore[arg-type]  # by name
+
+
+# Digits 6, 7, 8 with 0.2, 0.5, 0.2 of the whole vocabulary; 0.03 off the scale.
+FIRST = [0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.2, 0.5, 0.2, 0.01]
+
+
+def test_raw_is_the_likeliest_digit() -> None:
+    assert float(discode.decode(unit(FIRST), "raw")) == pytest.approx(0.7)
+
+
+def test_smoothing_renormalises() -> None:
+    # Σ d·p = 0.01·(0+1+2+3+4+5+9) + 1.2 + 3.5 + 1.6 = 6.54, over 0.97
+    assert float(discode.decode(unit(FIRST), "smoothing")) == pytest.approx(0.654 / 0.97)
+
+
+def test_fleur_does_not_renormalise() -> None:
+    assert float(discode.decode(unit(FIRST), "fleur")) == pytest.approx(0.654)
+
+
+def test_fleur_adds_the_second_decimal() -> None:
+    second = [0.05] * 9 + [0.3]  # Σ d·p = 0.05·36 + 2.7 = 4.5
+    scores = discode.decode(unit(FIRST, second_logp=second), "fleur")
+    assert float(scores) == pytest.approx(0.654 + 0.045)
+
+
+def test_fleur_rule_for_one() -> None:
+    """Raw 1.0: 0.9·p('0') + p('1') at the integer token."""
+    readings = unit(FIRST, stems=(0.3, 0.6), lead_logp=[0.35, 0.62])
+    assert float(discode.decode(readings, "fleur")) == pytest.approx(0.9 * 0.35 + 0.62)
+    readings = unit(FIRST, stems=(0.3, 0.6))  # only the stems are known
+    assert float(discode.decode(readings, "fleur")) == pytest.approx(0.9 * 0.3 + 0.6)
+
+
+def test_second_decimal_counts_only_where_it_is() -> None:
+    both = Readings.concat(UNIT, [unit(FIRST), unit(FIRST, second_logp=[0.05] * 9 + [0.3])])
+    assert discode.decode(both, "fleur").value == pytest.approx([0.654, 0.699])
+
+
+def test_fleur_wants_the_unit_scale() -> None:
+    with pytest.raises(InputError, match="use 'smoothing'"):
+        discode.decode(np.log(np.full(10, 0.1)), "fleur", scale="ten")
+
+
+def test_fleur_nan_rows() -> None:
+    scores = discode.decode(
+        Readings.concat(UNIT, [unit(FIRST), Readings.failed(UNIT, ["gone"])]), "fleur"
+    )
+    assert np.isnan(scores.value).tolist() == [False, True]
+    assert scores.errors == {1: "gone"}
