@@ -200,7 +200,7 @@ class Readings:
         >>> from discode.scales import FIVE
         >>> row = {"5": -0.4, " 5": -3.0, "4": -2.0, "3": -4.0, "1": -9.0, "the": -7.0}
         >>> Readings.of(row, FIVE).errors
-        {0: "no log-probability for '2'; missing='spread' estimates it from the mass left"}
+        {0: "no log-probability for '2'; ask for more, or set missing to 'spread' to estimate it"}
         >>> readings = Readings.of(row, FIVE, missing="spread")
         >>> readings.answer_logp[0, 0].round(2).tolist(), readings.truncated.tolist()
         ([-9.0, -9.0, -4.0, -2.0, -0.33], [True])
@@ -236,8 +236,8 @@ class Readings:
             if absent and (missing == "nan" or len(absent) == len(values)):
                 names = ", ".join(map(repr, absent))
                 errors[number] = (
-                    f"no log-probability for {names}; missing='spread' estimates it from the "
-                    "mass left"
+                    f"no log-probability for {names}; ask for more, or set missing to 'spread' "
+                    "to estimate it"
                     if len(absent) < len(values)
                     else f"none of the answers {names} is among the tokens given"
                 )
@@ -280,7 +280,7 @@ def _check_logp(array: Floats, name: str) -> None:
         row = int(np.argwhere(array > POSITIVE_TOLERANCE)[0][0])
         worst = float(np.nanmax(array[row]))
         raise InputError(
-            f"row {row} of {name} holds {worst:.4g}; log-probabilities are at most 0 "
+            f"{_row(row, array)}{name} holds {worst:.4g}; log-probabilities are at most 0 "
             "(take log_softmax of logits, the logarithm of probabilities)"
         )
 
@@ -291,10 +291,15 @@ def _check_sum(answer_logp: Floats) -> None:
         total += np.exp(answer_logp[:, :, k])
     if answer_logp.size and np.fmax.reduce(total, axis=None) > 1 + SUM_TOLERANCE:
         row = int(np.argwhere(total > 1 + SUM_TOLERANCE)[0][0])
+        most = float(np.nanmax(total[row]))
         raise InputError(
-            f"row {row}: the answers' probabilities add up to {np.nanmax(total[row]):.4g}, more "
+            f"{_row(row, total)}the answers' probabilities add up to {most:.4g}, more "
             "than 1 (take log_softmax over the whole vocabulary, natural logarithm)"
         )
+
+
+def _row(number: int, array: Floats) -> str:
+    return f"row {number}: " if len(array) > 1 else ""
 
 
 def _is_token_row(row: Any) -> bool:

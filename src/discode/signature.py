@@ -36,10 +36,15 @@ def signature(
 
 def describe(decoder: Decoder) -> str:
     """Return a decoder's options as ``key=value,...``, sorted."""
+    return ",".join(f"{k}={option_text(v)}" for k, v in sorted(decoder.options().items()))
 
-    def text(value: object) -> str:
-        if isinstance(value, tuple):
-            return ":".join(map(text, value))
-        return f"{value:g}" if isinstance(value, float) else str(value).lower()
 
-    return ",".join(f"{key}={text(value)}" for key, value in sorted(decoder.options().items()))
+def option_text(value: object) -> str:
+    """Return an option as it is written behind a method's name.
+
+    >>> option_text((0.0, 1.0)), option_text(None), option_text(0.001)
+    ('0:1', 'none', '0.001')
+    """
+    if isinstance(value, tuple):
+        return ":".join(map(option_text, value))
+    return f"{value:.12g}" if isinstance(value, float) else str(value).lower()

@@ -11,7 +11,7 @@ import discode
 from discode.decoders import get_decoder
 from discode.decoders.att import att_loss, log_alpha, log_prior
 from discode.readings import Readings
-from discode.scales import FIVE, TEN
+from discode.scales import FIVE, TEN, UNIT
 from tests.conftest import random_logp
 
 SIGMAS = (1.0, 0.5, 0.1, 0.05, 0.01, 1e-4)
@@ -218,7 +218,7 @@ def test_options_appear_in_the_signature() -> None:
 def test_joint_reading_makes_one_an_ordinary_value() -> None:
     stems = np.log([[0.6, 0.4]])
     answers = np.log(np.array([[[0.05] * 9 + [0.5], [0.9] + [0.01] * 9]]))
-    readings = Readings(discode.judge.UNIT, answers, stems)
+    readings = Readings(UNIT, answers, stems)
     joint = discode.decode(readings, "smoothing", reading="joint")
     greedy = discode.decode(readings, "smoothing")
     assert joint.answers[-2:] == ("0.9", "1.0")
@@ -241,7 +241,7 @@ def test_joint_reading_without_stems_is_nan() -> None:
 
 def test_score_behind_the_second_stem_ends_at_one() -> None:
     answers = np.log(np.full((1, 2, 10), 0.1))
-    readings = Readings(discode.judge.UNIT, answers, np.log([[0.1, 0.9]]))
+    readings = Readings(UNIT, answers, np.log([[0.1, 0.9]]))
     assert float(discode.decode(readings, "smoothing")) == 1.0
 
 

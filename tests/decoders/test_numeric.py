@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -71,7 +73,7 @@ def test_adam_matches_adam_by_hand(steps: int) -> None:
 )
 def test_many_steps_reach_the_exact_minimiser(name: str, order: float | None) -> None:
     readings = readings_with_head(n=4)
-    options = {"divergence": name, "order": order, "alpha": 0.5, "tau": "alpha"}
+    options: dict[str, Any] = {"divergence": name, "order": order, "alpha": 0.5, "tau": "alpha"}
     exact = discode.decode(readings, "discode", solver="exact", **options).distribution
     few = discode.decode(readings, "discode", solver="adam", **options).distribution
     many = discode.decode(

@@ -11,7 +11,9 @@ from discode.readings import Readings
 from discode.scales import UNIT
 
 
-def unit(first: list[float], stems: tuple[float, float] = (0.98, 0.02), **rest: object) -> Readings:
+def unit(
+    first: list[float], stems: tuple[float, float] = (0.98, 0.02), **rest: list[float]
+) -> Readings:
     answers = np.full((1, 2, 10), np.nan)
     answers[0, 0] = np.log(first)
     answers[0, 1] = np.log([0.9] + [0.005] * 9)

@@ -55,5 +55,8 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(0)
     except KeyboardInterrupt:
-        print("discode: interrupted; what was read is kept in the store", file=sys.stderr)
+        print(
+            "discode: interrupted; run the same command again to go on from the store",
+            file=sys.stderr,
+        )
         sys.exit(130)

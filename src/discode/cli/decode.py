@@ -44,7 +44,7 @@ def decode(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON lines instead of a table.")
     ] = False,
-    show: Annotated[int, typer.Option("--show", help="Draw the first N distributions.")] = 0,
+    show: Annotated[bool, typer.Option("--show", help="Draw the first distributions.")] = False,
 ) -> None:
     """Turn log-probabilities of the answers into scores."""
     decoders = {name: get_decoder(name) for name in method or ["discode"]}
@@ -75,7 +75,7 @@ def decode(
     elif out is None or show:
         for name, decoder in decoders.items() if show else ():
             before = decode_readings(readings, output.before_prior(decoder))
-            output.show(name, results[name], before, ids, range(min(show, len(ids))))
+            output.show(name, results[name], before, ids, range(len(ids)))
         output.stdout.print(output.score_table(results, ids, None))
     output.finish(results, ids)
 

@@ -6,25 +6,53 @@ from rich.markup import escape
 from rich.table import Table
 
 from discode.cli.output import stdout
-from discode.decoders import METHODS, get_decoder
+from discode.decoders import METHODS, Discode
 from discode.scales import SCALES
-from discode.signature import describe
+from discode.signature import option_text
+
+_OPTIONS = {
+    "sigma2": "variance σ² in α = N(s_raw; μ, σ²)",
+    "alpha": "adaptive, or a number from 0 to 1",
+    "alpha_scale": "α on the answers' values (digit) or on 0-1 (unit)",
+    "alpha_clip": "bounds of α as low:high, or none",
+    "tau": "weight of the entropy: alpha as printed, or a number",
+    "prior_variance": "variance of the prior around the raw answer",
+    "cross_entropy": "false drops H(p, L)",
+    "divergence": "weighted-kl, kl, jensen-shannon, beta, renyi, none",
+    "order": "order of beta (2) and renyi (0.5)",
+    "solver": "closed, exact, or adam (needs hidden states)",
+    "steps": "Adam steps",
+    "learning_rate": "Adam's learning rate",
+    "reading": "greedy, or joint: both stems of scale unit, 1.0 an ordinary value",
+}
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table
 
 
 def methods() -> None:
-    """List the decoders and their options."""
-    table = Table("method", "what it is", "options", box=None, header_style="bold", pad_edge=False)
+    """List the decoders, and the options that a method takes behind a colon."""
+    table = _table("method", "what it is", "its options")
     for name, method in METHODS.items():
-        options = describe(get_decoder(name)).replace(",", " ")
-        table.add_row(name, escape(method.about), escape(options), style=None)
+        options = ",".join(f"{key}={option_text(value)}" for key, value in method.options.items())
+        table.add_row(name, escape(method.about), escape(options))
+    stdout.print(table)
+    stdout.print(
+        "\nOptions of discode and every method below it, e.g. -m discode:tau=alpha,sigma2=1\n"
+    )
+    table = _table("option", "default", "what it is")
+    for name, about in _OPTIONS.items():
+        table.add_row(name, option_text(getattr(Discode(), name)), escape(about))
     stdout.print(table)
 
 
 def scales() -> None:
     """List the rating scales."""
-    table = Table(
-        "scale", "stems", "answers", "scores", box=None, header_style="bold", pad_edge=False
-    )
+    table = _table("scale", "stems", "answers, lowest first", "scores")
     for name, scale in SCALES.items():
         table.add_row(
             name,
@@ -32,5 +60,5 @@ def scales() -> None:
             " ".join(scale.answers),
             f"{scale.minimum:g} to {scale.maximum:g}",
         )
-    table.add_row("LOW-HIGH", "none", "any range, lowest first: 1-7, 0-100, A-D, E-A", "")
+    table.add_row("LOW-HIGH", "none", "any range: 1-7, 0-100, A-D; E-A if A is best", "its own")
     stdout.print(table)

@@ -6,7 +6,7 @@ import csv
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -29,6 +29,8 @@ BAR = 24
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 TABLE_ROWS = 40
 """Rows a table shows; files and --json have them all."""
+CHARTS = 8
+"""Charts that --show draws."""
 
 
 def check_output(path: Path | None) -> None:
@@ -87,17 +89,21 @@ def score_table(
 ) -> Table:
     """Return items down, methods across."""
     table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("id", overflow="fold")
+    table.add_column("id", no_wrap=True)
     for name in extra[0] if extra else {}:
-        table.add_column(name, overflow="ellipsis", no_wrap=True, max_width=60)
+        table.add_column(name, overflow="fold")
     first = next(iter(results.values()))
     if "raw" not in results:
-        table.add_column("answer", justify="right")
+        table.add_column("raw", justify="right", no_wrap=True)
     for method in results:
-        table.add_column(escape(method), justify="right")
+        table.add_column(escape(method), justify="right", no_wrap=True)
     table.add_column("flags")
     for i in range(min(len(first), TABLE_ROWS)):
-        cells = [escape(ids[i]), *(escape(text) for text in (extra[i].values() if extra else ()))]
+        # A file's name tells pictures apart; the folder would push the scores off the screen.
+        texts = [
+            Path(t).name if n == "image" else t for n, t in (extra[i] if extra else {}).items()
+        ]
+        cells = [escape(text) for text in (ids[i], *texts)]
         if "raw" not in results:
             cells.append("-" if first.raw is None else number(first.raw[i]))
         cells += [number(scores.value[i]) for scores in results.values()]
@@ -127,20 +133,18 @@ def bars(
 
 
 def _bar(p: float) -> str:
-    if not np.isfinite(p):
-        return "nan"
     eighths = round(p * BAR * 8)
     full, rest = divmod(eighths, 8)
     return f"{p:5.3f} {'█' * full}{_EIGHTHS[rest].strip()}"
 
 
 def show(
-    method: str, scores: Scores, before: Scores, titles: Sequence[str], rows: Iterable[int]
+    method: str, scores: Scores, before: Scores, titles: Sequence[str], rows: Sequence[int]
 ) -> None:
     """Print charts of some rows: token probabilities beside a method's distribution."""
     assert scores.distribution is not None
     assert before.distribution is not None
-    for i in rows:
+    for i in [row for row in rows if not np.isnan(scores.value[row])][:CHARTS]:
         names = (
             f"token probabilities → {number(before.value[i])}",
             f"{method} → {number(scores.value[i])}",
@@ -161,9 +165,9 @@ def finish(results: Mapping[str, Scores], ids: Sequence[str]) -> None:
     """Report what failed on standard error, and exit with 1 if anything did."""
     failures = {row: reason for scores in results.values() for row, reason in scores.errors.items()}
     for row in sorted(failures)[:5]:
-        stderr.print(
-            f"failed: {ids[row]}: {failures[row]}", style="red", markup=False, soft_wrap=True
-        )
+        reason = failures[row]
+        where = "" if reason.startswith(ids[row]) else f"{ids[row]}: "
+        stderr.print(f"failed: {where}{reason}", style="red", markup=False, soft_wrap=True)
     if len(failures) > 5:
         stderr.print(f"... and {len(failures) - 5} more", style="red")
     total = len(ids)

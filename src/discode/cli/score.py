@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
 from discode.cli import output
 from discode.decoders import Decoder, get_decoder
@@ -50,7 +58,7 @@ def score(
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Pairs a batch.")] = 64,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, not a table.")] = False,
-    show: Annotated[int, typer.Option("--show", help="Draw the first N distributions.")] = 0,
+    show: Annotated[bool, typer.Option("--show", help="Draw the first distributions.")] = False,
 ) -> None:
     """Score a picture with captions, or a file of pairs."""
     if model is None:
@@ -82,10 +90,10 @@ def score(
                     json.dumps(row | {"method": name} | json.loads(line), ensure_ascii=False)
                 )
     elif out is None or show:
-        titles = [f"{row['image']}: {row['caption']}" for row in extra]
+        titles = [f"{Path(row['image']).name}: {row['caption']}" for row in extra]
         for name, decoder in decoders.items() if show else ():
             before = decoded(output.before_prior(decoder))
-            output.show(name, results[name], before, titles, range(min(show, len(ids))))
+            output.show(name, results[name], before, titles, range(len(ids)))
         output.stdout.print(output.score_table(results, ids, extra))
     if store is not None:
         output.stderr.print(f"readings kept in {store}", style="dim", markup=False, soft_wrap=True)
@@ -113,14 +121,14 @@ def _name(pair: Pair) -> str:
     return os.fspath(pair.image) if isinstance(pair.image, str | os.PathLike) else "<image>"
 
 
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        """Return pairs a second, once there is a speed."""
+        return Text("" if task.speed is None else f"{task.speed:.1f} pairs/s")
+
+
 def _read(judge: Judge, pairs: list[Pair]) -> Readings:
-    columns = (
-        TextColumn("reading"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.speed:.1f} pairs/s"),
-        TimeRemainingColumn(),
-    )
+    columns = (BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
     with Progress(*columns, console=output.stderr, transient=True) as bar:
         task = bar.add_task("reading", total=len(pairs))
         return judge.read(pairs, lambda done: bar.advance(task, done))

@@ -127,7 +127,7 @@ def decode_view(
         index = block.argmax(axis=1)  # of NaN, where there is one; else of the first maximum
         best = block[np.arange(len(block)), index]
         bad = ~np.isfinite(best)
-        logp = np.ascontiguousarray(block.T)
+        logp = np.array(block.T, order="C")  # ours to change, even if it is one row
         if bad.any():
             logp[:, bad] = 0.0
             best = np.where(bad, 0.0, best)

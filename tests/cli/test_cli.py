@@ -1,0 +1,261 @@
+"""The command line, as a user types it: what it prints, what it writes, how it exits."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import discode
+from discode.backends import demo_path
+from tests.conftest import random_logp
+
+CAT = str(demo_path() / "cat.jpg")
+CAPTION = "a close up of a brown striped cat with green eyes"
+
+
+def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    env = os.environ | {"COLUMNS": "100", "NO_COLOR": "1"}
+    command = [sys.executable, "-c", "from discode.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd)
+
+
+def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    """One line on standard error, exit code 2, no traceback."""
+    assert done.returncode == 2, done
+    assert done.stderr.startswith("discode: ")
+    assert len(done.stderr.strip().splitlines()) == 1
+    for word in words:
+        assert word in done.stderr
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.jsonl"
+    rows = [{"id": f"r{i}", "log_probs": row.tolist()} for i, row in
+            enumerate(random_logp(np.random.default_rng(0), 20, 10))]  # fmt: skip
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return path
+
+
+def test_version() -> None:
+    assert run("--version").stdout == f"discode {discode.__version__}\n"
+
+
+def test_lists() -> None:
+    for verb, words in (
+        ("methods", ("raw", "paper", "renyi", "sigma2")),
+        ("scales", ("unit", "E-A")),
+    ):
+        done = run(verb)
+        assert done.returncode == 0
+        for word in words:
+            assert word in done.stdout
+
+
+def test_decode_prints_methods_side_by_side(file: Path) -> None:
+    done = run("decode", file, "-m", "discode", "-m", "smoothing", "-m", "discode:tau=alpha")
+    assert done.returncode == 0
+    header = done.stdout.splitlines()[0].split()
+    assert header == ["id", "raw", "discode", "smoothing", "discode:tau=alpha", "flags"]
+    assert "decoder:smoothing" in done.stderr
+
+
+def test_decode_equals_python_in_every_output(tmp_path: Path, file: Path) -> None:
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    want = discode.decode([row["log_probs"] for row in rows])
+    for name in ("out.jsonl", "out.csv"):
+        assert run("decode", file, "-o", tmp_path / name).returncode == 0
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    printed = run("decode", file, "--json").stdout.splitlines()
+    for source in (lines, printed):
+        got = [json.loads(line) for line in source]
+        assert [row["score"] for row in got] == want.value.tolist()
+        assert [row["id"] for row in got] == [row["id"] for row in rows]
+        assert {row["signature"] for row in got} == {want.signature}
+    with (tmp_path / "out.csv").open() as handle:
+        assert [float(row["score"]) for row in csv.DictReader(handle)] == want.value.tolist()
+
+
+def test_show_draws_both_distributions(file: Path) -> None:
+    done = run("decode", file, "--show")
+    assert "token probabilities" in done.stdout
+    assert "█" in done.stdout
+
+
+def test_any_scale(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    for scale, answers in (
+        ("five", "12345"),
+        ("letters", "ABCDE"),
+        ("E-A", "ABCDE"),
+        ("1-7", "1234567"),
+    ):
+        path.write_text(json.dumps({"log_probs": dict.fromkeys(answers, -2.5)}))
+        done = run("decode", path, "--scale", scale, "--json", "-m", "smoothing")
+        assert done.returncode == 0, done
+        assert json.loads(done.stdout)["score"] == pytest.approx(4.0 if scale == "1-7" else 3.0)
+
+
+def test_rows_that_fail_are_nan_rows(tmp_path: Path, file: Path) -> None:
+    good = file.read_text().splitlines()[0]
+    bad = {
+        "{broken": "not JSON",
+        "[1, 2]": "no object",
+        "{}": "no log_probs",
+        '{"log_probs": [0.5, -1, -1, -1, -1, -1, -1, -1, -1, -1]}': "at most 0",
+        '{"log_probs": [-1, -2, -3]}': "do not fit scale 'ten'",
+        '{"log_probs": {"7": -0.1}}': "no log-probability for",
+        '{"log_probs": null}': "do not fit",
+        '{"log_probs": "high"}': "must be numbers",
+        '{"log_probs": [NaN, -1, -1, -1, -1, -1, -1, -1, -1, -1]}': "NaN",
+        '{"log_probs": [-1, -1, -1, -1, -1, -1, -1, -1, -1, -1]}': "add up to",
+        '{"scale": "tenn", "log_probs": [-1]}': "did you mean 'ten'",
+        '{"answer_logp": [1, 2]}': "answer_logp has 2 values",
+    }
+    path = tmp_path / "mixed.jsonl"
+    path.write_text("\n".join([good, *bad, good]))
+    done = run("decode", path, "-o", tmp_path / "out.jsonl")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert len(rows) == len(bad) + 2  # nothing is lost
+    assert [row["score"] is None for row in rows] == [False] + [True] * len(bad) + [False]
+    for number, (row, reason) in enumerate(zip(rows[1:-1], bad.values(), strict=True), start=2):
+        assert reason in row["error"], row
+        assert row["error"].startswith(f"line {number}") or reason == "NaN"
+        assert "failed" in row["flags"]
+
+
+def test_row_seventeen_is_named(tmp_path: Path, file: Path) -> None:
+    lines = file.read_text().splitlines()
+    lines[16] = lines[16][:-5]
+    file.write_text("\n".join(lines))
+    done = run("decode", file)
+    assert done.returncode == 1
+    assert "failed: line 17: not JSON" in done.stderr
+
+
+def test_users_mistakes_are_one_line(tmp_path: Path, file: Path) -> None:
+    refused(run("decode", file, "-m", "discod"), "did you mean 'discode'", "renyi")
+    refused(run("decode", file, "-m", "discode:sigma=1"), "did you mean 'sigma2'")
+    refused(run("decode", file, "-m", "discode:sigma2=-1"), "sigma2", "above 0")
+    refused(run("decode", file, "-m", "discode:oops"), "key=value")
+    refused(run("decode", file, "-m", "discode:solver=adam"), "hidden")
+    refused(run("decode", file, "-m", "fleur"), "smoothing")
+    refused(run("decode", file, "--scale", "tenn"), "did you mean 'ten'")
+    refused(run("decode", file, "--missing", "zero"), "nan, spread")
+    refused(run("decode", tmp_path / "none.jsonl"), "No such file")
+    refused(run("decode", tmp_path), "cannot read")
+    refused(run("decode", file, "-o", tmp_path / "none" / "x.jsonl"), "cannot write")
+    refused(run("decode", file, "-o", tmp_path / "x.xlsx"), ".jsonl or .csv")
+    (tmp_path / "empty.jsonl").write_text("\n\n")
+    refused(run("decode", tmp_path / "empty.jsonl"), "is empty")
+    (tmp_path / "two.jsonl").write_text(
+        '{"scale": "five", "log_probs": [-2, -2, -2, -2, -2]}\n'
+        '{"scale": "1-4", "log_probs": [-2, -2, -2, -2]}'
+    )
+    refused(run("decode", tmp_path / "two.jsonl"), "mixes the scales five, 1-4")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_folder_without_write_permission(tmp_path: Path, file: Path) -> None:
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0o555)
+    refused(run("decode", file, "-o", locked / "x.jsonl"), "cannot write")
+
+
+def test_decode_takes_stems_and_the_joint_reading(tmp_path: Path) -> None:
+    path = tmp_path / "unit.jsonl"
+    digits = [math.log(0.1)] * 10
+    rows = [
+        {
+            "scale": "unit",
+            "answer_logp": [digits, digits],
+            "stem_logp": [math.log(0.2), math.log(0.7)],
+        }
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    done = run("decode", path, "-m", "raw", "-m", "smoothing:reading=joint", "--json", "--show")
+    got = {row["method"]: row["score"] for row in map(json.loads, done.stdout.splitlines())}
+    assert got["raw"] == 1.0
+    assert got["smoothing:reading=joint"] == pytest.approx((0.2 * 0.45 + 0.7) / 0.9)
+    # Digits alone: the stem is taken to be "0.", and the joint reading has nothing to go by.
+    path.write_text(json.dumps({"log_probs": digits}))
+    done = run(
+        "decode", path, "--scale", "unit", "-m", "smoothing", "-m", "smoothing:reading=joint"
+    )
+    assert done.returncode == 1
+    assert "0.450" in done.stdout
+
+
+def test_score_one_picture(tmp_path: Path) -> None:
+    done = run("score", CAT, CAPTION, "never asked", "--model", "demo", "--show", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "0.387" in done.stdout
+    assert "not recorded" in done.stderr
+    assert list(tmp_path.iterdir()) == []  # no files but those asked for
+
+
+def test_score_a_file_and_resume(tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.csv"
+    with pairs.open("w", newline="") as handle:
+        writer = csv.writer(handle)
+        writer.writerows(
+            [["id", "image", "caption"], ["a", "cat.jpg", CAPTION], ["b", "none.jpg", "x"]]
+        )
+    out = tmp_path / "out.jsonl"
+    command = ("score", "--input", pairs, "--images", demo_path(), "--model", "demo", "-o", out)
+    first = run(*command, "-m", "discode", "-m", "raw")
+    assert first.returncode == 1
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(row["id"], row["method"]) for row in rows] == [
+        ("a", "discode"), ("b", "discode"), ("a", "raw"), ("b", "raw"),
+    ]  # fmt: skip
+    assert rows[0]["caption"] == CAPTION
+    assert "cannot read" in rows[1]["error"]
+    store = tmp_path / "out.jsonl.readings.db"
+    assert store.exists()
+    info = run("store", "info", store)
+    assert "discode-prototype-b6s" in info.stdout
+    exported = run("store", "export", store, tmp_path / "kept.jsonl")
+    assert exported.stdout.startswith("1 readings written")
+    # The exported readings stand in for the model.
+    again = run("score", CAT, CAPTION, "--model", tmp_path / "kept.jsonl", "--json")
+    assert json.loads(again.stdout)["score"] == rows[0]["score"]
+    imported = run("store", "import", tmp_path / "new.db", tmp_path / "kept.jsonl")
+    assert "1 in " in imported.stdout
+
+
+def test_score_mistakes(tmp_path: Path) -> None:
+    refused(run("score", CAT, CAPTION), "no model given")
+    refused(run("score", "--model", "demo"), "give an image")
+    refused(run("score", CAT, "--model", "demo"), "at least one caption")
+    refused(run("score", CAT, CAPTION, "--model", "dmo"), "unknown model", "demo")
+    refused(run("score", CAT, CAPTION, "--model", "demo", "--input", "x.csv"), "not both")
+    refused(run("score", "--input", tmp_path / "x.csv", "--model", "demo"), "no such file")
+    refused(
+        run("score", CAT, CAPTION, "--model", "demo", "--prompt", "fler"), "did you mean 'fleur'"
+    )
+    refused(
+        run("score", CAT, CAPTION, "--model", "demo", "--store", tmp_path / "a" / "b.db"), "folder"
+    )
+    (tmp_path / "junk.db").write_bytes(b"x" * 5000)
+    refused(run("score", CAT, CAPTION, "--model", "demo", "--store", tmp_path / "junk.db"), "store")
+    refused(run("store", "info", tmp_path / "none.db"), "no reading store")
+
+
+def test_demo(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the picture wants discode[plot]")
+    done = run("demo", "-o", tmp_path / "demo.png")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("token probabilities") == 4
+    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
+    refused(run("demo", "-o", tmp_path / "none" / "demo.png"), "cannot write")

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from discode.errors import ImageError, InputError
+from discode.pairs import Pair, image_digest, make_pairs, open_image, read_pairs
+
+
+def test_one_with_many_and_many_with_many() -> None:
+    assert [p.image for p in make_pairs("a.jpg", ["x", "y"])] == ["a.jpg", "a.jpg"]
+    assert [p.image for p in make_pairs(["a.jpg", "b.jpg"], ["x", "y"])] == ["a.jpg", "b.jpg"]
+    assert make_pairs("a.jpg", "x", ["r1", "r2"])[0].references == ("r1", "r2")
+    assert make_pairs("a.jpg", ["x", "y"], ["r"])[1].references == ("r",)
+    assert make_pairs(["a", "b"], ["x", "y"], [["r"], []])[1].references == ()
+
+
+@pytest.mark.parametrize(
+    ("images", "captions", "references", "match"),
+    [
+        (["a", "b"], ["x"], None, "do not pair up"),
+        ("a", [], None, "no captions"),
+        ("a", ["x", 3], None, "must be text"),
+        ([3], ["x"], None, "give a path"),
+        ("a", "x", "ref", "list of captions"),
+        (["a", "b"], ["x", "y"], ["r1", "r2"], "one list of captions a pair"),
+        (["a", "b"], ["x", "y"], [["r"]], "2 lists"),
+    ],
+)
+def test_bad_pairs(images: object, captions: object, references: object, match: str) -> None:
+    with pytest.raises(InputError, match=match):
+        make_pairs(images, captions, references)  # type: ignore[arg-type]  # that is the point
+
+
+def test_formats_read_the_same(tmp_path: Path) -> None:
+    rows = [
+        {"id": "1", "image": "a.jpg", "caption": 'a "dog", running', "references": ["r, 1", "r2"]},
+        {"id": "2", "image": "b.jpg", "caption": "naïve 猫", "references": []},
+    ]
+    want = [
+        Pair(str(tmp_path / r["image"]), r["caption"], tuple(r["references"]), r["id"])  # type: ignore[arg-type, operator]  # rows are mixed
+        for r in rows
+    ]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    (tmp_path / "p.json").write_text(json.dumps(rows))
+    (tmp_path / "p.csv").write_text(
+        'id,image,caption,references\n1,a.jpg,"a ""dog"", running","[""r, 1"", ""r2""]"\n'
+        "2,b.jpg,naïve 猫,\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "p.tsv").write_text(
+        'id\timage\tcaption\treferences\n1\ta.jpg\t"a ""dog"", running"\t["r, 1", "r2"]\n'
+        "2\tb.jpg\tnaïve 猫\t\n",
+        encoding="utf-8",
+    )
+    for suffix in (".jsonl", ".json", ".csv", ".tsv"):
+        assert read_pairs(tmp_path / f"p{suffix}", tmp_path) == want, suffix
+    pa = pytest.importorskip("pyarrow", reason="Parquet wants discode[parquet]")
+    from pyarrow import parquet
+
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "p.parquet")
+    assert read_pairs(tmp_path / "p.parquet", tmp_path) == want
+
+
+def test_coco_results_find_their_images(tmp_path: Path) -> None:
+    (tmp_path / "COCO_val2014_000000000042.jpg").touch()
+    results = tmp_path / "results.json"
+    results.write_text(
+        json.dumps([{"image_id": 42, "caption": "x"}, {"image_id": 7, "caption": "y"}])
+    )
+    pairs = read_pairs(results, tmp_path)
+    assert str(pairs[0].image).endswith("COCO_val2014_000000000042.jpg")
+    assert pairs[1].image == str(tmp_path / "7")  # not there: fails when it is read, as NaN
+    (tmp_path / "000000000042.jpg").touch()
+    with pytest.raises(InputError, match="both"):
+        read_pairs(results, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "match"),
+    [
+        ("p.csv", "image,caption\na.jpg\n", "line 2 does not have the 2 columns"),
+        ("p.csv", "picture,words\na,b\n", "no 'image'"),
+        ("p.csv", "", "no pairs"),
+        ("p.jsonl", '{"image": "a", "caption": "b"}\n' * 16 + "{oops\n", "line 17 is not JSON"),
+        ("p.jsonl", '{"image": "a"}\n', "line 1 has no 'caption'"),
+        ("p.jsonl", "[1]\n", "no object"),
+        ("p.jsonl", '{"image": "a", "caption": 5}\n', "must be text"),
+        ("p.json", "{}", "no list"),
+        ("p.json", "[", "not JSON"),
+        ("p.txt", "x", "unknown format"),
+        ("p.parquet", "x", "cannot read"),
+        ("p.csv", 'image,caption,references\na,b,"[1"\n', "no JSON list"),
+    ],
+)
+def test_bad_files_name_the_place(tmp_path: Path, name: str, text: str, match: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=match):
+        read_pairs(tmp_path / name)
+
+
+def test_missing_and_undecodable_files(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        read_pairs(tmp_path / "none.csv")
+    (tmp_path / "p.csv").write_bytes(b"image,caption\n\xff\xfe,x\n")
+    with pytest.raises(InputError, match="cannot read"):
+        read_pairs(tmp_path / "p.csv")
+    with pytest.raises(InputError, match="not a folder"):
+        read_pairs(tmp_path / "p.csv", tmp_path / "nowhere")
+
+
+def test_images_open_upright_rgb_on_white(tmp_path: Path) -> None:
+    turned = Image.new("RGB", (4, 2), "red")
+    exif = Image.Exif()
+    exif[0x0112] = 6  # rotate by 90 degrees
+    turned.save(tmp_path / "turned.jpg", exif=exif)
+    assert open_image(tmp_path / "turned.jpg").size == (2, 4)
+    glass = io.BytesIO()
+    Image.new("RGBA", (2, 2), (0, 0, 0, 0)).save(glass, "PNG")
+    assert open_image(glass.getvalue()).getpixel((0, 0)) == (255, 255, 255)
+    frames = [Image.new("RGB", (3, 3), c) for c in ("red", "blue")]
+    frames[0].save(tmp_path / "moving.gif", save_all=True, append_images=frames[1:])
+    pixel = np.asarray(open_image(tmp_path / "moving.gif"))[0, 0]
+    assert pixel[0] > 200 > 50 > pixel[2]
+
+
+def test_broken_images_say_why(tmp_path: Path, picture: Path) -> None:
+    whole = picture.read_bytes()
+    for content, match in (
+        (b"", "cannot decode"),
+        (whole[:40], "cannot decode"),
+        (b"GIF", "decode"),
+    ):
+        with pytest.raises(ImageError, match=match):
+            open_image(content)
+    with pytest.raises(ImageError, match="cannot read"):
+        open_image(tmp_path / "none.png")
+    with pytest.raises(ImageError, match="URL"):
+        open_image("https://example.org/cat.jpg")
+
+
+def test_image_bombs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("discode.pairs.MAX_PIXELS", 10)
+    with pytest.raises(ImageError, match="pixels"):
+        open_image(Image.new("RGB", (4, 4)))
+
+
+def test_digest_is_of_the_bytes(picture: Path) -> None:
+    assert image_digest(picture) == image_digest(str(picture)) == image_digest(picture.read_bytes())
+    red, blue = Image.new("RGB", (2, 2), "red"), Image.new("RGB", (2, 2), "blue")
+    assert image_digest(red) != image_digest(blue)
+    assert image_digest(Image.new("L", (4, 1))) != image_digest(Image.new("L", (1, 4)))

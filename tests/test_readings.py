@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from discode.errors import InputError
+from discode.readings import Readings
+from discode.scales import FIVE, TEN, UNIT
+from tests.conftest import random_logp
+
+RNG = np.random.default_rng(0)
+
+
+def test_arrays_one_row_or_many() -> None:
+    assert len(Readings.of(random_logp(RNG, 1, 10)[0], TEN)) == 1
+    assert len(Readings.of(random_logp(RNG, 7, 10).tolist(), TEN)) == 7
+    unit = Readings.of(random_logp(RNG, 3, 10), UNIT)
+    assert unit.answer_logp.shape == (3, 2, 10)
+    assert np.isnan(unit.answer_logp[:, 1]).all()
+
+
+def test_frozen_without_freezing_the_callers_array() -> None:
+    mine = random_logp(RNG, 2, 10)
+    readings = Readings.of(mine, TEN)
+    with pytest.raises(ValueError, match="read-only"):
+        readings.answer_logp[0, 0, 0] = 0
+    mine[0, 0] = -5.0
+
+
+def test_openai_rows() -> None:
+    row = [{"token": str(d), "logprob": -2.4, "bytes": [1]} for d in range(1, 6)]
+    assert len(Readings.of(row, FIVE)) == 1
+    assert len(Readings.of([row, row], FIVE)) == 2
+
+
+def test_spellings_of_an_answer_are_added_up() -> None:
+    row = {"5": math.log(0.3), " 5": math.log(0.2), "▁5": math.log(0.1), "Ġ4": math.log(0.1)}
+    row |= {"3": -9.0, "2": -9.0, "1": -9.0, "55": -1.0}
+    logp = Readings.of(row, FIVE).answer_logp[0, 0]
+    assert np.exp(logp[4]) == pytest.approx(0.6)
+    assert np.exp(logp[3]) == pytest.approx(0.1)
+
+
+def test_missing_answers_are_nan_or_spread() -> None:
+    row = {"5": math.log(0.5), "4": math.log(0.3)}
+    assert "no log-probability for '1', '2', '3'" in Readings.of(row, FIVE).errors[0]
+    spread = Readings.of(row, FIVE, missing="spread")
+    assert np.exp(spread.answer_logp[0, 0]) == pytest.approx([0.2 / 3] * 3 + [0.3, 0.5])
+    assert spread.truncated is not None
+    assert spread.truncated.tolist() == [True]
+    # Never above the smallest probability given, never above 1 in all.
+    tight = Readings.of({"5": math.log(0.5), "x": math.log(0.001)}, FIVE, missing="spread")
+    assert np.exp(tight.answer_logp[0, 0, 0]) == pytest.approx(0.001)
+    full = Readings.of({"5": 0.0}, FIVE, missing="spread")
+    assert np.exp(full.answer_logp[0, 0]).tolist() == [0, 0, 0, 0, 1]
+    none = Readings.of([{"x": -1.0}], FIVE, missing="spread")
+    assert "none of the answers" in none.errors[0]
+
+
+@pytest.mark.parametrize(
+    ("log_probs", "match"),
+    [
+        ([0.5] * 10, "at most 0"),
+        ([np.inf] + [-1.0] * 9, "at most 0"),
+        ([-1.0] * 10, "add up to"),
+        ([-1.0] * 9, "do not fit"),
+        (np.zeros((2, 2, 10)), "do not fit"),
+        ([], "no log-prob"),
+        (["a"] * 10, "must be numbers"),
+        ([[-1.0] * 10, [-1.0]], "must be numbers"),
+        (None, "do not fit"),
+        ({"1": "x"}, "no log-probability"),
+        ({"1": 0.7}, "at most 0"),
+        ([{"1": -1.0}, 3], "mapping"),
+    ],
+)
+def test_bad_log_probs(log_probs: Any, match: str) -> None:
+    with pytest.raises(InputError, match=match):
+        Readings.of(log_probs, TEN, missing="spread")
+
+
+def test_bad_rows_are_named() -> None:
+    rows = random_logp(RNG, 30, 10)
+    rows[17, 3] = 0.5
+    with pytest.raises(InputError, match="row 17"):
+        Readings.of(rows, TEN)
+
+
+def test_rounded_log_probs_pass() -> None:
+    logp = random_logp(RNG, 100, 10).astype(np.float16)
+    assert len(Readings.of(logp, TEN)) == 100
+
+
+def test_wrong_shapes_say_so() -> None:
+    good = np.zeros((2, 1, 10)) - 9
+    with pytest.raises(InputError, match="stem_logp"):
+        Readings(TEN, good, np.zeros((2, 2)))
+    with pytest.raises(InputError, match="answer_logp"):
+        Readings(FIVE, good, np.zeros((2, 1)))
+    with pytest.raises(InputError, match="head"):
+        Readings(TEN, good, np.zeros((2, 1)), hidden=np.zeros((2, 4), np.float32))
+
+
+def test_take_and_concat_keep_errors_in_place() -> None:
+    good = Readings.of(random_logp(RNG, 2, 10), TEN)
+    joined = Readings.concat(TEN, [good, Readings.failed(TEN, ["a", "b"]), good])
+    assert len(joined) == 6
+    assert joined.errors == {2: "a", 3: "b"}
+    assert joined.take([3, 0, 2]).errors == {0: "b", 2: "a"}
+    assert len(Readings.concat(TEN, [])) == 0
+
+
+def test_bad_missing_option() -> None:
+    with pytest.raises(InputError, match="allowed: 'nan', 'spread'"):
+        Readings.of({"1": -1.0}, TEN, missing="zero")

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from discode.errors import InputError
+from discode.scales import FIVE, LETTERS, SCALES, TEN, UNIT, get_scale
+
+
+def test_the_four_scales() -> None:
+    assert list(SCALES) == ["unit", "ten", "five", "letters"]
+    assert UNIT.stems == ("0.", "1.")
+    assert (UNIT.minimum, UNIT.maximum) == (0.0, 1.0)
+    assert TEN.answers == tuple("0123456789")
+    assert FIVE.values == (1, 2, 3, 4, 5)
+    assert LETTERS.answers == tuple("ABCDE")
+    assert LETTERS.values == FIVE.values
+
+
+def test_unit_score_replaces_what_is_below_the_point() -> None:
+    got = UNIT.score(np.array([0, 0, 1, 1]), np.array([7.25, 0.0, 0.0, 0.4]))
+    assert got == pytest.approx([0.725, 0.0, 1.0, 1.0], abs=1e-15)
+
+
+def test_letters_with_a_best() -> None:
+    scale = get_scale("E-A")
+    assert dict(zip(scale.answers, scale.values, strict=True)) == {
+        "E": 1,
+        "D": 2,
+        "C": 3,
+        "B": 4,
+        "A": 5,
+    }
+    assert (scale.low, scale.high) == ("E", "A")
+
+
+def test_grades_where_one_is_best() -> None:
+    scale = get_scale("6-1")
+    assert scale.answers == ("6", "5", "4", "3", "2", "1")
+    assert scale.values == (1, 2, 3, 4, 5, 6)
+
+
+@pytest.mark.parametrize("spec", ["tenn", "3-3", "A-A", "0-999", "a-e", "", "-1-3", "1-"])
+def test_bad_scales(spec: str) -> None:
+    with pytest.raises(InputError, match=r"Known|allowed"):
+        get_scale(spec)
