@@ -194,7 +194,8 @@ RUN = """
 def test_kill_minus_nine_loses_one_batch_at_most(tmp_path: Path, picture: Path) -> None:
     script = tmp_path / "run.py"
     script.write_text(textwrap.dedent(RUN))
-    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, str(script), str(tmp_path)]
     log = tmp_path / "asked.txt"
 
@@ -203,7 +204,7 @@ def test_kill_minus_nine_loses_one_batch_at_most(tmp_path: Path, picture: Path) 
 
     with subprocess.Popen([*command, "0.2"], env=env) as process:
         deadline = time.monotonic() + 60
-        while len(asked()) < 16 and time.monotonic() < deadline:
+        while len(asked()) < 16 and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.wait()

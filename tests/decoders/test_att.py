@@ -57,6 +57,8 @@ def test_closed_form_against_60_digits(sigma2: float, method: str) -> None:
     assert worst <= 1e-12
 
 
+# SLSQP of older scipy steps out of its bounds and says so; the loss it reports is inside.
+@pytest.mark.filterwarnings("ignore:Values in x were outside bounds:RuntimeWarning")
 @pytest.mark.parametrize("alpha", [0.05, 0.2, 0.5, 0.9])
 @pytest.mark.parametrize("tau", ["alpha", 1.0, 0.3])
 def test_no_minimiser_finds_a_lower_loss(alpha: float, tau: float | str) -> None:
