@@ -1,6 +1,6 @@
 """Make the tables and the plot of reading-of-alpha.md.
 
-    python docs/make_alpha.py [FOLDER]
+    python docs/make_alpha.py [FOLDER]        (after pip install 'discode[dev]')
 
 Prints the tables and writes images/alpha.png. FOLDER is a Flickr8k-Expert set-up: a folder
 with ``flickr8k/ExpertAnnotations.txt`` and ``readings/flickr8k_expert_*.npz``; with it the

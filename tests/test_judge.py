@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +143,21 @@ def test_open_pictures_can_be_scored(tmp_path: Path) -> None:
     assert np.isfinite(float(judge.score(Image.new("RGB", (4, 4)), "a")))
 
 
+def test_half_a_character_fails_its_row_alone(tmp_path: Path, picture: Path) -> None:
+    scores = discode.load(FakeModel(), store=tmp_path / "r.db").score(picture, ["a", "b \ud800"])
+    assert np.isnan(scores.value).tolist() == [False, True]
+    assert "surrogate" in scores.errors[1]
+
+
+def test_a_judge_is_safe_in_threads(tmp_path: Path, picture: Path) -> None:
+    judge = discode.load(FakeModel(), store=tmp_path / "r.db")
+    captions = [f"{'x' * i}" for i in range(1, 30)]
+    want = discode.load(FakeModel()).score(picture, captions).value
+    with ThreadPoolExecutor(8) as pool:
+        got = list(pool.map(lambda caption: float(judge.score(picture, caption)), captions))
+    assert got == want.tolist()
+
+
 def test_empty_batches(picture: Path) -> None:
     scores = discode.load(FakeModel()).score_pairs([])
     assert len(scores) == 0
@@ -156,6 +172,7 @@ def test_empty_batches(picture: Path) -> None:
         ("recorded:none.db", "no recorded readings"),
         ("none.jsonl", "no recorded readings"),
         (3, "a name or a Backend"),
+        (Path("none.db"), "no recorded readings"),
     ],
 )
 def test_unknown_models(model: object, match: str) -> None:
@@ -166,6 +183,12 @@ def test_unknown_models(model: object, match: str) -> None:
 def test_bad_batch_size() -> None:
     with pytest.raises(InputError, match="batch_size"):
         discode.load(FakeModel(), batch_size=0)
+    with pytest.raises(InputError, match="batch_size"):
+        discode.load(FakeModel(), batch_size="x")  # type: ignore[arg-type]  # that is the point
+    with pytest.raises(InputError, match="a scale is"):
+        discode.load(FakeModel(), scale=10)  # type: ignore[arg-type]  # likewise
+    with pytest.raises(InputError, match="a method is"):
+        discode.load(FakeModel(), method=None)  # type: ignore[arg-type]  # likewise
 
 
 def test_scores_to_dict_and_jsonl(picture: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,8 @@ def test_one_with_many_and_many_with_many() -> None:
     [
         (["a", "b"], ["x"], None, "do not pair up"),
         ("a", [], None, "no captions"),
+        (None, "x", None, "not None"),
+        ("a", "x", [5], "must be text"),
         ("a", ["x", 3], None, "must be text"),
         ([3], ["x"], None, "give a path"),
         ("a", "x", "ref", "list of captions"),
@@ -91,6 +94,9 @@ def test_coco_results_find_their_images(tmp_path: Path) -> None:
         ("p.jsonl", '{"image": "a"}\n', "line 1 has no 'caption'"),
         ("p.jsonl", "[1]\n", "no object"),
         ("p.jsonl", '{"image": "a", "caption": 5}\n', "must be text"),
+        ("p.jsonl", '{"image": "", "caption": "x"}', "empty image"),
+        ("p.jsonl", '{"image": "a", "caption": "x", "references": 5}', "must be a list"),
+        ("p.jsonl", "[" * 200_000, "not JSON"),
         ("p.json", "{}", "no list"),
         ("p.json", "[", "not JSON"),
         ("p.txt", "x", "unknown format"),
@@ -142,6 +148,11 @@ def test_broken_images_say_why(tmp_path: Path, picture: Path) -> None:
             open_image(content)
     with pytest.raises(ImageError, match="cannot read"):
         open_image(tmp_path / "none.png")
+    with pytest.raises(ImageError, match="null"):
+        open_image("a\0b.png")
+    os.mkfifo(tmp_path / "pipe.png")
+    with pytest.raises(ImageError, match="no regular file"):
+        open_image(tmp_path / "pipe.png")
     with pytest.raises(ImageError, match="URL"):
         open_image("https://example.org/cat.jpg")
 

@@ -75,6 +75,10 @@ def test_missing_answers_are_nan_or_spread() -> None:
         ({"1": "x"}, "no log-probability"),
         ({"1": 0.7}, "at most 0"),
         ([{"1": -1.0}, 3], "mapping"),
+        ({"1": -1.0, "x": 0.5}, "at most 0"),
+        ({"1": -1.0, "x": None}, "no log-probability"),
+        ({"1": -(10**400)}, "no log-probability"),
+        ([-(10**400)] * 10, "must be numbers"),
     ],
 )
 def test_bad_log_probs(log_probs: Any, match: str) -> None:
@@ -100,6 +104,8 @@ def test_wrong_shapes_say_so() -> None:
         Readings(TEN, good, np.zeros((2, 2)))
     with pytest.raises(InputError, match="answer_logp"):
         Readings(FIVE, good, np.zeros((2, 1)))
+    with pytest.raises(InputError, match="stems' probabilities add up"):
+        Readings(UNIT, np.full((1, 2, 10), -9.0), np.log([[0.9, 0.9]]))
     with pytest.raises(InputError, match="head"):
         Readings(TEN, good, np.zeros((2, 1)), hidden=np.zeros((2, 4), np.float32))
 
@@ -111,6 +117,18 @@ def test_take_and_concat_keep_errors_in_place() -> None:
     assert joined.errors == {2: "a", 3: "b"}
     assert joined.take([3, 0, 2]).errors == {0: "b", 2: "a"}
     assert len(Readings.concat(TEN, [])) == 0
+
+
+def test_tokens_that_stand_twice_are_added_up() -> None:
+    row = [{"token": "5", "logprob": math.log(0.3)}, {"token": "5", "logprob": math.log(0.2)}]
+    row += [{"token": str(d), "logprob": -9.0} for d in range(1, 5)]
+    assert np.exp(Readings.of(row, FIVE).answer_logp[0, 0, 4]) == pytest.approx(0.5)
+
+
+def test_masked_values_are_nan() -> None:
+    logp = np.ma.masked_less(random_logp(RNG, 2, 10), -1e9)
+    logp[0, 3] = np.ma.masked
+    assert np.isnan(Readings.of(logp, TEN).answer_logp).sum() == 1
 
 
 def test_bad_missing_option() -> None:

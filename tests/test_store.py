@@ -9,13 +9,14 @@ import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from discode.errors import StoreError
+from discode.errors import InputError, StoreError
 from discode.readings import Identity, Readings
 from discode.scales import FIVE, TEN, UNIT
 from discode.store import SCHEMA_VERSION, Ask, Item, ReadingStore, key_of
@@ -101,6 +102,30 @@ def test_hidden_states_are_kept_with_their_head(tmp_path: Path) -> None:
         assert store.get(ASK, items, hidden=True)[1] == [0, 1]
 
 
+def test_threads_share_a_store(tmp_path: Path) -> None:
+    with ReadingStore(tmp_path / "r.db") as store, ThreadPoolExecutor(8) as pool:
+
+        def work(i: int) -> int:
+            items = [Item(f"{i}-{j}", "x") for j in range(5)]
+            store.put(ASK, items, some(5, seed=i))
+            return len(store.get(ASK, items)[1])
+
+        assert list(pool.map(work, range(40))) == [5] * 40
+        assert len(store) == 200
+
+
+def test_a_nan_reading_is_a_failure_even_without_a_reason(tmp_path: Path) -> None:
+    with ReadingStore(tmp_path / "r.db") as store:
+        nan = Readings(TEN, np.full((1, 1, 10), np.nan), np.full((1, 1), np.nan))
+        store.put(ASK, [Item("a", "x")], nan)
+        assert len(store) == 0
+
+
+def test_half_a_character_is_refused() -> None:
+    with pytest.raises(InputError, match="surrogate"):
+        Item("a", "x \ud800")
+
+
 def test_failures_are_not_kept(tmp_path: Path) -> None:
     with ReadingStore(tmp_path / "r.db") as store:
         mixed = Readings.concat(TEN, [some(1), Readings.failed(TEN, ["no"])])
@@ -166,6 +191,10 @@ def test_bad_places(tmp_path: Path) -> None:
         ReadingStore(tmp_path / "r.db", create=False)
     with pytest.raises(StoreError, match="cannot use"):
         ReadingStore(tmp_path)
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(StoreError, match="no reading store"):
+        ReadingStore(tmp_path / "empty.db", create=False)
+    assert (tmp_path / "empty.db").stat().st_size == 0
 
 
 RUN = """

@@ -31,7 +31,7 @@ def export_readings(store: ReadingStore, path: str | os.PathLike[str]) -> int:
 
 def _write_jsonl(store: ReadingStore, path: Path) -> int:
     count = 0
-    with path.open("w", encoding="utf-8") as file:
+    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
         for batch in _batches(store):
             for row in batch:
                 file.write(json.dumps(_strict(row), ensure_ascii=False) + "\n")
@@ -143,7 +143,7 @@ def _parse(row: dict[str, Any], where: str) -> tuple[Ask, Item, Readings]:
         return Ask(identity, text("prompt"), scale), item, reading
     except KeyError as error:
         raise InputError(f"{where} is no exported reading: it lacks {error}") from None
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{where}: {error}") from None
 
 

@@ -20,6 +20,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
     A bad path fails before the work begins, and an interrupted run leaves the old file whole.
     """
+    path = path.resolve()  # through a link, to the file it names
     try:
         if path.is_dir():
             raise IsADirectoryError(0, "it is a folder")
@@ -80,21 +81,22 @@ def _jsonl_rows(path: Path) -> Iterator[tuple[str, Any]]:
         for number, line in enumerate(file, start=1):
             if line.strip():
                 where = f"{path.name} line {number}"
-                yield where, _parse_json(line, where)
+                yield where, parse_json(line, where)
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    rows = _parse_json(path.read_text(encoding="utf-8-sig"), path.name)
+    rows = parse_json(path.read_text(encoding="utf-8-sig"), path.name)
     if not isinstance(rows, list):
         raise InputError(f"{path.name} is no list of rows; COCO results are a list of objects")
     for number, row in enumerate(rows):
         yield f"{path.name} entry {number}", row
 
 
-def _parse_json(text: str, where: str) -> Any:
+def parse_json(text: str, where: str) -> Any:
+    """Parse JSON, or name the place where it is none."""
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{where} is not JSON: {error}") from None
 
 

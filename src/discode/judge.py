@@ -48,7 +48,7 @@ class Judge:
                 f"decoder {self.decoder.name!r} needs {', '.join(sorted(lacking))} of the model, "
                 f"which {self.backend.identity.model!r} does not give; use solver 'exact'"
             )
-        if self.batch_size < 1:
+        if not isinstance(self.batch_size, int) or self.batch_size < 1:
             raise InputError(f"batch_size={self.batch_size} is not allowed; give 1 or more")
 
     @property
@@ -145,7 +145,7 @@ class Judge:
 
 
 def load(
-    model: str | Backend,
+    model: str | os.PathLike[str] | Backend,
     *,
     method: str | Decoder = "discode",
     prompt: str | os.PathLike[str] | Prompt | None = None,

@@ -90,9 +90,11 @@ def _image_bytes(image: str | os.PathLike[str] | bytes) -> bytes:
     if re.match(r"\w+://", str(image)):
         raise ImageError(f"{image} is a URL; nothing is downloaded, give a local file")
     try:
+        if Path(image).exists() and not Path(image).is_file():
+            raise ImageError(f"cannot read {image}: it is no regular file")  # a pipe would hang
         return Path(image).read_bytes()
-    except OSError as error:
-        raise ImageError(f"cannot read {image}: {error.strerror or error}") from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise ImageError(f"cannot read {image}: {getattr(error, 'strerror', error)}") from error
 
 
 def make_pairs(
@@ -109,6 +111,8 @@ def make_pairs(
     """
     one_image = isinstance(images, str | bytes | os.PathLike | Image.Image)
     texts = [captions] if isinstance(captions, str) else list(captions)
+    if not one_image and not isinstance(images, Sequence):
+        raise InputError(f"images are paths, bytes or PIL images, not {images!r}")
     pictures: list[Any] = [images] * len(texts) if one_image else list(images)  # type: ignore[arg-type]  # a sequence, as was just checked
     if len(pictures) != len(texts):
         raise InputError(
@@ -125,6 +129,7 @@ def make_pairs(
         groups = [references] * len(texts)
     else:
         groups = list(references)
+    groups = [(group,) if not isinstance(group, str | Iterable) else group for group in groups]
     if len(groups) != len(texts) or any(isinstance(group, str) for group in groups):
         raise InputError(
             f"references must be one list of captions a pair: {len(texts)} lists are needed"
@@ -167,14 +172,18 @@ def read_pairs(
     pairs: list[Pair] = []
     for where, row in read_rows(path):
         image = _field(row, _IMAGE, where)
-        if isinstance(image, int) or not str(image).strip("0123456789"):
+        if not str(image).strip():
+            raise InputError(f"{where} has an empty image name")
+        if re.fullmatch(r"\d{1,18}", str(image)):
             numbers = numbers if numbers is not None else _by_number(folder)
             image = numbers.get(str(int(image)), image if folder is None else folder / str(image))
-        elif folder is not None:
+        elif folder is not None and "://" not in str(image):
             image = folder / str(image)
-        references = next((row[name] for name in _REFERENCES if row.get(name)), ())
+        references: Any = next((row[name] for name in _REFERENCES if row.get(name)), [])
         if isinstance(references, str):
             references = _reference_list(references, where)
+        if not isinstance(references, list):
+            raise InputError(f"{where}: references must be a list, not {references!r}")
         name = row.get("id")
         pair = _pair(str(image), _field(row, _CAPTION, where), references, where)
         pairs.append(

@@ -84,7 +84,8 @@ class Readings:
             if getattr(self, name) is not None:
                 _freeze(self, name, shape, np.float64)
                 _check_logp(getattr(self, name), name)
-        _check_sum(self.answer_logp)
+        _check_sum(self.answer_logp, "answers'")
+        _check_sum(self.stem_logp[:, None], "stems'")
         if self.truncated is None:
             object.__setattr__(self, "truncated", np.zeros(n, bool))
         if self.how is None:
@@ -211,9 +212,11 @@ class Readings:
             log_probs = [log_probs]
         if isinstance(log_probs, Sequence) and log_probs and _is_token_row(log_probs[0]):
             return cls._of_tokens(log_probs, scale, missing)
+        if isinstance(log_probs, np.ma.MaskedArray):
+            log_probs = np.ma.filled(log_probs.astype(np.float64), np.nan)
         try:
             rows = np.atleast_2d(np.asarray(log_probs, dtype=np.float64))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise InputError(
                 f"log-probabilities must be numbers, {len(scale.answers)} a row: {error}"
             ) from None
@@ -243,7 +246,7 @@ class Readings:
                 )
                 values = [math.nan] * len(values)
             elif absent:
-                given = np.array([float(v) for v in _token_items(row).values()])
+                given = np.array([_logp(token, value) for token, value in _token_items(row)])
                 left = max(1 - float(np.exp(given).sum()), 0.0) / len(absent)
                 fill = min(float(given.min()), math.log(left) if left else -math.inf)
                 values = [fill if math.isnan(v) else v for v in values]
@@ -285,15 +288,15 @@ def _check_logp(array: Floats, name: str) -> None:
         )
 
 
-def _check_sum(answer_logp: Floats) -> None:
-    total = np.zeros(answer_logp.shape[:2])
-    for k in range(answer_logp.shape[2]):
-        total += np.exp(answer_logp[:, :, k])
-    if answer_logp.size and np.fmax.reduce(total, axis=None) > 1 + SUM_TOLERANCE:
+def _check_sum(logp: Floats, whose: str) -> None:
+    total = np.zeros(logp.shape[:2])
+    for k in range(logp.shape[2]):
+        total += np.exp(logp[:, :, k])
+    if logp.size and np.fmax.reduce(total, axis=None) > 1 + SUM_TOLERANCE:
         row = int(np.argwhere(total > 1 + SUM_TOLERANCE)[0][0])
         most = float(np.nanmax(total[row]))
         raise InputError(
-            f"{_row(row, total)}the answers' probabilities add up to {most:.4g}, more "
+            f"{_row(row, total)}the {whose} probabilities add up to {most:.4g}, more "
             "than 1 (take log_softmax over the whole vocabulary, natural logarithm)"
         )
 
@@ -313,21 +316,31 @@ def _is_token_row(row: Any) -> bool:
     )
 
 
-def _token_items(row: Any) -> dict[str, Any]:
-    """Return a row of tokens as one mapping; OpenAI's list form included."""
+def _token_items(row: Any) -> list[tuple[Any, Any]]:
+    """Return a row's tokens and log-probabilities; OpenAI's list form included."""
     if isinstance(row, Mapping):
-        return dict(row)
-    return {item["token"]: item["logprob"] for item in row}
+        return list(row.items())
+    return [(item["token"], item["logprob"]) for item in row]
+
+
+def _logp(token: Any, value: Any) -> float:
+    try:
+        logp = float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"token {token!r}: {value!r} is no log-probability") from None
+    if logp > POSITIVE_TOLERANCE:
+        raise InputError(f"token {token!r} holds {logp:.4g}; log-probabilities are at most 0")
+    return logp
 
 
 def _answers_of(row: Any, scale: Scale) -> tuple[list[float], list[str]]:
     """Return the answers' log-probabilities (NaN where absent) and the absent answers."""
     found: dict[str, list[float]] = {answer: [] for answer in scale.answers}
-    for token, logp in _token_items(row).items():
+    for token, value in _token_items(row):
         if (answer := str(token).strip(_SPACE_MARKS)) in found:
-            try:
-                found[answer].append(float(logp))
-            except (TypeError, ValueError):
-                raise InputError(f"token {token!r}: {logp!r} is no log-probability") from None
-    values = [float(np.logaddexp.reduce(logps)) if logps else math.nan for logps in found.values()]
+            found[answer].append(_logp(token, value))
+    with np.errstate(invalid="ignore"):  # NaN stays NaN
+        values = [
+            float(np.logaddexp.reduce(logps)) if logps else math.nan for logps in found.values()
+        ]
     return values, [answer for answer, logps in found.items() if not logps]

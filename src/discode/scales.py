@@ -121,6 +121,8 @@ def get_scale(spec: str | Scale) -> Scale:
     """
     if isinstance(spec, Scale):
         return spec
+    if not isinstance(spec, str):
+        raise InputError(f"a scale is a name or a Scale, not {spec!r}")
     if match := re.fullmatch(r"(\d{1,4})-(\d{1,4})", spec):
         return _digits(spec, int(match[1]), int(match[2]))
     if match := re.fullmatch(r"([A-Z])-([A-Z])", spec):

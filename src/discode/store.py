@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
@@ -76,6 +77,11 @@ class Item:
     caption: str
     references: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        for text in (self.caption, *self.references):
+            if not text.isascii() and text.encode(errors="replace").decode() != text:
+                raise InputError(f"{text!r} holds half a character (a lone surrogate)")
+
 
 def key_of(ask: Ask, item: Item) -> str:
     """Return the key of a reading: SHA-256 over every part, lengths kept apart by JSON."""
@@ -93,6 +99,7 @@ class ReadingStore:
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
         self.path = str(path)
+        self._lock = threading.RLock()
         memory = self.path == ":memory:"
         if not memory:
             file = Path(self.path)
@@ -100,25 +107,34 @@ class ReadingStore:
                 raise StoreError(f"no reading store at {self.path}")
             if not file.parent.is_dir():
                 raise StoreError(f"cannot create {self.path}: {file.parent} is no folder")
-        with self._errors():
+        with self._use():
             # A store on a read-only medium can have no write-ahead log beside it.
-            frozen = not memory and Path(self.path).exists() and not os.access(self.path, os.W_OK)
+            frozen = (
+                not memory
+                and Path(self.path).exists()
+                and not (
+                    os.access(self.path, os.W_OK)
+                    and os.access(Path(self.path).resolve().parent, os.W_OK)
+                )
+            )
             target = f"{Path(self.path).resolve().as_uri()}?immutable=1" if frozen else self.path
             # autocommit: transactions are begun by hand, one a batch
-            self._db = sqlite3.connect(target, timeout=30.0, isolation_level=None, uri=frozen)
+            self._db = sqlite3.connect(
+                target, timeout=30.0, isolation_level=None, uri=frozen, check_same_thread=False
+            )
         try:
-            with self._errors():
-                self._prepare(memory or frozen)
+            with self._use():
+                self._prepare(plain=memory or frozen, create=create)
         except BaseException:
             self._db.close()
             raise
 
-    def _prepare(self, plain: bool) -> None:
+    def _prepare(self, *, plain: bool, create: bool) -> None:
         db = self._db
         tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         application = db.execute("PRAGMA application_id").fetchone()[0]
         version = db.execute("PRAGMA user_version").fetchone()[0]
-        if tables and application != APPLICATION_ID:
+        if (tables and application != APPLICATION_ID) or (not tables and not create):
             raise StoreError(f"{self.path} is an SQLite file, but no reading store of discode")
         if version > SCHEMA_VERSION:
             raise StoreError(
@@ -140,9 +156,10 @@ class ReadingStore:
                     db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _use(self) -> Iterator[None]:
         try:
-            yield
+            with self._lock:  # one connection, used by one thread at a time
+                yield
         except sqlite3.Error as error:
             raise StoreError(
                 f"cannot use the reading store {self.path}: {error}; if it is damaged, "
@@ -152,7 +169,7 @@ class ReadingStore:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Make everything written inside one transaction: all of it is kept, or nothing."""
-        with self._errors():
+        with self._use():
             if self._db.in_transaction:
                 yield
                 return
@@ -175,12 +192,12 @@ class ReadingStore:
         self._db.close()
 
     def __len__(self) -> int:
-        with self._errors():
+        with self._use():
             return int(self._db.execute("SELECT count(*) FROM readings").fetchone()[0])
 
     def asks(self) -> list[tuple[Ask, int]]:
         """Return who was asked and how, each with its number of readings."""
-        with self._errors():
+        with self._use():
             rows = self._db.execute(
                 "SELECT model, revision, dtype, prompt, scale, count(key) FROM asks "
                 "LEFT JOIN readings ON ask = id GROUP BY id ORDER BY id"
@@ -211,6 +228,8 @@ class ReadingStore:
         def cell(array: Any, row: int) -> bytes | None:
             return None if array is None or np.isnan(array[row]).all() else _blob(array[row])
 
+        # A reading counts when at least one stem has all its answers.
+        complete = np.any(np.all(~np.isnan(readings.answer_logp), axis=2), axis=1).tolist()
         # What is kept stays as it is, unless hidden states come with the new reading.
         verb = "REPLACE" if head is not None else "IGNORE"
         db.executemany(
@@ -232,7 +251,7 @@ class ReadingStore:
                     head,
                 )
                 for row, item in enumerate(items)
-                if row not in readings.errors
+                if complete[row]
             ),
         )
 
@@ -248,7 +267,7 @@ class ReadingStore:
             numbers.setdefault(key_of(ask, item), []).append(number)
         keys = list(numbers)
         rows = []
-        with self._errors():
+        with self._use():
             for start in range(0, len(keys), _VARIABLES):
                 part = keys[start : start + _VARIABLES]
                 rows += self._db.execute(
@@ -304,7 +323,7 @@ class ReadingStore:
         """Yield all readings of one ask, without hidden states, in the order of their keys."""
         after = ""
         while True:
-            with self._errors():
+            with self._use():
                 rows = self._db.execute(
                     f"SELECT {_COLUMNS} FROM readings JOIN asks ON ask = id "
                     "WHERE (model, revision, dtype, prompt, scale) = (?, ?, ?, ?, ?) AND key > ? "

@@ -6,8 +6,10 @@ import csv
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -119,6 +121,9 @@ def test_rows_that_fail_are_nan_rows(tmp_path: Path, file: Path) -> None:
         '{"log_probs": [-1, -1, -1, -1, -1, -1, -1, -1, -1, -1]}': "add up to",
         '{"scale": "tenn", "log_probs": [-1]}': "did you mean 'ten'",
         '{"answer_logp": [1, 2]}': "answer_logp has 2 values",
+        '"just"': "no object but str",
+        "[" * 100_000: "not JSON",
+        '{"log_probs": [1' + "0" * 400 + "]}": "must be numbers",
     }
     path = tmp_path / "mixed.jsonl"
     path.write_text("\n".join([good, *bad, good]))
@@ -212,7 +217,9 @@ def test_score_a_file_and_resume(tmp_path: Path) -> None:
             [["id", "image", "caption"], ["a", "cat.jpg", CAPTION], ["b", "none.jpg", "x"]]
         )
     out = tmp_path / "out.jsonl"
-    command = ("score", "--input", pairs, "--images", demo_path(), "--model", "demo", "-o", out)
+    store = tmp_path / "kept.db"
+    where = ("--input", pairs, "--images", demo_path(), "-o", out, "--store", store)
+    command = ("score", *where, "--model", "demo")
     first = run(*command, "-m", "discode", "-m", "raw")
     assert first.returncode == 1
     rows = [json.loads(line) for line in out.read_text().splitlines()]
@@ -221,8 +228,6 @@ def test_score_a_file_and_resume(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert rows[0]["caption"] == CAPTION
     assert "cannot read" in rows[1]["error"]
-    store = tmp_path / "out.jsonl.readings.db"
-    assert store.exists()
     info = run("store", "info", store)
     assert "discode-prototype-b6s" in info.stdout
     exported = run("store", "export", store, tmp_path / "kept.jsonl")
@@ -252,6 +257,89 @@ def test_score_mistakes(tmp_path: Path) -> None:
     refused(run("store", "info", tmp_path / "none.db"), "no reading store")
 
 
+def test_nothing_that_is_read_is_overwritten(tmp_path: Path, file: Path) -> None:
+    before = file.read_bytes()
+    refused(run("decode", file, "-o", file), "also read")
+    (tmp_path / "link.jsonl").symlink_to(file)
+    refused(run("decode", file, "-o", tmp_path / "link.jsonl"), "also read")
+    refused(run("score", "-i", file, "--model", "demo", "-o", file), "also read")
+    refused(run("score", CAT, "x", "--model", f"recorded:{file}", "-o", file), "also read")
+    refused(run("score", CAT, "x", "--model", "demo", "--store", file, "-o", file), "also read")
+    assert file.read_bytes() == before
+
+
+def test_usage_errors_are_one_line() -> None:
+    refused(run("decode"), "Missing argument")
+    refused(run("score", "--batch-size", "x"), "batch-size")
+    refused(run("foo"), "No such command")
+    assert run().returncode == 2
+    assert "Usage" in run().stdout
+
+
+def test_a_row_on_another_scale_than_asked_for_fails(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps({"scale": "E-A", "log_probs": dict.fromkeys("ABCDE", -2.5)}))
+    done = run("decode", path, "-s", "letters")
+    assert done.returncode == 1
+    assert "--scale says 'letters'" in done.stderr
+
+
+def test_standard_input_and_narrow_terminals(file: Path) -> None:
+    env = os.environ | {"COLUMNS": "60", "PYTHONIOENCODING": "ascii"}
+    command = [
+        sys.executable,
+        "-c",
+        "from discode.cli import main; main()",
+        "decode",
+        "-",
+        "--show",
+    ]
+    done = subprocess.run(command, input=file.read_text(), capture_output=True, text=True, env=env)
+    assert done.returncode == 0
+    assert "\n 7  0." in done.stdout
+
+
+def test_odd_text_reaches_files_and_terminal(tmp_path: Path, file: Path) -> None:
+    row = json.loads(file.read_text().splitlines()[0])
+    path = tmp_path / "odd.jsonl"
+    path.write_text(json.dumps(row | {"id": "\ud800 \x1b[31m"}))
+    done = run("decode", path)
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout
+    assert run("decode", path, "-o", tmp_path / "out.jsonl").returncode == 0
+    assert json.loads((tmp_path / "out.jsonl").read_text())["id"] == "\ud800 \x1b[31m"
+
+
+def test_long_tables_say_that_they_are_cut(tmp_path: Path, file: Path) -> None:
+    path = tmp_path / "long.jsonl"
+    path.write_text("\n".join([file.read_text()] * 3))
+    assert "20 rows more" in run("decode", path).stdout
+
+
+def test_a_full_disk_is_one_line(file: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full on this system")
+    command = f'"{sys.executable}" -c "from discode.cli import main; main()" methods > /dev/full'
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    refused(done, "No space left")
+
+
+def test_interrupt_is_one_line(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    command = [sys.executable, "-c", "from discode.cli import main; print(1, flush=True); main()"]
+    with subprocess.Popen(
+        [*command, "decode", str(tmp_path / "pipe.jsonl")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        process.stdout.readline()  # imports are done; now it waits for the pipe
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert errors.startswith("discode: interrupted")
+
+
 def test_demo(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the picture wants discode[plot]")
     done = run("demo", "-o", tmp_path / "demo.png")
@@ -259,3 +347,4 @@ def test_demo(tmp_path: Path) -> None:
     assert done.stdout.count("token probabilities") == 4
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
     refused(run("demo", "-o", tmp_path / "none" / "demo.png"), "cannot write")
+    refused(run("demo", "-o", tmp_path), "cannot write")

@@ -203,11 +203,27 @@ def test_nan_and_empty_rows_are_nan_and_counted() -> None:
         {"steps": 1.5},
         {"learning_rate": 0},
         {"cross_entropy": "no"},
+        {"divergence": "kl", "tau": 2.0},
+        {"alpha": 0.5, "sigma2": 1.0},
+        {"steps": 3},
+        {"tau": np.ones(2)},
+        {"alpha_clip": ("a", "b")},
+        {"divergence": "renyi", "solver": "exact", "order": 0.995},
+        {"divergence": "beta", "solver": "exact", "order": np.inf},
+        {"divergence": "beta", "solver": "exact", "order": "x"},
     ],
 )
 def test_bad_options_say_what_is_allowed(options: dict[str, object]) -> None:
-    with pytest.raises(discode.DiscodeError, match=r"allowed|nothing to minimise|must|order|use"):
+    with pytest.raises(
+        discode.DiscodeError, match=r"allowed|nothing to minimise|must|order|use|no effect"
+    ):
         get_decoder("discode", **options)
+
+
+def test_numpy_numbers_are_numbers() -> None:
+    logp = np.log(np.full(10, 0.1))
+    one = discode.decode(logp, sigma2=np.float32(0.5), tau=np.int64(2))
+    assert float(one) == float(discode.decode(logp, sigma2=0.5, tau=2))
 
 
 def test_options_appear_in_the_signature() -> None:

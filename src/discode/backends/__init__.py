@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,12 +27,14 @@ BACKENDS: dict[str, Callable[[str], Backend]] = {
 _FILES = (".db", ".sqlite", ".jsonl", ".ndjson", ".parquet")
 
 
-def open_backend(model: str | Backend) -> Backend:
+def open_backend(model: str | os.PathLike[str] | Backend) -> Backend:
     """Return the backend for ``scheme:rest``, for a file of readings, or the one given.
 
     >>> open_backend("demo").identity.model
     'discode-prototype-b6s'
     """
+    if isinstance(model, os.PathLike):
+        model = os.fspath(model)
     if not isinstance(model, str):
         if not isinstance(model, Backend):
             raise InputError(f"a model is a name or a Backend, not {type(model).__name__}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from io import TextIOWrapper
 
 import typer
 
@@ -45,18 +47,40 @@ app.add_typer(store.app, name="store")
 
 def main() -> None:
     """Run the command line; a user's mistake is one line and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # A terminal that lacks a letter, or half a character in a caption, is no reason to die.
+            stream.reconfigure(errors="backslashreplace")
     try:
-        app()
+        code = typer.main.get_command(app)(prog_name="discode", standalone_mode=False)
+        sys.stdout.flush()
+        if code == 130:  # typer's word for Ctrl-C
+            raise KeyboardInterrupt
     except DiscodeError as error:
-        print(f"discode: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
+        code = _say(str(error), 2)
     except BrokenPipeError:
-        # `discode ... | head`: the reader has seen enough.
-        sys.stderr.close()
-        sys.exit(0)
-    except KeyboardInterrupt:
-        print(
-            "discode: interrupted; run the same command again to go on from the store",
-            file=sys.stderr,
-        )
-        sys.exit(130)
+        code = 0  # `discode ... | head`: the reader has seen enough
+        _drop_output()
+    except OSError as error:
+        code = _say(str(error), 2)
+        _drop_output()
+    except (KeyboardInterrupt, typer.Abort):
+        code = _say("interrupted; the same command goes on from its store, if it has one", 130)
+    except Exception as error:
+        # Usage errors of click, which typer may or may not bring along under its own name.
+        message = getattr(error, "format_message", None)
+        if message is None:
+            raise
+        text = str(message())  # empty when the help was printed for want of arguments
+        code = _say(f"{text} (discode --help lists what there is)", 2) if text else 2
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _say(message: str, code: int) -> int:
+    print(f"discode: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def _drop_output() -> None:
+    """Point standard output nowhere, so that Python's own flush at exit cannot fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,8 +22,9 @@ def decode(
     file: Annotated[
         Path,
         typer.Argument(
-            help="JSONL, a row an item: log_probs (a list over the answers, a mapping of tokens, "
-            "or OpenAI's top_logprobs list), or answer_logp and stem_logp; optionally id, scale."
+            help="JSONL (- reads standard input), a row an item: log_probs (a list over the "
+            "answers, a mapping of tokens, or OpenAI's top_logprobs list), or answer_logp and "
+            "stem_logp; optionally id, scale."
         ),
     ],
     method: Annotated[
@@ -48,22 +50,14 @@ def decode(
 ) -> None:
     """Turn log-probabilities of the answers into scores."""
     decoders = {name: get_decoder(name) for name in method or ["discode"]}
-    output.check_output(out)
+    output.check_output(out, file)
+    if missing not in ("nan", "spread"):
+        raise InputError(f"--missing {missing} is not allowed; allowed: nan, spread")
     default = None if scale is None else get_scale(scale)
     rows = list(_lines(file))
     if not rows:
         raise InputError(f"{file} is empty; give at least one row of log-probabilities")
-    parsed = [_parse(row, number, default, missing) for number, row in rows]
-    scales = list(dict.fromkeys(readings.scale for _, readings in parsed if readings is not None))
-    if len(scales) > 1:
-        raise InputError(
-            f"{file} mixes the scales {', '.join(s.name for s in scales)}: scores on different "
-            "scales do not compare; give one file a scale"
-        )
-    use = scales[0] if scales else default or get_scale("ten")
-    readings = Readings.concat(
-        use, [r if r is not None else Readings.failed(use, [why]) for why, r in parsed]
-    )
+    readings = _all_at_once(rows, default) or _one_by_one(rows, default, missing, file)
     ids = [_id(row, number) for number, row in rows]
     results = {name: decode_readings(readings, decoder) for name, decoder in decoders.items()}
     if out is not None:
@@ -80,16 +74,18 @@ def decode(
     output.finish(results, ids)
 
 
-def _lines(file: Path) -> Any:
-    """Yield (line number, row); a row that is not JSON is its error message."""
+def _lines(file: Path) -> Iterator[tuple[int, Any]]:
+    """Yield (line number, row); a row that is not JSON is the error that says so."""
     try:
-        with file.open(encoding="utf-8-sig", errors="replace") as handle:
+        # "-" is standard input; half a character becomes a mark instead of ending the run
+        source = 0 if str(file) == "-" else file
+        with open(source, encoding="utf-8-sig", errors="replace") as handle:  # noqa: PTH123  # a descriptor has no Path
             for number, line in enumerate(handle, start=1):
                 if line.strip():
                     try:
                         yield number, json.loads(line)
-                    except ValueError as error:
-                        yield number, f"not JSON: {error}"
+                    except (ValueError, RecursionError) as error:
+                        yield number, InputError(f"not JSON: {error}")
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror or error}") from error
 
@@ -100,30 +96,64 @@ def _id(row: Any, number: int) -> str:
     )
 
 
+def _all_at_once(rows: list[tuple[int, Any]], scale: Scale | None) -> Readings | None:
+    """Return the readings of a file of plain lists on one scale; None if anything is unusual."""
+    use = scale or get_scale("ten")
+    for _, row in rows:
+        plain = isinstance(row, dict) and type(row.get("log_probs")) is list
+        if not plain or "scale" in row or len(row["log_probs"]) != len(use.answers):
+            return None
+    try:
+        return Readings.of([row["log_probs"] for _, row in rows], use)
+    except InputError:
+        return None  # some row is bad: look at each
+
+
+def _one_by_one(
+    rows: list[tuple[int, Any]], scale: Scale | None, missing: str, file: Path
+) -> Readings:
+    """Return the readings of any file, a NaN row with its reason where there is none."""
+    parsed = [_parse(row, number, scale, missing) for number, row in rows]
+    scales = list(dict.fromkeys(readings.scale for _, readings in parsed if readings is not None))
+    if len(scales) > 1:
+        raise InputError(
+            f"{file} mixes the scales {', '.join(s.name for s in scales)}: scores on different "
+            "scales do not compare; give one file a scale"
+        )
+    use = scales[0] if scales else scale or get_scale("ten")
+    return Readings.concat(
+        use, [r if r is not None else Readings.failed(use, [why]) for why, r in parsed]
+    )
+
+
 def _parse(row: Any, number: int, scale: Scale | None, missing: str) -> tuple[str, Readings | None]:
     """Return a reading, or why there is none."""
-    if missing not in ("nan", "spread"):
-        raise InputError(f"--missing {missing} is not allowed; allowed: nan, spread")
-    where = f"line {number}"
-    if not isinstance(row, dict):
-        why = row if isinstance(row, str) else f"no object but {type(row).__name__}"
-        return f"{where}: {why}", None
     try:
-        use = scale or get_scale(str(row.get("scale", "ten")))
-        if "answer_logp" in row:
-            shape = (1, len(use.stems), len(use.answers))
-            answers = to_array(row["answer_logp"])
-            stems = to_array(row.get("stem_logp") or [None] * len(use.stems))
-            if answers.size != shape[1] * shape[2]:
-                raise InputError(f"answer_logp has {answers.size} values, not {shape[1:]}")
-            return "", Readings(use, answers.reshape(shape), stems.reshape(1, -1))
-        if "log_probs" not in row:
-            raise InputError(f"no log_probs; the row has: {', '.join(map(str, row)) or 'nothing'}")
-        readings = Readings.of(row["log_probs"], use, missing=missing)
-        if len(readings) != 1:
-            raise InputError(f"log_probs holds {len(readings)} rows; give one a line")
-        if readings.errors:
-            raise InputError(readings.errors[0])
-        return "", readings
-    except (InputError, TypeError, ValueError, AttributeError) as error:
-        return f"{where}: {error}", None
+        if isinstance(row, InputError):
+            raise row
+        if not isinstance(row, dict):
+            raise InputError(f"no object but {type(row).__name__}")
+        own = None if row.get("scale") is None else get_scale(str(row["scale"]))
+        if own is not None and scale is not None and own != scale:
+            raise InputError(f"the row is on scale {own.name!r}, --scale says {scale.name!r}")
+        return "", _reading(row, scale or own or get_scale("ten"), missing)
+    except (InputError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        return f"line {number}: {error}", None
+
+
+def _reading(row: dict[str, Any], scale: Scale, missing: str) -> Readings:
+    if "answer_logp" in row:
+        shape = (1, len(scale.stems), len(scale.answers))
+        answers = to_array(row["answer_logp"])
+        stems = to_array(row.get("stem_logp") or [None] * len(scale.stems))
+        if answers.size != shape[1] * shape[2]:
+            raise InputError(f"answer_logp has {answers.size} values, not {shape[1:]}")
+        return Readings(scale, answers.reshape(shape), stems.reshape(1, -1))
+    if "log_probs" not in row:
+        raise InputError(f"no log_probs; the row has: {', '.join(map(str, row)) or 'nothing'}")
+    readings = Readings.of(row["log_probs"], scale, missing=missing)
+    if len(readings) != 1:
+        raise InputError(f"log_probs holds {len(readings)} rows; give one a line")
+    if readings.errors:
+        raise InputError(readings.errors[0])
+    return readings

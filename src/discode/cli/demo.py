@@ -15,7 +15,8 @@ from rich.table import Table
 from discode.backends import demo_path
 from discode.cli import output
 from discode.decoders import get_decoder
-from discode.errors import InputError, MissingExtraError, require
+from discode.errors import MissingExtraError, require
+from discode.files import replacing
 from discode.judge import load
 from discode.pairs import Pair, open_image
 from discode.scores import Scores
@@ -72,10 +73,11 @@ def widest(pairs: list[Pair], results: dict[str, Scores]) -> list[int]:
 
 def draw(out: Path, pairs: list[Pair], rows: list[int], results: dict[str, Scores]) -> None:
     """Draw pictures, captions and distributions side by side."""
-    pyplot: Any = require("matplotlib.pyplot", "plot")
-    figure, axes = pyplot.subplots(
-        2, len(rows), figsize=(3.6 * len(rows), 5.6), height_ratios=(1.1, 1), layout="constrained"
+    # Not through pyplot, which wants a backend for windows we do not open.
+    figure: Any = require("matplotlib.figure", "plot").Figure(
+        figsize=(3.6 * len(rows), 5.6), layout="constrained"
     )
+    axes = figure.subplots(2, len(rows), height_ratios=(1.1, 1))
     smoothing, corrected = results["smoothing"], results["discode"]
     for (top, bottom), i in zip(axes.T, rows, strict=True):
         pair = pairs[i]
@@ -96,9 +98,5 @@ def draw(out: Path, pairs: list[Pair], rows: list[int], results: dict[str, Score
         bottom.spines[["top", "right"]].set_visible(False)
         bottom.legend(frameon=False, fontsize=9)
     axes[1][0].set_ylabel("probability")
-    try:
-        figure.savefig(out, dpi=110)
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot write {out}: {error}") from error
-    finally:
-        pyplot.close(figure)
+    with replacing(out) as temp:
+        figure.savefig(temp, dpi=110, format="png")

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -24,8 +25,7 @@ from discode.scores import Scores
 stdout = Console()
 stderr = Console(stderr=True)
 
-BAR = 24
-"""Width of a full bar in characters."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # a caption must not drive the terminal
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 TABLE_ROWS = 40
 """Rows a table shows; files and --json have them all."""
@@ -33,14 +33,16 @@ CHARTS = 8
 """Charts that --show draws."""
 
 
-def check_output(path: Path | None) -> None:
-    """Raise unless ``path`` has a format we write and can be written."""
+def check_output(path: Path | None, *inputs: Path | None) -> None:
+    """Raise unless ``path`` has a format we write, can be written, and is none of the inputs."""
     if path is None:
         return
     if path.suffix.lower() not in (".jsonl", ".csv"):
         raise InputError(f"{path.name}: scores are written to .jsonl or .csv")
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK) or path.is_dir():
         raise InputError(f"cannot write {path}: give a file in a folder that can be written")
+    if any(other is not None and other.resolve() == path.resolve() for other in inputs):
+        raise InputError(f"--output {path} is also read from; give another file")
 
 
 def write_scores(
@@ -50,7 +52,10 @@ def write_scores(
     extra: Sequence[Mapping[str, str]] | None = None,
 ) -> None:
     """Write one row an item and method, with its signature; ``extra`` columns come first."""
-    with replacing(path) as temp, temp.open("w", encoding="utf-8", newline="") as file:
+    with (
+        replacing(path) as temp,
+        temp.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
+    ):
         _write_rows(file, path.suffix, results, ids, extra)
 
 
@@ -103,7 +108,7 @@ def score_table(
         texts = [
             Path(t).name if n == "image" else t for n, t in (extra[i] if extra else {}).items()
         ]
-        cells = [escape(text) for text in (ids[i], *texts)]
+        cells = [escape(_CONTROL.sub("?", text)) for text in (ids[i], *texts)]
         if "raw" not in results:
             cells.append("-" if first.raw is None else number(first.raw[i]))
         cells += [number(scores.value[i]) for scores in results.values()]
@@ -111,6 +116,8 @@ def score_table(
             name for scores in results.values() for name, on in scores.flags.items() if on[i]
         )
         table.add_row(*cells, " ".join(marks))
+    if len(first) > TABLE_ROWS:
+        table.caption = f"... and {len(first) - TABLE_ROWS} rows more; --output or --json has all"
     return table
 
 
@@ -124,16 +131,17 @@ def bars(
 ) -> Table:
     """Return a bar chart of a distribution before and after the prior."""
     table = Table(title=escape(title), title_justify="left", title_style="bold", box=None)
-    table.add_column("")
+    table.add_column("", no_wrap=True)
+    width = max(4, min(24, (stdout.width - 24) // 2))  # of a full bar
     for name, style in zip(names, ("cyan", "magenta"), strict=True):
-        table.add_column(escape(name), style=style, no_wrap=True, min_width=BAR + 7)
+        table.add_column(escape(name), style=style, min_width=width + 6)
     for answer, p, q in zip(answers, before, after, strict=True):
-        table.add_row(answer, _bar(p), _bar(q))
+        table.add_row(answer, _bar(p, width), _bar(q, width))
     return table
 
 
-def _bar(p: float) -> str:
-    eighths = round(p * BAR * 8)
+def _bar(p: float, width: int) -> str:
+    eighths = round(p * width * 8)
     full, rest = divmod(eighths, 8)
     return f"{p:5.3f} {'█' * full}{_EIGHTHS[rest].strip()}"
 

@@ -19,6 +19,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from discode.backends import Recorded, open_backend
 from discode.cli import output
 from discode.decoders import Decoder, get_decoder
 from discode.errors import InputError
@@ -63,15 +64,18 @@ def score(
     """Score a picture with captions, or a file of pairs."""
     if model is None:
         raise InputError("no model given; pass --model recorded:FILE or --model demo")
-    output.check_output(out)
+    recording = Path(model.removeprefix("recorded:").partition("#")[0])
+    output.check_output(out, source, store, recording)
     decoders = {name: get_decoder(name) for name in method or ["discode"]}
     pairs = _pairs(image, captions, source, images, reference)
-    if store is None and out is not None:
+    backend = open_backend(model)
+    # What is replayed from a recording is kept already.
+    if store is None and out is not None and not isinstance(backend, Recorded):
         store = out.with_name(f"{out.name}.readings.db")
     # The decoder that wants the most of a reading goes first; the others decode the same.
     first = max(decoders.values(), key=lambda decoder: len(decoder.requires))
     judge = load(
-        model, method=first, prompt=prompt, scale=scale, store=store, batch_size=batch_size
+        backend, method=first, prompt=prompt, scale=scale, store=store, batch_size=batch_size
     )
     readings = _read(judge, pairs)
 

@@ -78,6 +78,8 @@ def get_decoder(spec: str | Decoder, **options: Any) -> Decoder:
     discode.errors.UnknownNameError: method 'discode' has no option 'sigm2'; did you mean 'sigma2'?
     """
     if not isinstance(spec, str):
+        if not isinstance(spec, Decoder):
+            raise InputError(f"a method is a name or a Decoder, not {spec!r}")
         if options:
             raise InputError("options go with a method's name, not with a decoder already built")
         return spec
@@ -89,7 +91,14 @@ def get_decoder(spec: str | Decoder, **options: Any) -> Decoder:
         if option not in known:
             hint = suggest(option, known) or f"; it has: {', '.join(known) or 'none'}"
             raise UnknownNameError(f"method {name!r} has no option {option!r}{hint}")
-    return method.make(**{**method.options, **options})
+    decoder = method.make(**{**method.options, **options})
+    for option in options:
+        if options[option] is not None and option not in decoder.options():
+            raise InputError(
+                f"option {option!r} has no effect on {name!r} as it is set here; leave it out "
+                f"(what counts: {', '.join(sorted(decoder.options()))})"
+            )
+    return decoder
 
 
 def parse_options(text: str) -> dict[str, Any]:

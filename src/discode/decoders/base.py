@@ -7,9 +7,11 @@ equals its rows one by one bit for bit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from numbers import Real
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +42,7 @@ class Decoded:
     degenerate: NDArray[np.bool_]
 
 
+@runtime_checkable
 class Decoder(Protocol):
     """Turns readings into scores; pure, and free compared with the model."""
 
@@ -168,3 +171,22 @@ def one_hot(index: Indices, k: int) -> Floats:
     p = np.zeros((k, len(index)))
     p[index, np.arange(len(index))] = 1.0
     return p
+
+
+def check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    """Raise unless ``value`` is one of ``allowed``."""
+    if value not in allowed:
+        raise InputError(f"{name}={value!r} is not allowed; allowed: {', '.join(allowed)}")
+
+
+def check_number(name: str, value: object, allowed: str) -> None:
+    """Raise unless ``value`` is a finite number."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
+        raise InputError(f"{name}={value!r} is not allowed; allowed: {allowed}")
+
+
+def check_positive(name: str, value: object, also: str = "") -> None:
+    """Raise unless ``value`` is a finite number above 0."""
+    check_number(name, value, f"{also}a number above 0")
+    if float(value) <= 0:  # type: ignore[arg-type]  # a number, as was just checked
+        raise InputError(f"{name}={value!r} is not allowed; allowed: {also}a number above 0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,13 @@ from discode.decoders.base import (
     Floats,
     Indices,
     View,
+    check_choice,
+    check_number,
+    check_positive,
     decode_view,
     one_hot,
     view,
 )
-from discode.decoders.simple import check_choice
 from discode.errors import InputError
 from discode.readings import Readings
 
@@ -71,17 +74,23 @@ class Discode:
     def __post_init__(self) -> None:
         for name in ("sigma2", "prior_variance", "learning_rate"):
             check_positive(name, getattr(self, name))
-        if self.alpha != "adaptive":
+        if self.divergence is None:  # "none" behind a colon reads as None
+            object.__setattr__(self, "divergence", "none")
+        if not _is(self.alpha, "adaptive"):
             check_number("alpha", self.alpha, "'adaptive' or a number from 0 to 1")
             if not 0 <= float(self.alpha) <= 1:
                 raise InputError(f"alpha={self.alpha} is not allowed; allowed: 0 to 1, 'adaptive'")
-        if self.tau != "alpha":
+        if not _is(self.tau, "alpha"):
             check_positive("tau", self.tau, "'alpha' or ")
         if self.alpha_clip is not None:
             bounds = self.alpha_clip
-            if not (isinstance(bounds, tuple) and len(bounds) == 2 and 0 <= bounds[0] <= bounds[1]):
+            if not (isinstance(bounds, tuple) and len(bounds) == 2):
                 raise InputError(f"alpha_clip={bounds!r} is not allowed; give (low, high) or None")
-        if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 0:
+            for bound in bounds:
+                check_number("alpha_clip", bound, "(low, high) or None")
+            if not 0 <= bounds[0] <= bounds[1]:
+                raise InputError(f"alpha_clip={bounds!r} is not allowed; give 0 <= low <= high")
+        if isinstance(self.steps, bool) or not isinstance(self.steps, Integral) or self.steps < 0:
             raise InputError(f"steps={self.steps!r} is not allowed; give a whole number >= 0")
         if not isinstance(self.cross_entropy, bool):
             raise InputError(f"cross_entropy={self.cross_entropy!r}; allowed: True, False")
@@ -210,18 +219,9 @@ class Discode:
         )
 
 
+def _is(value: object, word: str) -> bool:
+    return isinstance(value, str) and value == word
+
+
 def _log(x: float) -> float:
     return math.log(x) if x > 0 else -math.inf
-
-
-def check_number(name: str, value: object, allowed: str) -> None:
-    """Raise unless ``value`` is a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InputError(f"{name}={value!r} is not allowed; allowed: {allowed}")
-
-
-def check_positive(name: str, value: object, also: str = "") -> None:
-    """Raise unless ``value`` is a finite number above 0."""
-    check_number(name, value, f"{also}a number above 0")
-    if float(value) <= 0:  # type: ignore[arg-type]  # a number, as was just checked
-        raise InputError(f"{name}={value!r} is not allowed; allowed: {also}a number above 0")

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from discode.decoders.att import LOG_CAP
-from discode.decoders.base import Floats, total
+from discode.decoders.base import Floats, check_number, total
 from discode.errors import InputError
 
 STEPS = 64
@@ -77,10 +77,11 @@ def check_order(name: str, order: float | None) -> float | None:
         if order is not None:
             raise InputError(f"divergence {name!r} has no order; leave it out")
         return DEFAULT_ORDER[name]
-    if name == "beta" and not (order > 0 and order != 1):
-        raise InputError(f"order={order} of 'beta' must be above 0 and not 1 (1 is 'kl')")
-    if name == "renyi" and not 0 < order < 1:
-        raise InputError(f"order={order} of 'renyi' must lie between 0 and 1 (convex only there)")
+    check_number("order", order, "a number")
+    if name == "beta" and not (0.05 <= order <= 10 and order != 1):
+        raise InputError(f"order={order} of 'beta' must lie from 0.05 to 10 and not be 1 ('kl')")
+    if name == "renyi" and not 0.01 <= order <= 0.99:
+        raise InputError(f"order={order} of 'renyi' must lie from 0.01 to 0.99 (convex below 1)")
     return order
 
 

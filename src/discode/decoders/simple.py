@@ -9,6 +9,7 @@ import numpy as np
 from discode.decoders.base import (
     READINGS,
     Decoded,
+    check_choice,
     decode_view,
     greedy_stem,
     one_hot,
@@ -108,9 +109,3 @@ def weighted_sum(p: np.ndarray, values: np.ndarray) -> np.ndarray:
     for k, value in enumerate(values):
         total += value * p[:, k]
     return total
-
-
-def check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    """Raise unless ``value`` is one of ``allowed``."""
-    if value not in allowed:
-        raise InputError(f"{name}={value!r} is not allowed; allowed: {', '.join(allowed)}")
