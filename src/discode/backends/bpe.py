@@ -1,0 +1,72 @@
+"""Byte-level BPE for the embedded model: any text becomes ids, unknown words fall to bytes."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+
+_WORDS = re.compile(r" ?[^\W\d_]+| ?\d| ?[^\s\w]+|_+|\s+")
+
+
+def normalise(caption: str) -> str:
+    """Bring a caption to the one form the model knows: lower case, no quotes, no final stop.
+
+    >>> normalise('A  "Big" Dog runs .')
+    'a big dog runs'
+    """
+    text = unicodedata.normalize("NFKC", caption).lower().replace('"', "")
+    text = re.sub(r"\s+", " ", text)
+    text = re.sub(r" ([.,!?;:'])", r"\1", text)
+    return text.strip(" .")
+
+
+def byte_alphabet() -> dict[int, str]:
+    """Map each byte to the printable character that stands for it in byte-level vocabularies."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    table = {byte: chr(byte) for byte in plain}
+    for shift, byte in enumerate(byte for byte in range(256) if byte not in table):
+        table[byte] = chr(256 + shift)
+    return table
+
+
+class Bpe:
+    """A byte-level BPE tokenizer over a fixed vocabulary.
+
+    Args:
+        tokens: The vocabulary; an id is a position in it. Every byte must be there.
+        merges: Pairs of tokens in the order they merge; each result must be in ``tokens``.
+
+    >>> alphabet = list(byte_alphabet().values())
+    >>> bpe = Bpe([*alphabet, "do", "dog"], [("d", "o"), ("do", "g")])
+    >>> [bpe.tokens[i] for i in bpe.encode("dog dö")]
+    ['dog', 'Ġ', 'd', 'Ã', '¶']
+    """
+
+    def __init__(self, tokens: Sequence[str], merges: Sequence[tuple[str, str]]) -> None:
+        self.tokens = list(tokens)
+        self.ids = {token: i for i, token in enumerate(self.tokens)}
+        self.merges = [tuple(pair) for pair in merges]
+        self._ranks = {pair: rank for rank, pair in enumerate(self.merges)}
+        self._bytes = byte_alphabet()
+        self._word = lru_cache(maxsize=50_000)(self._encode_word)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of ``text``; nothing is unknown."""
+        ids: list[int] = []
+        for word in _WORDS.findall(text):
+            ids.extend(self._word(word))
+        return ids
+
+    def _encode_word(self, word: str) -> tuple[int, ...]:
+        parts = [self._bytes[byte] for byte in word.encode("utf-8", errors="replace")]
+        while len(parts) > 1:
+            rank, at = min(
+                (self._ranks.get((a, b), len(self._ranks)), i)
+                for i, (a, b) in enumerate(zip(parts, parts[1:], strict=False))
+            )
+            if rank == len(self._ranks):
+                break
+            parts[at : at + 2] = [parts[at] + parts[at + 1]]
+        return tuple(self.ids[part] for part in parts)

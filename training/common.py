@@ -1,0 +1,46 @@
+"""Paths, configuration, and the text that surrounds a caption."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+HERE = Path(__file__).parent
+BUILD = Path(os.environ.get("DISCODE_BUILD", HERE / "build"))
+"""Everything that is made lies here; git does not see it."""
+
+END = "<|im_end|>"
+START = "<|im_start|>"
+STEMS = ("0.", "1.")
+"""Each stem is one token of its own: one position tells P("0.") and P("1.")."""
+
+
+def config() -> dict[str, Any]:
+    """Read config.toml."""
+    return tomllib.loads((HERE / "config.toml").read_text(encoding="utf-8"))
+
+
+def ragged(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Pack lists of ids into one array and its offsets (n + 1,)."""
+    flat = np.array([i for row in rows for i in row], np.int32)
+    return flat, np.cumsum([0, *map(len, rows)]).astype(np.int64)
+
+
+def load_json(name: str) -> Any:
+    """Read a JSON file of the build folder."""
+    return json.loads((BUILD / name).read_text(encoding="utf-8"))
+
+
+def save_json(name: str, value: Any) -> None:
+    """Write a JSON file of the build folder."""
+    (BUILD / name).write_text(json.dumps(value), encoding="utf-8")

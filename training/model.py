@@ -1,0 +1,184 @@
+"""The embedded judge: EfficientNet-Lite2, a few layers of SmolLM2, and a match adapter.
+
+One sequence an image: the instruction, 50 picture tokens, then any number of captions, each of
+which sees the instruction, the picture and itself:
+
+    instruction | picture | caption END "0." "1." | caption END "0." "1." | ...
+
+The token at END tells P("0.") and P("1."), the one at "0." the digits behind it. The instruction
+comes first, so its keys and values are constants of the model, and all captions share the picture.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from training import common, parts
+
+WIDTH, FEED, HEAD = 576, 1536, 64
+PICTURE = 50
+MATCH = 384  # MiniLM's width: the adapter speaks its language
+
+
+class Vision(nn.Module):
+    """EfficientNet-Lite2 without its classifier: (B, 3, 224, 224) to (B, 1280, 7, 7)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spec: list[dict[str, Any]] = common.load_json("vision.json")
+        data = np.load(common.BUILD / "vision.npz")
+        count = range(len(self.spec))
+
+        def tensors(name: str) -> nn.ParameterList:
+            return nn.ParameterList(
+                [nn.Parameter(torch.from_numpy(data[f"{i}.{name}"]).float()) for i in count]
+            )
+
+        self.weight, self.bias = tensors("weight"), tensors("bias")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Run the convolutions."""
+        saved = x
+        for conv, weight, bias in zip(self.spec, self.weight, self.bias, strict=True):
+            if conv["residual"] == "save":
+                saved = x
+            kernel, stride = conv["kernel"], conv["stride"]
+            if stride == 2:  # TensorFlow's "same" padding, as the weights were trained with
+                total = kernel - 2
+                before, after = total // 2, total - total // 2
+                x = F.conv2d(
+                    F.pad(x, (before, after, before, after)), weight, bias, 2, 0, 1, conv["groups"]
+                )
+            else:
+                x = F.conv2d(x, weight, bias, 1, kernel // 2, 1, conv["groups"])
+            if conv["relu"]:
+                x = F.relu6(x)
+            if conv["residual"] == "add":
+                x = x + saved
+        return x
+
+
+def rms(x: Tensor, weight: Tensor) -> Tensor:
+    """Root-mean-square norm."""
+    return F.rms_norm(x, (x.shape[-1],), weight.to(x.dtype), 1e-5)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary positions on (B, heads, T, 64)."""
+    a, b = x[..., : HEAD // 2], x[..., HEAD // 2 :]
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+
+
+class Layer(nn.Module):
+    """A layer of SmolLM2: grouped-query attention and a gated feed-forward."""
+
+    def __init__(self, dropout: float) -> None:
+        super().__init__()
+
+        def linear(rows: int, columns: int) -> nn.Linear:
+            return nn.Linear(rows, columns, bias=False)
+
+        kv = parts.KV_HEADS * HEAD
+        self.q, self.k, self.v = linear(WIDTH, WIDTH), linear(WIDTH, kv), linear(WIDTH, kv)
+        self.o = linear(WIDTH, WIDTH)
+        self.gate, self.up, self.down = (
+            linear(WIDTH, FEED),
+            linear(WIDTH, FEED),
+            linear(FEED, WIDTH),
+        )
+        self.norm1, self.norm2 = nn.Parameter(torch.ones(WIDTH)), nn.Parameter(torch.ones(WIDTH))
+        self.dropout = nn.Dropout(dropout)
+
+    def heads(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return q (B, 9, T, 64) and k, v (B, 3, T, 64), positions applied."""
+        b, t, _ = x.shape
+        h = rms(x, self.norm1)
+        q = self.q(h).view(b, t, -1, HEAD).transpose(1, 2)
+        k = self.k(h).view(b, t, -1, HEAD).transpose(1, 2)
+        v = self.v(h).view(b, t, -1, HEAD).transpose(1, 2)
+        return rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype), v
+
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Add what was attended (B, T, 576) and the feed-forward."""
+        x = x + self.dropout(self.o(attended))
+        h = rms(x, self.norm2)
+        out: Tensor = x + self.dropout(self.down(F.silu(self.gate(h)) * self.up(h)))
+        return out
+
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> Tensor:
+        """Run the layer on (B, T, 576) with an additive mask (B, 1, T, T)."""
+        b, t, _ = x.shape
+        q, k, v = self.heads(x, cos, sin)
+        group = parts.HEADS // parts.KV_HEADS
+        k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
+        attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return self.finish(x, attended.transpose(1, 2).reshape(b, t, WIDTH))
+
+
+class CaptionJudge(nn.Module):
+    """The whole model."""
+
+    def __init__(self, layers: int, *, dropout: float = 0.0, vision_dropout: float = 0.0) -> None:
+        super().__init__()
+        data = np.load(common.BUILD / "embedding.npz")
+        table = torch.from_numpy(data["embedding"].astype(np.float32))
+        self.vision = Vision()
+        self.embedding = nn.Embedding.from_pretrained(table, freeze=False)
+        self.layers = nn.ModuleList([Layer(dropout) for _ in range(layers)])
+        for number, layer in enumerate(self.layers):
+            for name, value in parts.language_layer(number).items():
+                target = getattr(layer, name)
+                weight = target.weight if isinstance(target, nn.Linear) else target
+                weight.data.copy_(torch.from_numpy(value))
+        self.norm = nn.Parameter(torch.from_numpy(data["norm"]).float())
+        std = table.std().item()
+        self.picture_norm = nn.LayerNorm(1280)
+        self.project = nn.Sequential(nn.Linear(1280, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH))
+        self.project_mean = nn.Linear(1280, WIDTH)
+        nn.init.normal_(self.project[2].weight, std=2 * std / math.sqrt(WIDTH))
+        nn.init.zeros_(self.project[2].bias)
+        nn.init.normal_(self.project_mean.weight, std=std / math.sqrt(1280))
+        nn.init.zeros_(self.project_mean.bias)
+        self.place = nn.Parameter(torch.zeros(PICTURE, WIDTH))
+        self.align = nn.Linear(1280, MATCH)
+        self.meaning = nn.Linear(WIDTH, MATCH)
+        self.match = nn.Linear(MATCH + 1, WIDTH, bias=False)
+        nn.init.normal_(self.match.weight, std=0.02)
+        self.vision_dropout = nn.Dropout(vision_dropout)
+        inverse = 1.0 / (100000.0 ** (torch.arange(0, HEAD, 2).float() / HEAD))
+        self.register_buffer("inverse", inverse, persistent=False)
+        self.inverse: Tensor
+
+    def picture(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
+        """Turn pixels (B, 3, 224, 224), (u - 127)/128, into tokens (B, 50, 576) and e (B, 384)."""
+        features = self.vision(pixels)
+        mean = self.picture_norm(features.mean((2, 3)))
+        grid = self.picture_norm(features.flatten(2).transpose(1, 2))
+        first = self.project_mean(self.vision_dropout(mean))[:, None]
+        tokens = torch.cat([first, self.project(self.vision_dropout(grid))], dim=1) + self.place
+        return tokens, F.normalize(self.align(self.vision_dropout(mean)).float(), dim=-1)
+
+    def angles(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return cos and sin (B, 1, T, 32) for positions (B, T)."""
+        angle = positions[..., None].float() * self.inverse
+        return angle.cos()[:, None].to(dtype), angle.sin()[:, None].to(dtype)
+
+    def adapt(self, end: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
+        """Match captions with the picture: END states (B, N, 576) and e (B, 384).
+
+        Returns what is added behind each caption (B, N, 576), and its meaning (B, N, 384).
+        """
+        meaning = F.normalize(self.meaning(rms(end, self.norm)).float(), dim=-1)
+        product = meaning * e[:, None]
+        features = torch.cat([product * 8, product.sum(-1, keepdim=True) * 4], dim=-1)
+        return self.match(features), meaning
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return logits over the vocabulary; the head is the embedding."""
+        return F.linear(hidden, self.embedding.weight)

