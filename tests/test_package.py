@@ -24,7 +24,7 @@ HEAVY = (
 
 # A module imports only from lines above its own (docs/architecture.md).
 ROOMS = [
-    "errors", "files", "pairs", "scales", "prompts", "readings", "store", "exchange", "backends",
+    "errors", "files", "pairs", "shift", "scales", "prompts", "readings", "store", "exchange", "backends",
     "decoders", "signature", "scores", "judge", "__init__", "cli",
 ]  # fmt: skip
 

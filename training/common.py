@@ -27,13 +27,19 @@ STEMS = ("0.", "1.")
 
 def config() -> dict[str, Any]:
     """Read config.toml."""
-    return tomllib.loads((HERE / "config.toml").read_text(encoding="utf-8"))
+    settings: dict[str, Any] = tomllib.loads((HERE / "config.toml").read_text(encoding="utf-8"))
+    return settings
 
 
 def ragged(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
     """Pack lists of ids into one array and its offsets (n + 1,)."""
     flat = np.array([i for row in rows for i in row], np.int32)
     return flat, np.cumsum([0, *map(len, rows)]).astype(np.int64)
+
+
+def save_arrays(name: str, arrays: dict[str, Any]) -> None:
+    """Write an npz file of the build folder."""
+    np.savez(BUILD / name, **arrays)
 
 
 def load_json(name: str) -> Any:

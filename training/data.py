@@ -150,18 +150,18 @@ def main() -> None:
         images = pack_images(
             args.flickr8k, names[split], settings["image_size"], settings["jpeg_quality"]
         )
-        np.savez(common.BUILD / f"{split}.npz", **images)
+        common.save_arrays(f"{split}.npz", images)
     common.save_json("names.json", names)
 
     captions = {s: [text for name in names[s] for text in every[name]] for s in ("train", "dev")}
     wrong = wrong_captions(captions["train"], settings["perturbations"], seed=0)
-    dev_swaps = []
+    dev_swaps: list[tuple[int, str, str]] = []
     rng = random.Random(1)
     for number, text in enumerate(captions["dev"]):
         references = captions["dev"][number // 5 * 5 : number // 5 * 5 + 5]
         for kind in PENALTY:
             if swapped := swap(text, references, rng, kind):
-                dev_swaps.append([number, swapped[0], kind])
+                dev_swaps.append((number, *swapped))
 
     full = parts.language_tokenizer()
     instruction = parts.instruction()
@@ -183,10 +183,10 @@ def main() -> None:
     arrays["wrong_source"] = np.array([row[0] for row in wrong], np.int32)
     arrays["wrong_penalty"] = np.array([row[3] for row in wrong], np.float32)
     arrays["dev_swap_source"] = np.array([row[0] for row in dev_swaps], np.int32)
-    np.savez(common.BUILD / "text.npz", **arrays)
+    common.save_arrays("text.npz", arrays)
 
     both = captions["train"] + captions["dev"]
-    np.savez(common.BUILD / "tfidf.npz", **tfidf(both, len(captions["train"])))
+    common.save_arrays("tfidf.npz", tfidf(both, len(captions["train"])))
     embedded = parts.sentence_embeddings(both)
     scale = np.abs(embedded).max(axis=1, keepdims=True) / 127
     np.savez(

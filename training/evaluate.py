@@ -88,7 +88,7 @@ def dev(model: CaptionJudge, labels: Labels, special: Special) -> dict[str, Any]
     """Return figures on dev images: pseudo ratings, own against others, wrong words."""
     from scipy.stats import kendalltau
 
-    from training.train import Captions
+    from training.batches import Captions
 
     device = str(labels.device)
     images = pictures.decode("dev").to(device)
@@ -185,7 +185,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.command == "pairs":
         tokenizer = common.load_json("tokenizer.json")
-        bpe = Bpe(tokenizer["tokens"], [tuple(pair) for pair in tokenizer["merges"]])
+        bpe = Bpe(tokenizer["tokens"], tokenizer["merges"])
         arrays: dict[str, Any] = {}
         for name, (image, text) in judged_pairs(Path(args.words[0])).items():
             arrays[f"{name}_image"] = image.astype(np.int32)
@@ -200,7 +200,7 @@ def main() -> None:
 
 
 def _read(names: list[str]) -> None:
-    from training.train import Captions, special_tokens
+    from training.batches import Captions, special_tokens
 
     device = "cuda" if torch.cuda.is_available() else "cpu"
     pairs = np.load(common.BUILD / "pairs.npz")
@@ -208,7 +208,7 @@ def _read(names: list[str]) -> None:
     special = special_tokens(device)
     for name in names:
         model = load(name, device)
-        arrays: dict[str, np.ndarray] = {}
+        arrays: dict[str, Any] = {}
         for domain in DOMAINS:
             images = (
                 pictures.decode("test") if domain == "photo" else pictures.styled("test", domain)

@@ -73,7 +73,8 @@ class Labels:
 
     def rate(self, s: Tensor) -> Tensor:
         """Turn similarities into ratings on 0 ... other_high."""
-        return self.settings["other_high"] * ((s - self.low) / (self.high - self.low)).clamp(0, 1)
+        share = ((s - self.low) / (self.high - self.low)).clamp(0, 1)
+        return share * float(self.settings["other_high"])
 
     def of(self, images: Tensor, captions: Tensor) -> Tensor:
         """Rate training captions (B, N) for training images (B,)."""

@@ -129,7 +129,7 @@ class CaptionJudge(nn.Module):
         data = np.load(common.BUILD / "embedding.npz")
         table = torch.from_numpy(data["embedding"].astype(np.float32))
         self.vision = Vision()
-        self.embedding = nn.Embedding.from_pretrained(table, freeze=False)
+        self.embedding = nn.Embedding(*table.shape, _weight=table)
         self.layers = nn.ModuleList([Layer(dropout) for _ in range(layers)])
         for number, layer in enumerate(self.layers):
             for name, value in parts.language_layer(number).items():
@@ -139,10 +139,11 @@ class CaptionJudge(nn.Module):
         self.norm = nn.Parameter(torch.from_numpy(data["norm"]).float())
         std = table.std().item()
         self.picture_norm = nn.LayerNorm(1280)
-        self.project = nn.Sequential(nn.Linear(1280, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH))
         self.project_mean = nn.Linear(1280, WIDTH)
-        nn.init.normal_(self.project[2].weight, std=2 * std / math.sqrt(WIDTH))
-        nn.init.zeros_(self.project[2].bias)
+        last = nn.Linear(WIDTH, WIDTH)
+        nn.init.normal_(last.weight, std=2 * std / math.sqrt(WIDTH))
+        nn.init.zeros_(last.bias)
+        self.project = nn.Sequential(nn.Linear(1280, WIDTH), nn.GELU(), last)
         nn.init.normal_(self.project_mean.weight, std=std / math.sqrt(1280))
         nn.init.zeros_(self.project_mean.bias)
         self.place = nn.Parameter(torch.zeros(PICTURE, WIDTH))

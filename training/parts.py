@@ -97,9 +97,8 @@ def unpack_q4_1(raw: np.ndarray) -> np.ndarray:
 def rotary_order(weight: np.ndarray, heads: int) -> np.ndarray:
     """Undo llama.cpp's interleaving of the rotary halves of q and k."""
     rows, columns = weight.shape
-    return (
-        weight.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
-    )
+    halves = weight.reshape(heads, rows // heads // 2, 2, columns)
+    return np.asarray(halves.swapaxes(1, 2).reshape(rows, columns))
 
 
 def language_layer(number: int) -> dict[str, np.ndarray]:
@@ -163,7 +162,7 @@ def save_vision() -> None:
         add(block._depthwise_conv, block._bn1, relu=True, residual="" if expands else "save")
         add(block._project_conv, block._bn2, relu=False, residual="add" if skip else "")
     add(net._conv_head, net._bn1, relu=True)
-    np.savez(common.BUILD / "vision.npz", **arrays)
+    common.save_arrays("vision.npz", arrays)
     common.save_json("vision.json", spec)
 
 

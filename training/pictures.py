@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ def files(split: str) -> list[bytes]:
     """Return a split's JPEG files."""
     data = np.load(common.BUILD / f"{split}.npz")
     raw, offset = data["jpeg"].tobytes(), data["offset"]
-    return [raw[a:b] for a, b in zip(offset, offset[1:], strict=False)]
+    return [raw[a:b] for a, b in pairwise(offset)]
 
 
 def _pixels(file: bytes) -> np.ndarray:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,8 +29,8 @@ def quantise(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def pack(name: str) -> bytes:
     """Return a trained model as one npz with int8 weights."""
-    saved = torch.load(common.BUILD / f"{name}.pt", weights_only=True)
-    arrays: dict[str, np.ndarray] = {"layers": np.array(saved["layers"])}
+    saved = torch.load(common.BUILD / f"{name}.pt", weights_only=True, map_location="cpu")
+    arrays: dict[str, Any] = {"layers": np.array(saved["layers"])}
     for key, value in saved["weights"].items():
         weight = value.float().numpy()
         if weight.ndim >= 2 and key != "place":

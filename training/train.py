@@ -14,7 +14,6 @@ import argparse
 import json
 import math
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,188 +21,10 @@ import torch
 from torch import Tensor
 
 from training import common, evaluate, pictures
+from training.batches import Captions, Sampler, special_tokens
 from training.labels import Labels
 from training.model import CaptionJudge
-from training.packing import Answers, Packed, Special, run
-
-POOL_HARD, POOL_RANDOM = 24, 8
-
-
-@dataclass
-class Captions:
-    """Padded token ids (n, slots) and lengths (n,)."""
-
-    ids: Tensor
-    lengths: Tensor
-
-    @classmethod
-    def load(cls, name: str, slots: int, device: str) -> Captions:
-        """Read a list of captions of text.npz."""
-        data = np.load(common.BUILD / "text.npz")
-        return cls.pad(data[name], data[f"{name}_offset"], slots, device)
-
-    @classmethod
-    def pad(cls, flat: np.ndarray, offset: np.ndarray, slots: int, device: str) -> Captions:
-        """Pad ragged captions to ``slots``, cutting what is longer."""
-        lengths = np.minimum(np.diff(offset), slots)
-        ids = np.zeros((len(lengths), slots), np.int64)
-        inside = np.arange(slots) < lengths[:, None]
-        ids[inside] = flat[(offset[:-1, None] + np.arange(slots))[inside]]
-        return cls(torch.from_numpy(ids).to(device), torch.from_numpy(lengths).long().to(device))
-
-    def __getitem__(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        return self.ids[rows], self.lengths[rows]
-
-
-def special_tokens(device: str) -> Special:
-    """Return the ids around a caption."""
-    ids = {token: i for i, token in enumerate(common.load_json("tokenizer.json")["tokens"])}
-    instruction = torch.from_numpy(np.load(common.BUILD / "text.npz")["instruction"]).long()
-    start = torch.tensor([ids[common.START]])
-    return Special(
-        torch.cat([start, instruction]).to(device),
-        ids[common.START],
-        ids[common.END],
-        (ids[common.STEMS[0]], ids[common.STEMS[1]]),
-        torch.tensor([ids[str(d)] for d in range(10)], device=device),
-    )
-
-
-class Sampler:
-    """Draws the captions of a batch and their targets."""
-
-    def __init__(
-        self, config: dict[str, Any], labels: Labels, captions: Captions, wrong: Captions, seed: int
-    ) -> None:
-        self.config, self.labels = config, labels
-        self.device = labels.device
-        self.generator = torch.Generator(device=self.device).manual_seed(seed)
-        self.captions = len(captions.ids)
-        self.all = Captions(
-            torch.cat([captions.ids, wrong.ids]), torch.cat([captions.lengths, wrong.lengths])
-        )
-        text = np.load(common.BUILD / "text.npz")
-        self.wrong_source = torch.from_numpy(text["wrong_source"]).long().to(self.device)
-        self.wrong_penalty = torch.from_numpy(text["wrong_penalty"]).to(self.device)
-        self.each = config["data"]["perturbations"] * 5  # wrong captions an image, in a row
-        stop = common.load_json("tokenizer.json")["tokens"].index(".")
-        self.stop = stop
-        self.teacher: Tensor | None = None  # (images, pool, 11)
-        pool = torch.Generator(device=self.device).manual_seed(0)
-        images = torch.arange(labels.images, device=self.device)
-        self.pool = torch.cat(  # (images, own + hard + random + wrong), the same for every run
-            [
-                images[:, None] * 5 + torch.arange(5, device=self.device),
-                self._hard(images, POOL_HARD, pool),
-                torch.randint(
-                    0, self.captions, (len(images), POOL_RANDOM), device=self.device, generator=pool
-                ),
-                self.captions
-                + images[:, None] * self.each
-                + torch.arange(self.each, device=self.device),
-            ],
-            dim=1,
-        )
-
-    def _hard(self, images: Tensor, n: int, generator: torch.Generator) -> Tensor:
-        ranks = self.labels.hard.shape[1]
-        u = torch.rand(len(images), n, device=self.device, generator=generator)
-        rank = ((u * math.log(ranks)).exp().long() - 1).clamp(0, ranks - 1)
-        return self.labels.hard[images[:, None], rank]
-
-    def rate(self, images: Tensor, captions: Tensor) -> Tensor:
-        """Rate true and wrong captions (B, N) on 0 ... 10."""
-        wrong = captions - self.captions
-        is_wrong = wrong >= 0
-        source = self.wrong_source[wrong.clamp(min=0)]
-        spoiled = (self.labels.own[source] - self.wrong_penalty[wrong.clamp(min=0)]).clamp(min=0)
-        return torch.where(
-            is_wrong, spoiled, self.labels.of(images, captions.clamp(max=self.captions - 1))
-        )
-
-    def draw(self, images: Tensor) -> tuple[Packed, Tensor, Tensor]:
-        """Return the packed captions, targets (B, S, 11), and true-caption ids (B, S) or -1."""
-        kinds, b = self.config["batch"], len(images)
-        g = self.generator
-
-        def choose(first: int, count: int, n: int) -> Tensor:
-            """Draw n different columns of the pool from ``count`` starting at ``first``."""
-            order = torch.rand(b, count, device=self.device, generator=g).argsort(1)[:, :n]
-            return first + order
-
-        columns = torch.cat(
-            [
-                choose(0, 5, kinds["own"]),
-                choose(5, POOL_HARD, kinds["hard"]),
-                choose(5 + POOL_HARD, POOL_RANDOM, kinds["random"]),
-                choose(5 + POOL_HARD + POOL_RANDOM, self.each, kinds["wrong_word"]),
-            ],
-            dim=1,
-        )
-        captions = self.pool[images[:, None], columns]
-        # Half of the hard and random captions are drawn anew; teachers have not seen those.
-        fresh = torch.zeros_like(captions, dtype=torch.bool)
-        others = slice(kinds["own"], kinds["own"] + kinds["hard"] + kinds["random"])
-        fresh[:, others] = (
-            torch.rand(b, kinds["hard"] + kinds["random"], device=self.device, generator=g) < 0.5
-        )
-        new = torch.cat(
-            [
-                self._hard(images, kinds["hard"], g),
-                torch.randint(
-                    0, self.captions, (b, kinds["random"]), device=self.device, generator=g
-                ),
-            ],
-            dim=1,
-        )
-        captions[:, others] = torch.where(fresh[:, others], new, captions[:, others])
-        target = self.labels.soft(self.rate(images, captions))
-        if self.teacher is not None:
-            weight = self.config["loss"]["distil"] * (~fresh).float()[..., None]
-            target = (1 - weight) * target + weight * self.teacher[images[:, None], columns].float()
-        long, long_target = self._long(images, captions, kinds["own"])
-        written = images[:, None] * 5 + torch.randint(0, 5, (b, 1), device=self.device, generator=g)
-        packed = Packed([self.all[captions], long], self.all[written])
-        true = torch.where(captions < self.captions, captions, -1)
-        true = torch.cat([true, torch.full((b, long[0].shape[1]), -1, device=self.device)], dim=1)
-        return packed, torch.cat([target, long_target], dim=1), true
-
-    def _long(
-        self, images: Tensor, captions: Tensor, own: int
-    ) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        """Join two or three captions to a long one, sometimes with a wrong part."""
-        b, slots = len(images), self.config["data"]["long_tokens"]
-        g = self.generator
-        pick = torch.rand(b, own, device=self.device, generator=g).argsort(1)[:, :3]
-        chosen = captions.gather(1, pick)
-        any_ = torch.randint(0, captions.shape[1], (b, 1), device=self.device, generator=g)
-        spoil = torch.rand(b, device=self.device, generator=g) < 0.5
-        place = torch.randint(0, 3, (b,), device=self.device, generator=g)
-        other = captions.gather(1, any_)
-        for k in range(3):
-            chosen[:, k] = torch.where(spoil & (place == k), other[:, 0], chosen[:, k])
-        parts = 2 + (torch.rand(b, device=self.device, generator=g) < 0.5).long()
-        rating = self.rate(images, chosen)
-        used = torch.arange(3, device=self.device) < parts[:, None]
-        mean = (rating * used).sum(1) / parts
-        least = rating.masked_fill(~used, 99).amin(1)
-        ids = torch.zeros(b, slots + 32, dtype=torch.long, device=self.device)
-        at = torch.zeros(b, dtype=torch.long, device=self.device)
-        for k in range(3):
-            token, length = self.all[chosen[:, k]]
-            length = torch.where(used[:, k], length, 0)
-            inside = torch.arange(token.shape[1], device=self.device) < length[:, None]
-            where = torch.where(
-                inside, at[:, None] + torch.arange(token.shape[1], device=self.device), slots + 31
-            )
-            ids.scatter_(1, where.clamp(max=slots + 31), torch.where(inside, token, 0))
-            at = at + length
-            if k < 2:
-                more = (k + 1 < parts) & (at < slots)
-                ids.scatter_(1, torch.where(more, at, slots + 31)[:, None], self.stop)
-                at = at + more.long()
-        target = self.labels.soft(0.4 * mean + 0.6 * least)[:, None]
-        return (ids[:, None, :slots], at.clamp(max=slots)[:, None]), target
+from training.packing import Answers, run
 
 
 def loss_of(
@@ -386,6 +207,7 @@ def main() -> None:
     torch.save({"layers": len(model.layers), "weights": weights}, common.BUILD / f"{args.name}.pt")
     log("trained", step, "steps in", round(time.time() - start), "s")
     model.eval()
+    torch.compiler.set_stance("force_eager")  # what follows has many shapes
     if args.label:
         rows = [
             evaluate.joint(

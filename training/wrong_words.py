@@ -16,8 +16,8 @@ WORDS: dict[str, list[str]] = {
     "whos": "men women boys girls children dogs people kids horses birds cats".split(),
     "doing": (
         "running jumping sitting standing walking playing swimming climbing riding skating surfing "
-        "sleeping eating laughing dancing fighting kicking throwing holding catching skiing digging "
-        "looking smiling"
+        "sleeping eating laughing dancing fighting kicking throwing holding catching skiing "
+        "digging looking smiling"
     ).split(),
     "does": (
         "runs jumps sits stands walks plays swims climbs rides skates surfs sleeps eats laughs "

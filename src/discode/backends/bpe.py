@@ -47,7 +47,7 @@ class Bpe:
     def __init__(self, tokens: Sequence[str], merges: Sequence[tuple[str, str]]) -> None:
         self.tokens = list(tokens)
         self.ids = {token: i for i, token in enumerate(self.tokens)}
-        self.merges = [tuple(pair) for pair in merges]
+        self.merges = [(a, b) for a, b in merges]
         self._ranks = {pair: rank for rank, pair in enumerate(self.merges)}
         self._bytes = byte_alphabet()
         self._word = lru_cache(maxsize=50_000)(self._encode_word)

@@ -1,0 +1,228 @@
+"""Make the artefact: python -m training.export NAME FILE
+
+Reads the int8 weights NAME.w0, NAME.w1, ... of the build folder and writes one ONNX file: an image
+and its N captions go in, log-probabilities and hidden states come out. Weights are stored once, in
+int8, and turned to float when the file is loaded (a cast and a multiplication that the runtime
+folds away). The instruction's keys and values are constants. Tokenizer and version are metadata.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from discode.prompts import CAPTION_LAST
+from training import common, parts, quantise
+from training.batches import special_tokens
+from training.model import HEAD, PICTURE, WIDTH, CaptionJudge, rms
+from training.packing import Special
+
+GROUP = parts.HEADS // parts.KV_HEADS
+MINIMUM = 4096  # smaller tensors stay float
+
+
+def load(name: str) -> CaptionJudge:
+    """Return a trained model with its int8 weights turned back to float."""
+    arrays = quantise.load(name, common.BUILD)
+    model = CaptionJudge(int(arrays["layers"]))
+    state = {}
+    for key in model.state_dict():
+        if f"{key}|q" in arrays:
+            q, s = arrays[f"{key}|q"].astype(np.float32), arrays[f"{key}|s"].astype(np.float32)
+            state[key] = torch.from_numpy(q * s.reshape(-1, *[1] * (q.ndim - 1)))
+        else:
+            state[key] = torch.from_numpy(arrays[key].astype(np.float32))
+    model.load_state_dict(state)
+    return model.eval()
+
+
+def attend(q: Tensor, keys: list[Tensor], values: list[Tensor], mask: Tensor | None) -> Tensor:
+    """Attend from (N, 9, T, 64) to several blocks of (M, 3, S, 64), M being 1 or N.
+
+    Blocks that all rows share are not copied: a query head group meets them by broadcasting.
+    The mask (1, 1, T, S) is for the last block.
+    """
+    n, heads, t, _ = q.shape
+    grouped = q.reshape(n, parts.KV_HEADS, GROUP * t, HEAD) / 8.0
+    scores = [grouped @ k.transpose(-1, -2) for k in keys]
+    if mask is not None:
+        last = scores[-1].reshape(n, parts.KV_HEADS, GROUP, t, -1) + mask
+        scores[-1] = last.reshape(n, parts.KV_HEADS, GROUP * t, -1)
+    weights = torch.cat(scores, dim=-1).softmax(-1)
+    sizes = [k.shape[-2] for k in keys]
+    out = torch.zeros(())
+    start = 0
+    for size, v in zip(sizes, values, strict=True):
+        out = out + weights[..., start : start + size] @ v
+        start += size
+    return out.reshape(n, heads, t, HEAD).transpose(1, 2).reshape(n, t, WIDTH)
+
+
+class Graph(nn.Module):
+    """The model as it runs: one picture, N captions, the instruction already computed."""
+
+    def __init__(self, model: CaptionJudge, special: Special) -> None:
+        super().__init__()
+        self.model, self.special = model, special
+        with torch.no_grad():
+            x = model.embedding(special.instruction)[None]
+            length = x.shape[1]
+            causal = torch.full((length, length), -1e4).triu(1)[None, None]
+            cos, sin = model.angles(torch.arange(length)[None], x.dtype)
+            for number, layer in enumerate(model.layers):
+                q, k, v = layer.heads(x, cos, sin)
+                self.register_buffer(f"key{number}", k)
+                self.register_buffer(f"value{number}", v)
+                x = layer.finish(x, attend(q, [k], [v], causal))
+            self.start = length
+
+    def forward(self, pixels: Tensor, ids: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
+        """Judge captions.
+
+        ``pixels`` (1, 3, 224, 224) floats 0 ... 255, ``ids`` (N, T + 3) captions with room for END
+        and both stems, ``lengths`` (N,). Returns log P of the stems (N, 2), of the digits behind
+        "0." and "1." (N, 2, 10), and the hidden state at "0." (N, 576).
+        """
+        model, depth = self.model, len(self.model.layers)
+        picture, e = model.picture((pixels - 127) / 128)
+        pictures_at = self.start + torch.arange(PICTURE)[None]
+        p_cos, p_sin = model.angles(pictures_at, picture.dtype)
+        p_mask = torch.full((PICTURE, PICTURE), -1e4).triu(1)[None, None]
+
+        slots = ids.shape[1]
+        slot = torch.arange(slots)[None]
+        length = lengths[:, None]
+        special = self.special
+        for offset, token in enumerate((special.end, *special.stems)):
+            ids = torch.where(slot == length + offset, token, ids)
+        steps = torch.where(slot == length + 2, length + 1, slot)
+        cos, sin = model.angles(self.start + PICTURE + steps, picture.dtype)
+        order = torch.arange(slots)
+        causal = torch.where(order[:, None] >= order[None, :], 0.0, -1e4)
+        rival = (slot == length + 2)[:, :, None] & (slot == length + 1)[:, None, :]
+        mask = (causal[None] + rival * -1e4)[:, None, None]  # (N, 1, 1, T, T)
+
+        x = model.embedding(ids)
+        at = torch.arange(3)[None] + length  # (N, 3): END, "0.", "1."
+        for number, layer in enumerate(model.layers):
+            if number == depth - 2:
+                end = x.gather(1, length[..., None].expand(-1, 1, WIDTH))
+                added, _ = model.adapt(end, e.expand(end.shape[0], -1))
+                behind = (slot >= length) & (slot <= length + 2)
+                x = x + added * behind[..., None]
+            key, value = getattr(self, f"key{number}"), getattr(self, f"value{number}")
+            pq, pk, pv = layer.heads(picture, p_cos, p_sin)
+            q, k, v = layer.heads(x, cos, sin)
+            x = layer.finish(x, attend(q, [key, pk, k], [value, pv, v], mask))
+            if number < depth - 1:  # nobody reads the picture's last states
+                picture = layer.finish(
+                    picture, attend(pq, [key, pk], [value, pv], p_mask[:, :, None])
+                )
+        hidden = rms(x.gather(1, at[..., None].expand(-1, -1, WIDTH)), model.norm)  # (N, 3, 576)
+        logits = F.linear(hidden, model.embedding.weight)
+        logp = logits - torch.logsumexp(logits, dim=-1, keepdim=True)
+        stems = logp[:, 0, list(special.stems)]
+        digits = logp[:, 1:, special.digits]
+        return stems, digits, hidden[:, 1]
+
+
+def _along(weight: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """Quantise with one scale a slice of ``axis``; both results broadcast against ``weight``."""
+    q, scale = quantise.quantise(np.moveaxis(weight, axis, 0))
+    shape = [1] * weight.ndim
+    shape[axis] = -1
+    stored = np.ascontiguousarray(np.moveaxis(q, 0, axis))
+    return stored, scale.astype(np.float32).reshape(shape)
+
+
+def to_int8(graph: Any) -> None:
+    """Replace large float initialisers by int8 ones and the two operations that restore them."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    nodes = []
+    for tensor in list(graph.initializer):
+        if tensor.data_type != onnx.TensorProto.FLOAT:
+            continue
+        weight = numpy_helper.to_array(tensor)
+        if weight.size < MINIMUM or weight.ndim < 2:
+            continue
+        name = tensor.name
+        # The exporter may store W or its transpose; the axis it was quantised along fits exactly.
+        q, scale = min(
+            (_along(weight, axis) for axis in range(1 if weight.ndim > 2 else 2)),
+            key=lambda pair: float(np.abs(pair[0] * pair[1] - weight).max()),
+        )
+        if np.abs(q * scale - weight).max() > 1e-6 * np.abs(weight).max():
+            continue  # never was int8: positions, the instruction's keys and values
+        graph.initializer.remove(tensor)
+        graph.initializer.append(numpy_helper.from_array(q, f"{name}.q"))
+        graph.initializer.append(numpy_helper.from_array(scale, f"{name}.s"))
+        nodes.append(
+            helper.make_node("Cast", [f"{name}.q"], [f"{name}.f"], to=onnx.TensorProto.FLOAT)
+        )
+        nodes.append(helper.make_node("Mul", [f"{name}.f", f"{name}.s"], [name]))
+    for node in reversed(nodes):
+        graph.node.insert(0, node)
+
+
+def export(model: CaptionJudge, special: Special, path: Path, version: str) -> None:
+    """Write the ONNX file."""
+    import onnx
+
+    module = Graph(model, special).eval()
+    n, slots = torch.export.Dim("n", min=1, max=4096), torch.export.Dim("slots", min=4, max=512)
+    example = (
+        torch.zeros(1, 3, 224, 224),
+        torch.ones(3, 12, dtype=torch.long),
+        torch.tensor([3, 9, 5]),
+    )
+    with torch.no_grad():
+        program = torch.onnx.export(
+            module,
+            example,
+            dynamo=True,
+            opset_version=18,
+            input_names=["pixels", "ids", "lengths"],
+            output_names=["stems", "digits", "hidden"],
+            dynamic_shapes={"pixels": None, "ids": {0: n, 1: slots}, "lengths": {0: n}},
+        )
+    assert program is not None
+    proto = program.model_proto
+    to_int8(proto.graph)
+    tokenizer = common.load_json("tokenizer.json")
+    ids = {token: i for i, token in enumerate(tokenizer["tokens"])}
+    metadata = {
+        "version": version,
+        "prompt": CAPTION_LAST.digest,
+        "tokens": json.dumps(tokenizer["tokens"]),
+        # a merge is two ids: the strings stand in "tokens" already
+        "merges": json.dumps([ids[part] for pair in tokenizer["merges"] for part in pair]),
+        "limit": str(common.config()["data"]["long_tokens"]),
+    }
+    for key, value in metadata.items():
+        proto.metadata_props.append(onnx.StringStringEntryProto(key=key, value=value))
+    # The head's rows for the digits, so that solvers that move the head can start from it.
+    head = model.embedding.weight[special.digits].detach().numpy().astype(np.float32)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(head, "head"))
+    proto.graph.node.append(onnx.helper.make_node("Identity", ["head"], ["answers"]))
+    shape = [len(head), WIDTH]
+    proto.graph.output.append(
+        onnx.helper.make_tensor_value_info("answers", onnx.TensorProto.FLOAT, shape)
+    )
+    onnx.save(proto, path)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB, sha256 {digest}")
+
+
+if __name__ == "__main__":
+    torch.set_grad_enabled(False)
+    export(load(sys.argv[1]), special_tokens("cpu"), Path(sys.argv[2]), version="1")
