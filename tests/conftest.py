@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,6 +70,19 @@ class FakeModel:
                 )
             )
         return Readings.concat(scale, parts)
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder in which training/ has run from data to artefact, on eight pictures."""
+    for module in ("torch", "onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(module, reason="training and its artefact want discode[dev]")
+    from tests.training.stand_ins import make_build
+
+    folder = tmp_path_factory.mktemp("training")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        make_build(folder, monkeypatch)
+        yield folder
 
 
 @pytest.fixture

@@ -137,6 +137,14 @@ def test_images_open_upright_rgb_on_white(tmp_path: Path) -> None:
     assert pixel[0] > 200 > 50 > pixel[2]
 
 
+def test_sixteen_bits_are_scaled_not_clipped(tmp_path: Path) -> None:
+    ramp = np.linspace(0, 65535, 256).astype(np.uint16).reshape(16, 16)
+    Image.fromarray(ramp).save(tmp_path / "deep.png")
+    grey = np.asarray(open_image(tmp_path / "deep.png"))[..., 0]
+    assert grey.flatten().tolist() == list(range(256))
+    assert open_image(Image.fromarray(np.full((2, 2), 7, np.int32))).getpixel((0, 0)) == (7, 7, 7)
+
+
 def test_broken_images_say_why(tmp_path: Path, picture: Path) -> None:
     whole = picture.read_bytes()
     for content, match in (

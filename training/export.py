@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from discode.prompts import CAPTION_LAST
 from training import common, parts, quantise
 from training.batches import special_tokens
-from training.model import HEAD, PICTURE, WIDTH, CaptionJudge, rms
+from training.model import HEAD, PICTURE, WIDTH, CaptionJudge, Layer, rms
 from training.packing import Special
 
 GROUP = parts.HEADS // parts.KV_HEADS
@@ -77,12 +77,16 @@ class Graph(nn.Module):
             length = x.shape[1]
             causal = torch.full((length, length), -1e4).triu(1)[None, None]
             cos, sin = model.angles(torch.arange(length)[None], x.dtype)
-            for number, layer in enumerate(model.layers):
+            for number, layer in enumerate(self.layers()):
                 q, k, v = layer.heads(x, cos, sin)
                 self.register_buffer(f"key{number}", k)
                 self.register_buffer(f"value{number}", v)
                 x = layer.finish(x, attend(q, [k], [v], causal))
             self.start = length
+
+    def layers(self) -> list[Layer]:
+        """Return the model's layers, typed."""
+        return [layer for layer in self.model.layers if isinstance(layer, Layer)]
 
     def forward(self, pixels: Tensor, ids: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         """Judge captions.
@@ -112,7 +116,7 @@ class Graph(nn.Module):
 
         x = model.embedding(ids)
         at = torch.arange(3)[None] + length  # (N, 3): END, "0.", "1."
-        for number, layer in enumerate(model.layers):
+        for number, layer in enumerate(self.layers()):
             if number == depth - 2:
                 end = x.gather(1, length[..., None].expand(-1, 1, WIDTH))
                 added, _ = model.adapt(end, e.expand(end.shape[0], -1))

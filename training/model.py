@@ -129,7 +129,8 @@ class CaptionJudge(nn.Module):
         data = np.load(common.BUILD / "embedding.npz")
         table = torch.from_numpy(data["embedding"].astype(np.float32))
         self.vision = Vision()
-        self.embedding = nn.Embedding(*table.shape, _weight=table)
+        self.embedding = nn.Embedding(len(table), WIDTH)
+        self.embedding.weight.data.copy_(table)
         self.layers = nn.ModuleList([Layer(dropout) for _ in range(layers)])
         for number, layer in enumerate(self.layers):
             for name, value in parts.language_layer(number).items():

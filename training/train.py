@@ -26,6 +26,8 @@ from training.labels import Labels
 from training.model import CaptionJudge
 from training.packing import Answers, run
 
+CHECKPOINT_EVERY = 1000
+
 
 def loss_of(
     answers: Answers,
@@ -158,6 +160,9 @@ def main() -> None:
         adam.load_state_dict(saved["adam"])
         average, step = [p.to(device) for p in saved["average"]], saved["step"]
         sampler.generator.set_state(saved["generator"])
+        torch.set_rng_state(saved["dropout"])
+        if device == "cuda":
+            torch.cuda.set_rng_state(saved["dropout_cuda"])
         log("goes on from step", step)
     start, batch = time.time(), min(kind["batch"], n)
     tally: dict[str, float] = {}
@@ -196,9 +201,18 @@ def main() -> None:
                 tally[name] = value.item()
             if step % 200 == 0 or step == steps:
                 log(step, {name: round(value, 3) for name, value in tally.items()})
-        if step % 1000 == 0:
-            state = {"model": model.state_dict(), "adam": adam.state_dict(), "average": average}
-            torch.save(state | {"step": step, "generator": g.get_state()}, checkpoint)
+        if step % CHECKPOINT_EVERY == 0 and step < steps:
+            state = {
+                "model": model.state_dict(),
+                "adam": adam.state_dict(),
+                "average": average,
+                "step": step,
+                "generator": g.get_state(),
+                "dropout": torch.get_rng_state(),
+            }
+            if device == "cuda":
+                state["dropout_cuda"] = torch.cuda.get_rng_state()
+            torch.save(state, checkpoint)
     with torch.no_grad():
         torch._foreach_copy_([p.data for p in parameters], average)
     weights = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from discode.backends import Backend, open_backend
+from discode.backends import Backend, Choosy, open_backend
 from discode.decoders import Decoder, get_decoder
 from discode.errors import BackendError, DiscodeError, ImageError, InputError
 from discode.pairs import ImageSource, Pair, image_digest, make_pairs
@@ -42,6 +42,8 @@ class Judge:
     needs = frozenset({"image"})
 
     def __post_init__(self) -> None:
+        if isinstance(self.backend, Choosy):
+            self.backend.check(self.prompt, self.scale)
         lacking = self.decoder.requires - self.backend.capabilities
         if lacking:
             raise InputError(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from PIL import Image, ImageOps
 
 from discode.errors import ImageError, InputError
@@ -69,6 +70,8 @@ def open_image(image: ImageSource) -> Image.Image:
             if opened.width * opened.height > MAX_PIXELS:
                 raise ImageError(f"{opened.width}x{opened.height} pixels are over {MAX_PIXELS}")
             upright = ImageOps.exif_transpose(opened)
+            if upright.mode.startswith("I") or upright.mode == "F":
+                upright = _eight_bits(upright)
             if "A" in upright.getbands() or "transparency" in upright.info:
                 rgba = upright.convert("RGBA")
                 upright = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
@@ -78,6 +81,13 @@ def open_image(image: ImageSource) -> Image.Image:
     # Pillow raises a different error for every way a file can be broken.
     except Exception as error:
         raise ImageError(f"cannot decode {_label(image)}: {error}") from error
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """Scale a picture of more than eight bits; Pillow would clip it to white."""
+    values = np.asarray(image, np.float64)
+    top = 65535.0 if image.mode.startswith("I;16") or values.max() > 255 else 255.0
+    return Image.fromarray((values.clip(0, top) / top * 255).round().astype(np.uint8))
 
 
 def _label(image: ImageSource) -> str:

@@ -48,7 +48,8 @@ class Readings:
             rule for 1.0 wants; None means ``stem_logp`` stands in for it.
         second_logp: (N, K) log P(second decimal), where one was generated.
         truncated: (N,) whether the source left out answers (only its top tokens were seen).
-        how: (N,) "forced" (the stem was given) or "generated" (the model wrote it).
+        how: (N,) "forced" (the stem was given), "generated" (the model wrote it), or "cut"
+            (forced, and the caption was longer than the model reads).
         hidden: (N, D) last hidden state h_T at the answer behind the likelier stem.
         head: (K, D) rows of the output head for the answers; ``bias`` (K,).
         errors: Row number to the reason why there is no reading.

@@ -64,6 +64,7 @@ class Scores:
                 "failed": failed,
                 "truncated": np.asarray(readings.truncated),
                 "generated": np.asarray(readings.how) == "generated",
+                "cut": np.asarray(readings.how) == "cut",
                 "degenerate": decoded.degenerate,
                 **(flags or {}),
             },

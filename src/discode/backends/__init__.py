@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
-from discode.backends.base import Backend
+from discode.backends.base import Backend, Choosy
 from discode.backends.recorded import Recorded, demo_path
 from discode.errors import InputError, suggest
 
-__all__ = ["BACKENDS", "Backend", "Recorded", "demo_path", "open_backend"]
+__all__ = ["BACKENDS", "Backend", "Choosy", "Recorded", "demo_path", "open_backend"]
 
 
 def _recorded(spec: str) -> Backend:
@@ -18,8 +17,15 @@ def _recorded(spec: str) -> Backend:
     return Recorded(path, model=model or None)
 
 
+def _embedded(spec: str) -> Backend:
+    from discode.backends.embedded import Embedded
+
+    return Embedded(spec)
+
+
 BACKENDS: dict[str, Callable[[str], Backend]] = {
     "recorded": _recorded,
+    "embedded": _embedded,
     "demo": lambda spec: Recorded(demo_path() / "readings.jsonl"),
 }
 """Scheme to constructor; the constructor gets what stands behind the colon."""
@@ -45,6 +51,6 @@ def open_backend(model: str | os.PathLike[str] | Backend) -> Backend:
     if scheme not in BACKENDS:
         raise InputError(
             f"unknown model {model!r}{suggest(scheme, BACKENDS) or ';'} allowed: "
-            f"recorded:FILE (a store, JSONL or Parquet of readings), demo, not {Path(model).name!r}"
+            f"recorded:FILE (a store, JSONL or Parquet of readings), embedded:FILE.onnx, demo"
         )
     return BACKENDS[scheme](rest)

@@ -12,6 +12,14 @@ from discode.scales import Scale
 
 
 @runtime_checkable
+class Choosy(Protocol):
+    """A backend that cannot be asked just anything, and says so before the work begins."""
+
+    def check(self, prompt: Prompt, scale: Scale) -> None:
+        """Raise :class:`~discode.errors.InputError` unless it can be asked this way."""
+
+
+@runtime_checkable
 class Backend(Protocol):
     """A model, local or remote, or a record of one."""
 

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 _WORDS = re.compile(r" ?[^\W\d_]+| ?\d| ?[^\s\w]+|_+|\s+")
 
@@ -64,7 +65,7 @@ class Bpe:
         while len(parts) > 1:
             rank, at = min(
                 (self._ranks.get((a, b), len(self._ranks)), i)
-                for i, (a, b) in enumerate(zip(parts, parts[1:], strict=False))
+                for i, (a, b) in enumerate(pairwise(parts))
             )
             if rank == len(self._ranks):
                 break

@@ -1,0 +1,150 @@
+"""The small judge that runs anywhere: an ONNX file, an image and its captions at a time.
+
+The picture and the instruction are computed once for all captions of a picture; captions are
+batched. Made by ``training/``, which says how.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from discode.backends.bpe import Bpe, normalise
+from discode.errors import ImageError, InputError, require
+from discode.pairs import ImageSource, Pair, image_digest, open_image
+from discode.prompts import CAPTION_LAST, Prompt, neutralise
+from discode.readings import Identity, Readings
+from discode.scales import UNIT, Scale
+
+CAPTIONS_AT_ONCE = 64
+SIZE = 224
+
+
+class Embedded:
+    """A backend for artefacts of ``training/``.
+
+    Args:
+        path: The ONNX file.
+        threads: Cores to use; all of them if None.
+
+    It knows one prompt (``caption-last``), one scale (``unit``) and no references. Captions are
+    read in lower case; what goes beyond its limit of tokens is cut and flagged ``cut``. Safe for
+    several threads, and after a fork.
+    """
+
+    capabilities = frozenset({"hidden"})
+    prompt = CAPTION_LAST
+    scale = UNIT
+
+    def __init__(self, path: str | os.PathLike[str], *, threads: int | None = None) -> None:
+        self.path = Path(path)
+        if not self.path.is_file():
+            raise InputError(f"no model at {self.path}")
+        if threads is not None and threads < 1:
+            raise InputError(f"threads={threads} is not allowed; give 1 or more")
+        self._threads = threads
+        self._lock = threading.Lock()
+        self._owner = 0
+        self._session: Any = None
+        metadata = self._run_session().get_modelmeta().custom_metadata_map
+        if metadata.get("prompt") != CAPTION_LAST.digest:
+            raise InputError(f"{self.path} is no embedded model of this version of discode")
+        tokens = json.loads(metadata["tokens"])
+        ids = json.loads(metadata["merges"])
+        merges = [(tokens[a], tokens[b]) for a, b in zip(ids[::2], ids[1::2], strict=True)]
+        self._bpe = Bpe(tokens, merges)
+        self._limit = int(metadata["limit"])
+        digest = hashlib.sha256(self.path.read_bytes()).hexdigest()[:8]
+        self.identity = Identity("discode-embedded", f"{metadata['version']}-{digest}", "int8")
+
+    def _run_session(self) -> Any:
+        """Return the session of this process; a fork does not inherit its threads."""
+        with self._lock:
+            if self._owner != os.getpid():
+                ort = require("onnxruntime", "embedded")
+                options = ort.SessionOptions()
+                options.intra_op_num_threads = self._threads or 0
+                options.log_severity_level = 3
+                try:
+                    self._session = ort.InferenceSession(
+                        str(self.path), options, providers=["CPUExecutionProvider"]
+                    )
+                # onnxruntime's errors share no base that can be named without it
+                except Exception as error:
+                    raise InputError(f"cannot load {self.path}: {error}") from error
+                self._owner = os.getpid()
+            return self._session
+
+    def check(self, prompt: Prompt, scale: Scale) -> None:
+        """Raise unless it can be asked this way."""
+        if scale != UNIT:
+            raise InputError(f"the embedded model rates on scale 'unit' only, not {scale.name!r}")
+        if prompt.free != CAPTION_LAST.free:
+            raise InputError(
+                f"the embedded model knows the prompt 'caption-last' only, not {prompt.name!r}"
+            )
+
+    def read(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
+    ) -> Readings:
+        """Read N pairs; the captions of a picture share its computation."""
+        self.check(prompt, scale)
+        rows: list[Readings] = [Readings.failed(scale, ["not read"])] * len(pairs)
+        pictures: dict[str, list[int]] = {}
+        for number, pair in enumerate(pairs):
+            if pair.references:
+                rows[number] = Readings.failed(scale, ["the embedded model takes no references"])
+            elif not normalise(pair.caption):
+                rows[number] = Readings.failed(scale, ["the caption is empty"])
+            else:
+                try:
+                    pictures.setdefault(image_digest(pair.image), []).append(number)
+                except ImageError as error:
+                    rows[number] = Readings.failed(scale, [str(error)])
+        for numbers in pictures.values():
+            try:
+                pixels = _pixels(pairs[numbers[0]].image)
+            except ImageError as error:
+                for number in numbers:
+                    rows[number] = Readings.failed(scale, [str(error)])
+                continue
+            for start in range(0, len(numbers), CAPTIONS_AT_ONCE):
+                part = numbers[start : start + CAPTIONS_AT_ONCE]
+                read = self._read(pixels, [pairs[i].caption for i in part], hidden)
+                for place, number in enumerate(part):
+                    rows[number] = read.take([place])
+        return Readings.concat(scale, rows)
+
+    def _read(self, pixels: np.ndarray, captions: list[str], hidden: bool) -> Readings:
+        # The model's own special tokens cannot be spelt: text falls to words and bytes.
+        texts = [self._bpe.encode(" " + normalise(neutralise(caption))) for caption in captions]
+        lengths = np.array([min(len(ids), self._limit) for ids in texts], np.int64)
+        ids = np.zeros((len(texts), int(lengths.max()) + 3), np.int64)
+        for row, (text, length) in enumerate(zip(texts, lengths, strict=True)):
+            ids[row, :length] = text[:length]
+        stems, digits, states, head = self._run_session().run(
+            None, {"pixels": pixels, "ids": ids, "lengths": lengths}
+        )
+        return Readings(
+            UNIT,
+            digits.astype(np.float64),
+            stems.astype(np.float64),
+            how=np.array(["cut" if len(t) > self._limit else "forced" for t in texts]),
+            hidden=states if hidden else None,
+            head=head if hidden else None,
+        )
+
+
+def _pixels(image: ImageSource) -> np.ndarray:
+    """Squash a picture to what the model sees: (1, 3, 224, 224), 0 ... 255."""
+    from PIL import Image
+
+    small = open_image(image).resize((SIZE, SIZE), Image.Resampling.BICUBIC)
+    return np.ascontiguousarray(np.asarray(small, np.float32).transpose(2, 0, 1)[None])
