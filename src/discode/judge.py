@@ -101,35 +101,41 @@ class Judge:
         if self.store is None:
             return self._ask(pairs)
         hidden = "hidden" in self.decoder.requires
-        rows: list[Readings | None] = [None] * len(pairs)
+        blocks: list[Readings] = []
+        place = np.zeros(len(pairs), np.intp)  # where a pair's row stands in the joined blocks
+
+        def add(block: Readings, owners: Sequence[Sequence[int]]) -> None:
+            first = sum(map(len, blocks))
+            for row, numbers in enumerate(owners):
+                place[list(numbers)] = first + row
+            blocks.append(block)
+
         # One ask with references, one without: their prompts differ.
-        groups: dict[Ask, list[tuple[int, Item]]] = {}
+        groups: dict[Ask, dict[Item, list[int]]] = {}
+        digests: dict[Any, str] = {}
         for number, pair in enumerate(pairs):
             try:
                 template = self.prompt.template(bool(pair.references))
-                item = Item(image_digest(pair.image), pair.caption, pair.references)
+                key = pair.image if isinstance(pair.image, str | os.PathLike) else id(pair.image)
+                if key not in digests:  # captions of a picture mostly come together
+                    digests[key] = image_digest(pair.image)
+                item = Item(digests[key], pair.caption, pair.references)
             except (ImageError, InputError) as error:
-                rows[number] = Readings.failed(self.scale, [str(error)])
+                add(Readings.failed(self.scale, [str(error)]), [[number]])
                 continue
             ask = Ask(self.backend.identity, template, self.scale)
-            groups.setdefault(ask, []).append((number, item))
-        for ask, members in groups.items():
-            items = [item for _, item in members]
-            kept, places = self.store.get(ask, items, hidden=hidden)
-            for row, place in enumerate(places):
-                rows[members[place][0]] = kept.take([row])
             # A pair that stands twice in the batch is asked once.
-            missing: dict[Item, list[int]] = {}
-            for number, item in members:
-                if rows[number] is None:
-                    missing.setdefault(item, []).append(number)
+            groups.setdefault(ask, {}).setdefault(item, []).append(number)
+        for ask, members in groups.items():
+            items, owners = list(members), list(members.values())
+            kept, here = self.store.get(ask, items, hidden=hidden)
+            add(kept, [owners[i] for i in here])
+            missing = sorted(set(range(len(items))) - set(here))
             if missing:
-                new = self._ask([pairs[numbers[0]] for numbers in missing.values()])
-                self.store.put(ask, list(missing), new)
-                for row, numbers in enumerate(missing.values()):
-                    for number in numbers:
-                        rows[number] = new.take([row])
-        return Readings.concat(self.scale, [row for row in rows if row is not None])
+                new = self._ask([pairs[owners[i][0]] for i in missing])
+                self.store.put(ask, [items[i] for i in missing], new)
+                add(new, [owners[i] for i in missing])
+        return Readings.concat(self.scale, blocks).take(place)
 
     def _ask(self, pairs: Sequence[Pair]) -> Readings:
         try:
