@@ -2,8 +2,8 @@
 
     python perf/decode.py [--readings N] [--adam M] [--width D]
 
-Everything runs on one core. Adam solves the first M of the same readings (its cost a reading
-is constant) for heads of width D; the ratio compares the cost a reading in the same run.
+Everything runs on one core. Adam solves the first M of the same readings for heads of width D; the
+ratio compares the cost a reading in the same run (Adam's varies with M, by a factor of about two).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from PIL import Image
 
 import discode
 from discode.backends import Backend, demo_path
-from discode.errors import BackendError, InputError
+from discode.errors import BackendError, InputError, MissingExtraError
 from discode.pairs import Pair
 from discode.prompts import Prompt
 from discode.readings import Readings
@@ -124,6 +124,47 @@ def test_mixed_references_in_one_batch(tmp_path: Path, picture: Path) -> None:
     assert scores.counts()["failed"] == 0
 
 
+def test_a_pair_that_fits_no_template_fails_alone(tmp_path: Path, picture: Path) -> None:
+    (tmp_path / "mine.txt").write_text("Rate {caption}")
+    for store in (None, tmp_path / "r.db"):
+        judge = discode.load(FakeModel(), prompt=tmp_path / "mine.txt", store=store)
+        scores = judge.score_pairs([Pair(picture, "a"), Pair(picture, "b", ("r",))])
+        assert np.isnan(scores.value).tolist() == [False, True]
+        assert "references" in scores.errors[1]
+
+
+class Bare(FakeModel):
+    def read(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
+    ) -> Readings:
+        raise MissingExtraError("onnxruntime is not installed")
+
+
+def test_a_missing_extra_is_no_nan(picture: Path) -> None:
+    with pytest.raises(MissingExtraError):
+        discode.load(Bare()).score(picture, "a")
+
+
+def test_different_settings_never_share_a_signature(picture: Path) -> None:
+    judge = discode.load(FakeModel())
+    free, given = judge.score(picture, "a"), judge.score(picture, "a", ["r"])
+    assert "references:none" in free.signature
+    assert "references:all" in given.signature
+    row = {"5": -1.0, "4": -1.0, "3": -2.0, "2": -3.0, "1": -4.0}
+    one = discode.decode(row, scale="five").signature
+    assert one != discode.decode(row, scale="five", missing="spread").signature
+    mine = Scale("five", tuple("abcde"), (1.0, 2.0, 3.0, 4.0, 5.0), "a", "e", 0.2)
+    logp = np.log(np.full(5, 0.2))
+    assert (
+        discode.decode(logp, scale=mine).signature != discode.decode(logp, scale="five").signature
+    )
+    wide = discode.decode(logp, scale="five", sigma2=np.float32(0.1)).signature
+    assert wide != discode.decode(logp, scale="five").signature
+    named = discode.load(FakeModel("two\nlines | bars")).signature
+    assert "\n" not in named
+    assert "model:two_lines_/_bars" in named
+
+
 def test_hidden_states_are_asked_for_where_the_solver_needs_them(
     tmp_path: Path, picture: Path
 ) -> None:
@@ -168,7 +209,7 @@ def test_empty_batches(picture: Path) -> None:
     ("model", "match"),
     [
         ("llava", "unknown model"),
-        ("record:x", "did you mean 'recorded'"),
+        ("recordd:x", "did you mean 'recorded'"),
         ("recorded:none.db", "no recorded readings"),
         ("none.jsonl", "no recorded readings"),
         (3, "a name or a Backend"),

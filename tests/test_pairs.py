@@ -79,6 +79,10 @@ def test_coco_results_find_their_images(tmp_path: Path) -> None:
     pairs = read_pairs(results, tmp_path)
     assert str(pairs[0].image).endswith("COCO_val2014_000000000042.jpg")
     assert pairs[1].image == str(tmp_path / "7")  # not there: fails when it is read, as NaN
+    (tmp_path / "COCO_val2014_000000000042.txt").touch()  # a sidecar is no picture
+    (tmp_path / "000000000099.jpg").touch()
+    (tmp_path / "x_99.jpg").touch()  # nor is a number that nobody asks for a problem
+    assert read_pairs(results, tmp_path) == pairs
     (tmp_path / "000000000042.jpg").touch()
     with pytest.raises(InputError, match="both"):
         read_pairs(results, tmp_path)
@@ -176,3 +180,8 @@ def test_digest_is_of_the_bytes(picture: Path) -> None:
     red, blue = Image.new("RGB", (2, 2), "red"), Image.new("RGB", (2, 2), "blue")
     assert image_digest(red) != image_digest(blue)
     assert image_digest(Image.new("L", (4, 1))) != image_digest(Image.new("L", (1, 4)))
+    # The same indices under two palettes are two pictures.
+    one, two = Image.new("P", (2, 2)), Image.new("P", (2, 2))
+    one.putpalette([255, 0, 0])
+    two.putpalette([0, 0, 255])
+    assert image_digest(one) != image_digest(two)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from discode.errors import InputError
-from discode.scales import FIVE, LETTERS, SCALES, TEN, UNIT, get_scale
+from discode.scales import FIVE, LETTERS, SCALES, TEN, UNIT, Scale, get_scale, label
 
 
 def test_the_four_scales() -> None:
@@ -40,7 +40,21 @@ def test_grades_where_one_is_best() -> None:
     assert scale.values == (1, 2, 3, 4, 5, 6)
 
 
-@pytest.mark.parametrize("spec", ["tenn", "3-3", "A-A", "0-999", "a-e", "", "-1-3", "1-"])
+def test_a_scale_of_ones_own() -> None:
+    mine = Scale("mood", ("bad", "fair", "good"), (0.0, 1.0, 2.0), "bad", "good", 1 / 3)
+    assert (mine.minimum, mine.maximum) == (0.0, 2.0)
+    assert mine.score(np.array([0]), np.array([1.5])).tolist() == [1.5]
+    assert label(mine).startswith("mood~")
+    assert label(get_scale("1-7")) == "1-7"
+    with pytest.raises(InputError, match="a value for each"):
+        Scale("mood", ("bad", "good"), (0.0,), "bad", "good", 0.5)
+    with pytest.raises(InputError, match="different answers"):
+        Scale("mood", ("bad", "bad"), (0.0, 1.0), "bad", "bad", 0.5)
+
+
+@pytest.mark.parametrize(
+    "spec", ["LOW-HIGH (1-7, A-D, E-A)", "tenn", "3-3", "A-A", "0-999", "a-e", "", "-1-3", "1-"]
+)
 def test_bad_scales(spec: str) -> None:
     with pytest.raises(InputError, match=r"Known|allowed"):
         get_scale(spec)

@@ -18,7 +18,7 @@ import pytest
 
 from discode.errors import InputError, StoreError
 from discode.readings import Identity, Readings
-from discode.scales import FIVE, TEN, UNIT
+from discode.scales import FIVE, TEN, UNIT, Scale
 from discode.store import SCHEMA_VERSION, Ask, Item, ReadingStore, key_of
 from tests.conftest import random_logp
 
@@ -184,6 +184,34 @@ def test_foreign_and_damaged_files_are_refused(tmp_path: Path) -> None:
         store.get(ASK, items)
 
 
+def test_a_scale_of_ones_own_is_not_kept_under_anothers_name(tmp_path: Path) -> None:
+    mine = Scale("ten", tuple("abcdefghij"), tuple(map(float, range(10))), "a", "j", 0.1)
+    with pytest.raises(InputError, match="not the one of that name"):
+        Ask(ASK.identity, ASK.prompt, mine)
+
+
+def test_a_blob_of_the_wrong_length_is_damage(tmp_path: Path) -> None:
+    with ReadingStore(tmp_path / "r.db") as store:
+        store.put(ASK, [Item("a", "x")], some(1))
+        store._db.execute("UPDATE readings SET answer_logp = x'00'")
+        with pytest.raises(StoreError, match="damaged"):
+            store.get(ASK, [Item("a", "x")])
+
+
+def test_a_reader_without_write_permission_sees_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "r.db"
+    with ReadingStore(path) as writer:
+        writer.put(ASK, [Item("a", "x")], some(1))
+        assert Path(f"{path}-wal").stat().st_size > 0  # not yet in the file itself
+        monkeypatch.setattr("discode.store._writable", lambda path: False)
+        with ReadingStore(path, create=False) as reader:
+            assert len(reader) == 1
+    with ReadingStore(path, create=False) as alone:
+        assert len(alone) == 1
+
+
 def test_bad_places(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no folder"):
         ReadingStore(tmp_path / "none" / "r.db")
@@ -213,14 +241,21 @@ RUN = """
             time.sleep(float(sys.argv[2]))
             return super().read(pairs, prompt, scale, hidden=hidden)
 
-    pairs = [Pair(folder / "picture.png", f"caption {i}") for i in range(40)]
+    pairs = [Pair(folder / "picture.png", f"caption {i}") for i in range(int(sys.argv[3]))]
     scores = load(Slow(), store=folder / "r.db", batch_size=4).score_pairs(pairs)
     print(*scores.value.tolist(), sep="\\n")
 """
 
 
 @pytest.mark.slow
-def test_kill_minus_nine_loses_one_batch_at_most(tmp_path: Path, picture: Path) -> None:
+@pytest.mark.parametrize(
+    ("sleep", "total", "after"),
+    [(0.2, 40, 16), (0.0, 2000, 100), (0.0, 2000, 401), (0.0, 2000, 802)],
+    ids=["while the model thinks", *(f"while it writes, {n}" for n in (1, 2, 3))],
+)
+def test_kill_minus_nine_loses_one_batch_at_most(
+    tmp_path: Path, picture: Path, sleep: float, total: int, after: int
+) -> None:
     script = tmp_path / "run.py"
     script.write_text(textwrap.dedent(RUN))
     paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -231,21 +266,22 @@ def test_kill_minus_nine_loses_one_batch_at_most(tmp_path: Path, picture: Path) 
     def asked() -> list[str]:
         return log.read_text().splitlines() if log.exists() else []
 
-    with subprocess.Popen([*command, "0.2"], env=env) as process:
+    with subprocess.Popen([*command, str(sleep), str(total)], env=env) as process:
         deadline = time.monotonic() + 60
-        while len(asked()) < 16 and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.01)
+        while len(asked()) < after and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.003)
         process.send_signal(signal.SIGKILL)
         process.wait()
     first = asked()
-    assert 16 <= len(first) < 40
+    assert after <= len(first) < total
     with ReadingStore(tmp_path / "r.db", create=False) as store:
         kept = len(store)
     assert kept >= len(first) - 4  # at most the batch in flight is lost
 
-    again = subprocess.run([*command, "0"], env=env, capture_output=True, text=True, check=True)
-    assert len(asked()) - len(first) == 40 - kept  # only what was missing is asked for
-    whole = subprocess.run([*command, "0"], env=env, capture_output=True, text=True, check=True)
+    command += ["0", str(total)]
+    again = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert len(asked()) - len(first) == total - kept  # only what was missing is asked for
+    whole = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     assert whole.stdout == again.stdout
-    assert len(asked()) - len(first) == 40 - kept  # and now nothing
-    assert len(again.stdout.split()) == 40
+    assert len(asked()) - len(first) == total - kept  # and now nothing
+    assert len(again.stdout.split()) == total

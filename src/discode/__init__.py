@@ -6,8 +6,6 @@
 4.1
 """
 
-__version__ = "0.1.0"
-
 from discode.errors import DiscodeError
 from discode.judge import Judge, decode, load
 from discode.pairs import Pair
@@ -15,6 +13,7 @@ from discode.readings import Readings
 from discode.scales import Scale
 from discode.scores import Metric, Scores
 from discode.store import ReadingStore
+from discode.version import __version__
 
 __all__ = [
     "DiscodeError",

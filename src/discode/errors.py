@@ -61,8 +61,8 @@ def suggest(name: str, allowed: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def lookup(table: Mapping[str, T], name: str, what: str) -> T:
-    """Return ``table[name]`` or say what the table holds.
+def lookup(table: Mapping[str, T], name: str, what: str, also: str = "") -> T:
+    """Return ``table[name]`` or say what the table holds, and what ``also`` would do.
 
     >>> lookup({"raw": 1}, "row", "method")
     Traceback (most recent call last):
@@ -74,7 +74,7 @@ def lookup(table: Mapping[str, T], name: str, what: str) -> T:
     except KeyError:
         hint = suggest(name, table)
         raise UnknownNameError(
-            f"unknown {what} {name!r}{hint or ';'} Known: {', '.join(table)}"
+            f"unknown {what} {name!r}{hint or ';'} Known: {', '.join(table)}{also}"
         ) from None
 
 

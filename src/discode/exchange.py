@@ -13,7 +13,7 @@ import numpy as np
 from discode.errors import InputError, require
 from discode.files import read_rows, replacing
 from discode.readings import Identity, Readings
-from discode.scales import get_scale
+from discode.scales import Scale, get_scale
 from discode.store import Ask, Item, ReadingStore
 
 BATCH = 1000
@@ -130,21 +130,30 @@ def _parse(row: dict[str, Any], where: str) -> tuple[Ask, Item, Readings]:
         scale = get_scale(text("scale"))
         identity = Identity(text("model"), text("revision"), text("dtype"))
         references = tuple(map(str, row.get("references") or ()))
-        reading = Readings(
-            scale,
-            to_array(row["answer_logp"])[None],
-            to_array(row["stem_logp"] or [None] * len(scale.stems))[None],
-            lead_logp=_optional(row.get("lead_logp")),
-            second_logp=_optional(row.get("second_logp")),
-            truncated=np.array([bool(row.get("truncated"))]),
-            how=np.array([row.get("how") or "forced"]),
-        )
+        reading = reading_of(row, scale)
         item = Item(text("image"), text("caption"), references)
         return Ask(identity, text("prompt"), scale), item, reading
     except KeyError as error:
         raise InputError(f"{where} is no exported reading: it lacks {error}") from None
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{where}: {error}") from None
+
+
+def reading_of(row: dict[str, Any], scale: Scale) -> Readings:
+    """Return the one reading that a row holds under the names an export gives it."""
+    shape = (1, len(scale.stems), len(scale.answers))
+    answers = to_array(row["answer_logp"])
+    if answers.size != shape[1] * shape[2]:
+        raise InputError(f"answer_logp has shape {answers.shape}, not {shape[1:]}")
+    return Readings(
+        scale,
+        answers.reshape(shape),
+        to_array(row.get("stem_logp") or [None] * len(scale.stems))[None],
+        lead_logp=_optional(row.get("lead_logp")),
+        second_logp=_optional(row.get("second_logp")),
+        truncated=np.array([bool(row.get("truncated"))]),
+        how=np.array([row.get("how") or "forced"]),
+    )
 
 
 def to_array(values: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 
 from discode.backends import Backend, Choosy, open_backend
 from discode.decoders import Decoder, get_decoder
-from discode.errors import BackendError, DiscodeError, ImageError, InputError
+from discode.errors import BackendError, ImageError, InputError
 from discode.pairs import ImageSource, Pair, image_digest, make_pairs
 from discode.prompts import FLEUR, Prompt, get_prompt, neutralise
 from discode.readings import Readings
@@ -55,8 +55,12 @@ class Judge:
 
     @property
     def signature(self) -> str:
-        """How this judge's numbers are made."""
-        return signature(self.backend.identity, self.scale, self.decoder, self.prompt)
+        """How this judge's numbers are made; scores add whether there were references."""
+        return self._signature("as given")
+
+    def _signature(self, references: str) -> str:
+        identity = self.backend.identity
+        return signature(identity, self.scale, self.decoder, self.prompt, references=references)
 
     def score(
         self,
@@ -83,8 +87,10 @@ class Judge:
             [any(neutralise(t) != t.strip() for t in (p.caption, *p.references)) for p in pairs],
             dtype=bool,
         )
+        with_references = sum(bool(pair.references) for pair in pairs)
+        share = {0: "none", len(pairs): "all"}.get(with_references, "some")
         return Scores.build(
-            self.decoder.decode(readings), readings, self.signature, {"defused": defused}
+            self.decoder.decode(readings), readings, self._signature(share), {"defused": defused}
         )
 
     def read(self, pairs: Sequence[Pair], progress: Progress | None = None) -> Readings:
@@ -98,8 +104,6 @@ class Judge:
         return Readings.concat(self.scale, parts)
 
     def _read_batch(self, pairs: Sequence[Pair]) -> Readings:
-        if self.store is None:
-            return self._ask(pairs)
         hidden = "hidden" in self.decoder.requires
         blocks: list[Readings] = []
         place = np.zeros(len(pairs), np.intp)  # where a pair's row stands in the joined blocks
@@ -110,12 +114,17 @@ class Judge:
                 place[list(numbers)] = first + row
             blocks.append(block)
 
-        # One ask with references, one without: their prompts differ.
+        # One ask with references, one without: their prompts differ. A pair that stands twice in
+        # the batch is asked once.
         groups: dict[Ask, dict[Item, list[int]]] = {}
+        unkept: list[int] = []
         digests: dict[Any, str] = {}
         for number, pair in enumerate(pairs):
             try:
                 template = self.prompt.template(bool(pair.references))
+                if self.store is None:
+                    unkept.append(number)
+                    continue
                 key = pair.image if isinstance(pair.image, str | os.PathLike) else id(pair.image)
                 if key not in digests:  # captions of a picture mostly come together
                     digests[key] = image_digest(pair.image)
@@ -124,9 +133,11 @@ class Judge:
                 add(Readings.failed(self.scale, [str(error)]), [[number]])
                 continue
             ask = Ask(self.backend.identity, template, self.scale)
-            # A pair that stands twice in the batch is asked once.
             groups.setdefault(ask, {}).setdefault(item, []).append(number)
+        if unkept:
+            add(self._ask([pairs[i] for i in unkept]), [[i] for i in unkept])
         for ask, members in groups.items():
+            assert self.store is not None
             items, owners = list(members), list(members.values())
             kept, here = self.store.get(ask, items, hidden=hidden)
             add(kept, [owners[i] for i in here])
@@ -142,7 +153,7 @@ class Judge:
             readings = self.backend.read(
                 pairs, self.prompt, self.scale, hidden="hidden" in self.decoder.requires
             )
-        except DiscodeError as error:
+        except BackendError as error:
             return Readings.failed(self.scale, [str(error)] * len(pairs))
         if len(readings) != len(pairs):
             raise BackendError(
@@ -214,6 +225,5 @@ def decode(
         else Readings.of(log_probs, get_scale(scale), missing=missing)
     )
     decoder = get_decoder(method, **options)
-    return Scores.build(
-        decoder.decode(readings), readings, signature(GIVEN, readings.scale, decoder)
-    )
+    made = signature(GIVEN, readings.scale, decoder, missing=missing)
+    return Scores.build(decoder.decode(readings), readings, made)

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import re
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +21,9 @@ from discode.files import read_rows
 ImageSource = str | os.PathLike[str] | bytes | Image.Image
 """A path, the bytes of an image file, or a picture already opened."""
 
-MAX_PIXELS = 200_000_000
-"""Pictures beyond this are refused: they are bombs more often than photographs."""
+MAX_PIXELS = 89_478_485
+"""Pictures beyond this are refused, where Pillow begins to warn of bombs."""
+_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 
 # Column names met in the wild, in the order they are tried.
 _IMAGE = ("image", "image_path", "file_name", "filename", "image_id")
@@ -46,10 +46,10 @@ class Pair:
 
 
 def image_digest(image: ImageSource) -> str:
-    """Return the SHA-256 of a picture: of its file's bytes, or of an open picture's pixels."""
+    """Return the SHA-256 of a picture: of its file's bytes, or of what is seen of an open one."""
     if isinstance(image, Image.Image):
-        head = f"{image.mode} {image.size} ".encode()
-        return hashlib.sha256(head + image.tobytes()).hexdigest()
+        seen = open_image(image)
+        return hashlib.sha256(f"{seen.size} ".encode() + seen.tobytes()).hexdigest()
     return hashlib.sha256(_image_bytes(image)).hexdigest()
 
 
@@ -60,22 +60,18 @@ def open_image(image: ImageSource) -> Image.Image:
     first frame is taken.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            opened = (
-                image
-                if isinstance(image, Image.Image)
-                else Image.open(io.BytesIO(_image_bytes(image)))
-            )
-            if opened.width * opened.height > MAX_PIXELS:
-                raise ImageError(f"{opened.width}x{opened.height} pixels are over {MAX_PIXELS}")
-            upright = ImageOps.exif_transpose(opened)
-            if upright.mode.startswith("I") or upright.mode == "F":
-                upright = _eight_bits(upright)
-            if "A" in upright.getbands() or "transparency" in upright.info:
-                rgba = upright.convert("RGBA")
-                upright = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
-            return upright.convert("RGB")
+        opened = (
+            image if isinstance(image, Image.Image) else Image.open(io.BytesIO(_image_bytes(image)))
+        )
+        if opened.width * opened.height > MAX_PIXELS:
+            raise ImageError(f"{opened.width}x{opened.height} pixels are over {MAX_PIXELS}")
+        upright = ImageOps.exif_transpose(opened)
+        if upright.mode.startswith("I") or upright.mode == "F":
+            upright = _eight_bits(upright)
+        if "A" in upright.getbands() or "transparency" in upright.info:
+            rgba = upright.convert("RGBA")
+            upright = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
+        return upright.convert("RGB")
     except ImageError:
         raise
     # Pillow raises a different error for every way a file can be broken.
@@ -177,8 +173,8 @@ def read_pairs(
         raise InputError(f"no such file: {path}")
     folder = None if images is None else Path(images)
     if folder is not None and not folder.is_dir():
-        raise InputError(f"--images {folder} is not a folder")
-    numbers: dict[str, Path] | None = None
+        raise InputError(f"images: {folder} is not a folder")
+    numbers: dict[str, list[Path]] | None = None
     pairs: list[Pair] = []
     for where, row in read_rows(path):
         image = _field(row, _IMAGE, where)
@@ -186,7 +182,13 @@ def read_pairs(
             raise InputError(f"{where} has an empty image name")
         if re.fullmatch(r"\d{1,18}", str(image)):
             numbers = numbers if numbers is not None else _by_number(folder)
-            image = numbers.get(str(int(image)), image if folder is None else folder / str(image))
+            found = numbers.get(str(int(image)), [Path(folder or "") / str(image)])
+            if len(found) > 1:
+                raise InputError(
+                    f"{where}: image {image} is both {found[0].name} and {found[1].name} in "
+                    f"{folder}; point --images at one split"
+                )
+            image = found[0]
         elif folder is not None and "://" not in str(image):
             image = folder / str(image)
         references: Any = next((row[name] for name in _REFERENCES if row.get(name)), [])
@@ -226,16 +228,11 @@ def _field(row: Mapping[str, Any], names: tuple[str, ...], where: str) -> Any:
     )
 
 
-def _by_number(folder: Path | None) -> dict[str, Path]:
-    """Map the number at the end of each file name to the file, as COCO numbers its images."""
-    files: dict[str, Path] = {}
+def _by_number(folder: Path | None) -> dict[str, list[Path]]:
+    """Map the number at the end of a picture's name to the files, as COCO numbers its images."""
+    files: dict[str, list[Path]] = {}
     for file in sorted(folder.iterdir()) if folder else ():
-        if match := re.search(r"(\d+)$", file.stem):
-            number = str(int(match[1]))
-            if number in files:
-                raise InputError(
-                    f"image {number} is both {files[number].name} and {file.name} in {folder}; "
-                    "point --images at one split"
-                )
-            files[number] = file
+        match = re.search(r"(\d+)$", file.stem)
+        if match and file.suffix.lower() in _SUFFIXES:
+            files.setdefault(str(int(match[1])), []).append(file)
     return files

@@ -40,11 +40,13 @@ _LAST_WITH_REFERENCES = (
     + "Score(Choose a rating from {low} to {high}) for the Candidate Caption: {caption}"
 )
 
-# "<word>", "</word>", "<|word|>" and the full-width forms that some tokenizers fold into them.
-_ANGLE = re.compile(r"([<＜])(?=[^\s<>＜＞]{1,64}[>＞])")
-_BAR = re.compile(r"([<＜])(?=[|｜])|([|｜])(?=[>＞])")
+# "<word>", "</word>", "<|word|>", and the wide and small forms that some tokenizers fold into them.
+_ANGLE = re.compile(r"([<＜﹤])(?=[^\s<>＜＞﹤﹥]{1,64}[>＞﹥])")
+_BAR = re.compile(r"([<＜﹤])(?=[|｜])|([|｜])(?=[>＞﹥])")
 # "[INST]", "[/INST]", "[IMG_BREAK]", "[gMASK]", "[control_8]"
 _BRACKET = re.compile(r"([\[［])(?=/?\w{1,32}[\]］])")
+# "USER:", "ASSISTANT:", the roles of templates that have no tokens for them
+_ROLE = re.compile(r"\b(user|assistant|system|human|model|gpt)(?=:)", re.IGNORECASE)
 # Line breaks of any script, and control characters: they could forge a new paragraph.
 _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
@@ -67,6 +69,7 @@ def neutralise(text: str, control_tokens: Collection[str] = ()) -> str:
     text = _BAR.sub(lambda match: f"{match[0]} ", text)
     text = _ANGLE.sub(r"\1 ", text)
     text = _BRACKET.sub(r"\1 ", text)
+    text = _ROLE.sub(r"\1 ", text)
     # Longest first, since a token may contain another one; until none is left, since breaking
     # one may join the ends of another. What a space cannot break is taken out.
     tokens = sorted({t for t in control_tokens if t.strip()}, key=len, reverse=True)
@@ -135,7 +138,7 @@ class Prompt:
 
 
 def _check(template: str, name: str, *, references: bool) -> None:
-    """Raise unless ``template`` has exactly the placeholders it needs."""
+    """Raise unless ``template`` has the placeholders it needs, and no unknown ones."""
     found = _PLACEHOLDER.findall(template)
     for field in found:
         if field not in _KNOWN:
@@ -165,7 +168,7 @@ def get_prompt(spec: str | Path | Prompt) -> Prompt:
         return PROMPTS[str(spec)]
     path = Path(spec)
     if not path.is_file():
-        return lookup({**PROMPTS, "the path of a text file": FLEUR}, str(spec), "prompt")
+        return lookup(PROMPTS, str(spec), "prompt", also=", or the path of a text file")
     try:
         text = path.read_text(encoding="utf-8").strip("\n")
     except (OSError, UnicodeDecodeError) as error:

@@ -236,7 +236,10 @@ class Readings:
         for number, row in enumerate(rows):
             if not _is_token_row(row):
                 raise InputError(f"row {number}: expected a mapping of tokens, got {type(row)}")
-            values, absent = _answers_of(row, scale)
+            try:
+                values, absent = _answers_of(row, scale)
+            except InputError as error:
+                raise InputError(f"row {number}: {error}") from None
             if absent and (missing == "nan" or len(absent) == len(values)):
                 names = ", ".join(map(repr, absent))
                 errors[number] = (
@@ -268,9 +271,8 @@ class Readings:
 
 
 def _freeze(readings: Readings, name: str, shape: tuple[int, ...], dtype: Any) -> None:
-    """Check an array's shape and keep a read-only view, leaving the caller's own writable."""
-    array = np.asarray(getattr(readings, name))
-    array = (array if dtype is np.str_ else array.astype(dtype, copy=False)).view()
+    """Check an array's shape and keep a read-only copy: what was checked stays as it was."""
+    array = np.array(getattr(readings, name), dtype=None if dtype is np.str_ else dtype)
     if array.shape != shape:
         raise InputError(
             f"{name} has shape {array.shape}; scale {readings.scale.name!r} needs {shape}"

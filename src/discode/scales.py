@@ -19,6 +19,7 @@ Any other range is written from its lowest to its highest answer: ``1-7``, ``0-1
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 
@@ -51,12 +52,23 @@ class Scale:
     stems: tuple[str, ...] = ("",)
     stem_values: tuple[float, ...] = (0.0,)
     step: float = 1.0
-    maximum: float = 0.0
+
+    def __post_init__(self) -> None:
+        if len(self.answers) != len(self.values) or len(self.stems) != len(self.stem_values):
+            raise InputError(f"scale {self.name!r} needs a value for each answer and each stem")
+        if not 2 <= len(set(self.answers)) == len(self.answers) <= MAX_ANSWERS:
+            raise InputError(f"scale {self.name!r} needs 2 to {MAX_ANSWERS} different answers")
 
     @property
     def minimum(self) -> float:
         """The lowest score."""
         return self.stem_values[0] + self.step * min(self.values)
+
+    @property
+    def maximum(self) -> float:
+        """The highest score; behind the last of several stems only the lowest answer is valid."""
+        last = min(self.values) if len(self.stems) > 1 else max(self.values)
+        return self.stem_values[-1] + self.step * last
 
     def score(
         self, stem: NDArray[np.intp], expectation: NDArray[np.float64]
@@ -78,9 +90,7 @@ def _digits(name: str, low: int, high: int) -> Scale:
     sign = 1 if high > low else -1
     answers = tuple(str(number) for number in range(low, high + sign, sign))
     values = tuple(float(v) for v in range(min(low, high), max(low, high) + 1))
-    return Scale(
-        name, answers, values, low=str(low), high=str(high), unit=1 / count, maximum=values[-1]
-    )
+    return Scale(name, answers, values, low=str(low), high=str(high), unit=1 / count)
 
 
 def _letters(name: str, low: str, high: str) -> Scale:
@@ -89,9 +99,7 @@ def _letters(name: str, low: str, high: str) -> Scale:
     sign = 1 if high > low else -1
     answers = tuple(chr(code) for code in range(ord(low), ord(high) + sign, sign))
     values = tuple(float(rank) for rank in range(1, len(answers) + 1))
-    return Scale(
-        name, answers, values, low=low, high=high, unit=1 / len(answers), maximum=values[-1]
-    )
+    return Scale(name, answers, values, low=low, high=high, unit=1 / len(answers))
 
 
 UNIT = Scale(
@@ -104,7 +112,6 @@ UNIT = Scale(
     stems=("0.", "1."),
     stem_values=(0.0, 1.0),
     step=0.1,
-    maximum=1.0,
 )
 TEN = _digits("ten", 0, 9)
 FIVE = _digits("five", 1, 5)
@@ -127,4 +134,14 @@ def get_scale(spec: str | Scale) -> Scale:
         return _digits(spec, int(match[1]), int(match[2]))
     if match := re.fullmatch(r"([A-Z])-([A-Z])", spec):
         return _letters(spec, match[1], match[2])
-    return lookup({**SCALES, "LOW-HIGH (1-7, A-D, E-A)": UNIT}, spec, "scale")
+    return lookup(SCALES, spec, "scale", also=", or LOW-HIGH (1-7, A-D, E-A)")
+
+
+def label(scale: Scale) -> str:
+    """Return a scale's name, with a digest behind it where the name stands for another one."""
+    try:
+        known = get_scale(scale.name) == scale
+    except InputError:
+        known = False
+    digest = hashlib.sha256(repr(scale).encode()).hexdigest()[:8]
+    return scale.name if known else f"{scale.name}~{digest}"

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import discode
 from discode.decoders import Decoder
 from discode.prompts import Prompt
 from discode.readings import Identity
-from discode.scales import Scale
+from discode.scales import Scale, label
+from discode.version import __version__
 
 GIVEN = Identity("given")
 """Stands in where log-probabilities came from the caller."""
 
 
 def signature(
-    identity: Identity, scale: Scale, decoder: Decoder, prompt: Prompt | None = None
+    identity: Identity,
+    scale: Scale,
+    decoder: Decoder,
+    prompt: Prompt | None = None,
+    **more: str,
 ) -> str:
     """Return the signature; every option is written out, defaults too.
+
+    ``more`` adds what else shaped the number, e.g. ``references="all"``.
 
     >>> from discode.decoders import get_decoder
     >>> from discode.scales import TEN
@@ -23,15 +29,18 @@ def signature(
     'model:given|revision:none|dtype:none|prompt:none|scale:ten|decoder:raw(reading=greedy)'
     """
     parts = {
-        "discode": discode.__version__,
+        "discode": __version__,
         "model": identity.model,
         "revision": identity.revision,
         "dtype": identity.dtype,
         "prompt": "none" if prompt is None else f"{prompt.name}-{prompt.digest}",
-        "scale": scale.name,
+        "scale": label(scale),
+        **more,
         "decoder": f"{decoder.name}({describe(decoder)})",
     }
-    return "|".join(f"{key}:{str(value).replace('|', '/')}" for key, value in parts.items())
+    return "|".join(
+        f"{key}:{'_'.join(str(value).split()).replace('|', '/')}" for key, value in parts.items()
+    )
 
 
 def describe(decoder: Decoder) -> str:

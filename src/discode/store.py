@@ -23,7 +23,7 @@ import numpy as np
 
 from discode.errors import InputError, StoreError
 from discode.readings import Identity, Readings
-from discode.scales import Scale, get_scale
+from discode.scales import Scale, get_scale, label
 
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x64697363  # "disc": tells our files from other SQLite files
@@ -62,6 +62,13 @@ class Ask:
     prompt: str
     scale: Scale
 
+    def __post_init__(self) -> None:
+        if label(self.scale) != self.scale.name:
+            raise InputError(
+                f"scale {self.scale.name!r} is not the one of that name; what is kept needs a "
+                "scale that its name can bring back, such as unit, five or 1-7"
+            )
+
     def fields(self) -> tuple[str, str, str, str, str]:
         """Return the columns of the ``asks`` table."""
         model, revision, dtype = astuple(self.identity)
@@ -81,6 +88,11 @@ class Item:
         for text in (self.caption, *self.references):
             if not text.isascii() and text.encode(errors="replace").decode() != text:
                 raise InputError(f"{text!r} holds half a character (a lone surrogate)")
+
+
+def _writable(path: Path) -> bool:
+    """A store is written with its log beside it."""
+    return os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK)
 
 
 def key_of(ask: Ask, item: Item) -> str:
@@ -108,16 +120,15 @@ class ReadingStore:
             if not file.parent.is_dir():
                 raise StoreError(f"cannot create {self.path}: {file.parent} is no folder")
         with self._use():
-            # A store on a read-only medium can have no write-ahead log beside it.
-            frozen = (
-                not memory
-                and Path(self.path).exists()
-                and not (
-                    os.access(self.path, os.W_OK)
-                    and os.access(Path(self.path).resolve().parent, os.W_OK)
-                )
-            )
-            target = f"{Path(self.path).resolve().as_uri()}?immutable=1" if frozen else self.path
+            frozen = not memory and Path(self.path).exists() and not _writable(Path(self.path))
+            target = self.path
+            if frozen:
+                # Where nothing waits in the write-ahead log, the file alone is the whole store;
+                # otherwise its log must be read, too.
+                log = Path(f"{self.path}-wal")
+                waiting = log.exists() and log.stat().st_size > 0
+                how = "mode=ro" if waiting else "immutable=1"
+                target = f"{Path(self.path).resolve().as_uri()}?{how}"
             # autocommit: transactions are begun by hand, one a batch
             self._db = sqlite3.connect(
                 target, timeout=30.0, isolation_level=None, uri=frozen, check_same_thread=False
@@ -191,9 +202,20 @@ class ReadingStore:
         """Close the file."""
         self._db.close()
 
+    def __del__(self) -> None:
+        # A judge opens its store by name and nobody closes it: the connection must not outlive it.
+        if hasattr(self, "_db"):
+            self._db.close()
+
     def __len__(self) -> int:
         with self._use():
             return int(self._db.execute("SELECT count(*) FROM readings").fetchone()[0])
+
+    def has_hidden(self) -> bool:
+        """Return whether any reading carries hidden states."""
+        with self._use():
+            query = "SELECT EXISTS (SELECT 1 FROM readings WHERE hidden IS NOT NULL)"
+            return bool(self._db.execute(query).fetchone()[0])
 
     def asks(self) -> list[tuple[Ask, int]]:
         """Return who was asked and how, each with its number of readings."""
@@ -282,6 +304,14 @@ class ReadingStore:
         return readings.take([place for _, place in order]), [number for number, _ in order]
 
     def _build(self, scale: Scale, rows: Sequence[Any], *, hidden: bool = False) -> Readings:
+        try:
+            return self._decode_rows(scale, rows, hidden)
+        except ValueError as error:  # a blob of another length, or what no log-probability can be
+            raise StoreError(
+                f"{self.path} is damaged: a reading cannot be decoded: {error}"
+            ) from error
+
+    def _decode_rows(self, scale: Scale, rows: Sequence[Any], hidden: bool) -> Readings:
         b, k = len(scale.stems), len(scale.answers)
         n = len(rows)
         weight = bias = states = None

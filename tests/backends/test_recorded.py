@@ -41,6 +41,12 @@ def test_what_was_not_recorded_says_so(tmp_path: Path, picture: Path) -> None:
     assert "cannot read" in gone.errors[0]
 
 
+def test_hidden_states_are_claimed_only_where_they_are(tmp_path: Path, picture: Path) -> None:
+    discode.load(FakeModel(), store=tmp_path / "r.db").score(picture, "a")
+    with pytest.raises(InputError, match="needs hidden"):
+        discode.load(str(tmp_path / "r.db"), method="discode:solver=adam")
+
+
 def test_several_models_need_a_name(tmp_path: Path, picture: Path) -> None:
     for name in ("one", "two"):
         discode.load(FakeModel(name), store=tmp_path / "r.db").score(picture, "a")

@@ -120,7 +120,7 @@ def test_rows_that_fail_are_nan_rows(tmp_path: Path, file: Path) -> None:
         '{"log_probs": [NaN, -1, -1, -1, -1, -1, -1, -1, -1, -1]}': "NaN",
         '{"log_probs": [-1, -1, -1, -1, -1, -1, -1, -1, -1, -1]}': "add up to",
         '{"scale": "tenn", "log_probs": [-1]}': "did you mean 'ten'",
-        '{"answer_logp": [1, 2]}': "answer_logp has 2 values",
+        '{"answer_logp": [1, 2]}': "answer_logp has shape (2,)",
         '"just"': "no object but str",
         "[" * 100_000: "not JSON",
         '{"log_probs": [1' + "0" * 400 + "]}": "must be numbers",
@@ -188,7 +188,7 @@ def test_decode_takes_stems_and_the_joint_reading(tmp_path: Path) -> None:
         }
     ]
     path.write_text("\n".join(map(json.dumps, rows)))
-    done = run("decode", path, "-m", "raw", "-m", "smoothing:reading=joint", "--json", "--show")
+    done = run("decode", path, "-m", "raw", "-m", "smoothing:reading=joint", "--json")
     got = {row["method"]: row["score"] for row in map(json.loads, done.stdout.splitlines())}
     assert got["raw"] == 1.0
     assert got["smoothing:reading=joint"] == pytest.approx((0.2 * 0.45 + 0.7) / 0.9)
@@ -199,6 +199,27 @@ def test_decode_takes_stems_and_the_joint_reading(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "0.450" in done.stdout
+
+
+def test_decode_reads_all_that_an_export_holds(tmp_path: Path) -> None:
+    """FLEUR's rules want the integer token and the second decimal."""
+    half = [math.log(0.05)] * 9 + [math.log(0.5)]
+    rows = [
+        {"scale": "unit", "answer_logp": [half, half], "stem_logp": [-0.1, -3.0],
+         "second_logp": half},
+        {"scale": "unit", "answer_logp": [half, [None] * 10], "stem_logp": [-2.0, -0.4],
+         "lead_logp": [-1.9, -0.3], "how": "generated", "truncated": True},
+    ]  # fmt: skip
+    path = tmp_path / "unit.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    done = run("decode", path, "-m", "fleur", "-m", "raw", "--json")
+    got = [json.loads(line) for line in done.stdout.splitlines()]
+    digits = 0.05 * 36 + 0.5 * 9
+    assert got[0]["score"] == pytest.approx(0.1 * digits + 0.01 * digits)
+    assert got[1]["score"] == pytest.approx(0.9 * math.exp(-1.9) + math.exp(-0.3))
+    assert got[1]["flags"] == ["truncated", "generated"]
+    assert got[3]["score"] == 1.0  # behind "1." there is only 1.0, read or not
+    refused(run("decode", path, "--json", "--show"), "one of them")
 
 
 def test_score_one_picture(tmp_path: Path) -> None:
@@ -255,6 +276,11 @@ def test_score_mistakes(tmp_path: Path) -> None:
     (tmp_path / "junk.db").write_bytes(b"x" * 5000)
     refused(run("score", CAT, CAPTION, "--model", "demo", "--store", tmp_path / "junk.db"), "store")
     refused(run("store", "info", tmp_path / "none.db"), "no reading store")
+    refused(run("score", "cat.jpg", "x", "--model", "demo", "--images", tmp_path / "no"), "folder")
+    refused(run("score", CAT, "x", "--model", "demo:x"), "nothing behind")
+    (tmp_path / "bad.jsonl").write_text("{}")
+    refused(run("store", "import", tmp_path / "new.db", tmp_path / "bad.jsonl"), "lacks")
+    assert not (tmp_path / "new.db").exists()
 
 
 def test_nothing_that_is_read_is_overwritten(tmp_path: Path, file: Path) -> None:

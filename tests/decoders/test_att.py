@@ -246,7 +246,7 @@ def test_joint_reading_makes_one_an_ordinary_value() -> None:
     p /= p.sum()
     assert np.allclose(joint.distribution[0], p, atol=1e-15)
     assert float(joint) == pytest.approx((p * np.arange(11)).sum() / 10)
-    assert float(greedy) < 0.9 < 1.0
+    assert float(greedy) == pytest.approx((np.exp(answers[0, 0]) * np.arange(10)).sum() / 9.5)
     assert "reading=joint" in joint.signature
     with pytest.raises(discode.DiscodeError, match="two stems"):
         discode.decode(np.log(np.full(10, 0.1)), "smoothing", reading="joint", scale=TEN)
@@ -261,6 +261,15 @@ def test_score_behind_the_second_stem_ends_at_one() -> None:
     answers = np.log(np.full((1, 2, 10), 0.1))
     readings = Readings(UNIT, answers, np.log([[0.1, 0.9]]))
     assert float(discode.decode(readings, "smoothing")) == 1.0
+
+
+@pytest.mark.parametrize("method", ["raw", "smoothing", "discode", "paper", "fleur"])
+def test_one_point_nought_needs_no_digits_behind_it(method: str) -> None:
+    answers = np.full((1, 2, 10), np.nan)
+    answers[0, 0] = np.log(0.1)
+    readings = Readings(UNIT, answers, np.log([[0.1, 0.9]]))
+    want = 0.9 * 0.1 + 0.9 if method == "fleur" else 1.0
+    assert float(discode.decode(readings, method)) == pytest.approx(want)
 
 
 def test_unknown_method_gets_a_suggestion() -> None:

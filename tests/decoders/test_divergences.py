@@ -110,6 +110,44 @@ def test_first_order_conditions_hold(case: str, gap: float) -> None:
         assert (g[p == 0] >= multiplier - 1e-8).all()
 
 
+def _gradient(name: str, order: float | None, p: list[Any], q: list[Any]) -> list[Any]:
+    """∂D/∂p, each written from the definition."""
+    if name == "kl":
+        return [(mpmath.log(a / b) + 1) / 2 for a, b in zip(p, q, strict=True)]
+    if name == "jensen-shannon":
+        return [mpmath.log(2 * a / (a + b)) / 2 for a, b in zip(p, q, strict=True)]
+    e = mpmath.mpf(order or 0)
+    if name == "beta":
+        return [(a ** (e - 1) - b ** (e - 1)) / (e - 1) for a, b in zip(p, q, strict=True)]
+    total = mpmath.fsum(a**e * b ** (1 - e) for a, b in zip(p, q, strict=True))
+    return [e / (e - 1) * (a / b) ** (e - 1) / total for a, b in zip(p, q, strict=True)]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_exact_to_ten_digits(case: str) -> None:
+    """Newton on the whole system (p, λ) at 40 digits, over the answers that have mass."""
+    name, order, _ = CASES[case]
+    for logp in random_logp(np.random.default_rng(8), 2, 10, 6.0):
+        p = _solve(name, order, logp[None])[0]
+        inside = [k for k in range(10) if p[k] > 1e-14]
+        with mpmath.workdps(40):
+            prior = log_prior(np.arange(10.0))[int(logp.argmax())]
+            q = [mpmath.exp(float(prior[k])) for k in inside]
+
+            def system(*x: Any, q: list[Any] = q, logp: np.ndarray = logp) -> list[Any]:
+                # unknowns are log p, so that Newton cannot step below 0
+                z = [mpmath.exp(value) for value in x[:-1]]
+                slopes = _gradient(name, order, z, q)
+                flat = [g - float(logp[k]) - x[-1] for g, k in zip(slopes, inside, strict=True)]  # noqa: B023  # used at once
+                return [*flat, mpmath.fsum(z) - 1]
+
+            start = [mpmath.log(float(p[k])) for k in inside]
+            slope = _gradient(name, order, [mpmath.exp(x) for x in start], q)[0]
+            root = mpmath.findroot(system, [*start, slope - float(logp[inside[0]])], tol=1e-25)
+            exact = [float(mpmath.exp(value)) for value in list(root)[:-1]]
+        assert np.abs(p[inside] - exact).max() < 1e-10
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_no_minimiser_finds_a_lower_loss(case: str) -> None:
     name, order, _ = CASES[case]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from discode.backends.base import Backend, Choosy
 from discode.backends.recorded import Recorded, demo_path
-from discode.errors import InputError, suggest
+from discode.errors import InputError, lookup
 
 __all__ = ["BACKENDS", "Backend", "Choosy", "Recorded", "demo_path", "open_backend"]
 
@@ -23,10 +23,16 @@ def _embedded(spec: str) -> Backend:
     return Embedded(spec)
 
 
+def _demo(spec: str) -> Backend:
+    if spec:
+        raise InputError(f"model 'demo' takes nothing behind a colon, not {spec!r}")
+    return Recorded(demo_path() / "readings.jsonl")
+
+
 BACKENDS: dict[str, Callable[[str], Backend]] = {
-    "recorded": _recorded,
-    "embedded": _embedded,
-    "demo": lambda spec: Recorded(demo_path() / "readings.jsonl"),
+    "recorded": _recorded,  # recorded:FILE, a store or its JSONL or Parquet export
+    "embedded": _embedded,  # embedded:FILE.onnx, made by training/
+    "demo": _demo,  # the recording that ships with the package
 }
 """Scheme to constructor; the constructor gets what stands behind the colon."""
 
@@ -48,9 +54,6 @@ def open_backend(model: str | os.PathLike[str] | Backend) -> Backend:
     if model.partition("#")[0].lower().endswith(_FILES) and not model.startswith("recorded:"):
         return _recorded(model)
     scheme, _, rest = model.partition(":")
-    if scheme not in BACKENDS:
-        raise InputError(
-            f"unknown model {model!r}{suggest(scheme, BACKENDS) or ';'} allowed: "
-            f"recorded:FILE (a store, JSONL or Parquet of readings), embedded:FILE.onnx, demo"
-        )
-    return BACKENDS[scheme](rest)
+    return lookup(BACKENDS, scheme, "model", also=" (recorded:FILE, embedded:FILE.onnx, demo)")(
+        rest
+    )

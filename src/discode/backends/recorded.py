@@ -44,28 +44,33 @@ class Recorded:
         asks = [ask for ask, count in self._store.asks() if ask.identity == chosen[0] and count]
         self.prompt: Prompt = _prompt_of([ask.prompt for ask in asks])
         self.scale: Scale = asks[0].scale
-        self.capabilities = frozenset({"hidden"})
+        self.capabilities = frozenset({"hidden"} if self._store.has_hidden() else ())
+        self._scales = sorted({ask.scale.name for ask in asks})
 
     def read(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Readings:
         """Look N pairs up; what was not recorded is a NaN row."""
-        found = [self._read_one(pair, prompt, scale, hidden) for pair in pairs]
-        return Readings.concat(scale, found)
-
-    def _read_one(self, pair: Pair, prompt: Prompt, scale: Scale, hidden: bool) -> Readings:
-        try:
-            ask = Ask(self.identity, prompt.template(bool(pair.references)), scale)
-            item = Item(image_digest(pair.image), pair.caption, pair.references)
-        except DiscodeError as error:
-            return Readings.failed(scale, [str(error)])
-        readings, _ = self._store.get(ask, [item], hidden=hidden)
-        return readings if len(readings) else Readings.failed(scale, [self._why(scale, hidden)])
+        rows: list[Readings | None] = [None] * len(pairs)
+        groups: dict[Ask, list[tuple[int, Item]]] = {}
+        for number, pair in enumerate(pairs):
+            try:
+                ask = Ask(self.identity, prompt.template(bool(pair.references)), scale)
+                item = Item(image_digest(pair.image), pair.caption, pair.references)
+            except DiscodeError as error:
+                rows[number] = Readings.failed(scale, [str(error)])
+                continue
+            groups.setdefault(ask, []).append((number, item))
+        for ask, members in groups.items():
+            found, places = self._store.get(ask, [item for _, item in members], hidden=hidden)
+            for row, place in enumerate(places):
+                rows[members[place][0]] = found.take([row])
+        missing = Readings.failed(scale, [self._why(scale, hidden)])
+        return Readings.concat(scale, [missing if row is None else row for row in rows])
 
     def _why(self, scale: Scale, hidden: bool) -> str:
-        scales = sorted({ask.scale.name for ask, _ in self._store.asks()})
-        if scale.name not in scales:
-            return f"not recorded: the file has scale {', '.join(scales)}, not {scale.name}"
+        if scale.name not in self._scales:
+            return f"not recorded: the file has scale {', '.join(self._scales)}, not {scale.name}"
         also = " with hidden states" if hidden else ""
         return f"not recorded{also}: no reading for this image, caption, references and prompt"
 

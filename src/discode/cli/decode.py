@@ -12,7 +12,7 @@ import typer
 from discode.cli import output
 from discode.decoders import get_decoder
 from discode.errors import InputError
-from discode.exchange import to_array
+from discode.exchange import reading_of
 from discode.judge import decode as decode_readings
 from discode.readings import Readings
 from discode.scales import Scale, get_scale
@@ -51,6 +51,7 @@ def decode(
     """Turn log-probabilities of the answers into scores."""
     decoders = {name: get_decoder(name) for name in method or ["discode"]}
     output.check_output(out, file)
+    output.check_show(show, as_json)
     if missing not in ("nan", "spread"):
         raise InputError(f"--missing {missing} is not allowed; allowed: nan, spread")
     default = None if scale is None else get_scale(scale)
@@ -59,7 +60,10 @@ def decode(
         raise InputError(f"{file} is empty; give at least one row of log-probabilities")
     readings = _all_at_once(rows, default) or _one_by_one(rows, default, missing, file)
     ids = [_id(row, number) for number, row in rows]
-    results = {name: decode_readings(readings, decoder) for name, decoder in decoders.items()}
+    results = {
+        name: decode_readings(readings, decoder, missing=missing)
+        for name, decoder in decoders.items()
+    }
     if out is not None:
         output.write_scores(out, results, ids)
     if as_json:
@@ -143,12 +147,7 @@ def _parse(row: Any, number: int, scale: Scale | None, missing: str) -> tuple[st
 
 def _reading(row: dict[str, Any], scale: Scale, missing: str) -> Readings:
     if "answer_logp" in row:
-        shape = (1, len(scale.stems), len(scale.answers))
-        answers = to_array(row["answer_logp"])
-        stems = to_array(row.get("stem_logp") or [None] * len(scale.stems))
-        if answers.size != shape[1] * shape[2]:
-            raise InputError(f"answer_logp has {answers.size} values, not {shape[1:]}")
-        return Readings(scale, answers.reshape(shape), stems.reshape(1, -1))
+        return reading_of(row, scale)
     if "log_probs" not in row:
         raise InputError(f"no log_probs; the row has: {', '.join(map(str, row)) or 'nothing'}")
     readings = Readings.of(row["log_probs"], scale, missing=missing)

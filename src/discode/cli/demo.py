@@ -94,7 +94,7 @@ def draw(out: Path, pairs: list[Pair], rows: list[int], results: dict[str, Score
             heights = scores.distribution[i]
             bottom.bar([t + offset for t in ticks], heights, 0.4, color=colour, label=label)
         bottom.set_xticks(list(ticks), [f"0.{answer}" for answer in smoothing.answers])
-        bottom.set_ylim(0, 0.8)
+        bottom.set_ylim(0, 0.9)
         bottom.spines[["top", "right"]].set_visible(False)
         bottom.legend(frameon=False, fontsize=9)
     axes[1][0].set_ylabel("probability")

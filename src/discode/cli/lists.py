@@ -42,7 +42,8 @@ def methods() -> None:
         table.add_row(name, escape(method.about), escape(options))
     stdout.print(table)
     stdout.print(
-        "\nOptions of discode and every method below it, e.g. -m discode:tau=alpha,sigma2=1\n"
+        "\nOptions of discode and every method below it, e.g. -m discode:tau=alpha,sigma2=1"
+        "\n(raw and smoothing take `reading`, too)\n"
     )
     table = _table("option", "default", "what it is")
     for name, about in _OPTIONS.items():

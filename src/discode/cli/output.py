@@ -45,6 +45,12 @@ def check_output(path: Path | None, *inputs: Path | None) -> None:
         raise InputError(f"--output {path} is also read from; give another file")
 
 
+def check_show(show: bool, as_json: bool) -> None:
+    """Raise where charts would stand between JSON lines."""
+    if show and as_json:
+        raise InputError("--show draws for people, --json writes for programs; give one of them")
+
+
 def write_scores(
     path: Path,
     results: Mapping[str, Scores],

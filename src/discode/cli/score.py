@@ -33,7 +33,7 @@ def score(
     image: Annotated[str | None, typer.Argument(help="A picture.")] = None,
     captions: Annotated[list[str] | None, typer.Argument(help="Captions of it.")] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="recorded:FILE (readings kept earlier), or demo.")
+        str | None, typer.Option("--model", help="recorded:FILE, embedded:FILE.onnx, or demo.")
     ] = None,
     source: Annotated[
         Path | None,
@@ -63,7 +63,10 @@ def score(
 ) -> None:
     """Score a picture with captions, or a file of pairs."""
     if model is None:
-        raise InputError("no model given; pass --model recorded:FILE or --model demo")
+        raise InputError("no model given; pass --model recorded:FILE, embedded:FILE.onnx or demo")
+    output.check_show(show, as_json)
+    if images is not None and not images.is_dir():
+        raise InputError(f"--images {images} is not a folder")
     recording = Path(model.removeprefix("recorded:").partition("#")[0])
     output.check_output(out, source, store, recording)
     decoders = {name: get_decoder(name) for name in method or ["discode"]}

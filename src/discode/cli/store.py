@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from discode.cli.output import stdout
+from discode.errors import InputError
 from discode.exchange import export_readings, import_readings
 from discode.store import ReadingStore
 
@@ -41,6 +42,17 @@ def export_(store: Store, file: Annotated[Path, typer.Argument(help=".jsonl or .
 @app.command("import")
 def import_(store: Store, file: Annotated[Path, typer.Argument(help=".jsonl or .parquet")]) -> None:
     """Read exported readings into a store; what it already has stays as it is."""
+    new = not store.exists()
+    try:
+        _import(store, file)
+    except InputError:
+        if new:  # a failed import leaves nothing behind
+            for end in ("", "-wal", "-shm"):
+                Path(f"{store}{end}").unlink(missing_ok=True)
+        raise
+
+
+def _import(store: Path, file: Path) -> None:
     with ReadingStore(store) as opened:
         typer.echo(
             f"{import_readings(opened, file)} readings read from {file}; {len(opened)} in {store}"

@@ -66,7 +66,7 @@ class View:
     """The alternatives a decoder chooses from, one distribution a row.
 
     ``greedy`` is the paper's rule: the likelier stem is taken, and the answers behind it are
-    the alternatives. ``joint`` uses both stems of the unit scale and has eleven values:
+    the alternatives (behind "1." there is one: 1.0). ``joint`` uses both stems of the unit scale and has eleven values:
     P(0.d) = P("0.") · P(d | "0.") and P(1.0) = P("1.").
     """
 
@@ -102,7 +102,11 @@ def view(readings: Readings, reading: str = "greedy") -> View:
     if len(scale.stems) == 1:
         return View(scale, readings.answer_logp[:, 0], values, scale.answers, np.zeros(n, np.intp))
     stem = greedy_stem(readings)
-    return View(scale, readings.answer_logp[np.arange(n), stem], values, scale.answers, stem)
+    logp = readings.answer_logp[np.arange(n), stem]
+    # Behind the last stem only the lowest answer is on the scale (1.0): it need not be read.
+    given = (stem == len(scale.stems) - 1) & np.isnan(logp).all(axis=1)
+    logp[given] = np.where(values == values.min(), 0.0, -np.inf)
+    return View(scale, logp, values, scale.answers, stem)
 
 
 def greedy_stem(readings: Readings) -> Indices:

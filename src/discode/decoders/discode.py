@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -94,6 +94,9 @@ class Discode:
             raise InputError(f"steps={self.steps!r} is not allowed; give a whole number >= 0")
         if not isinstance(self.cross_entropy, bool):
             raise InputError(f"cross_entropy={self.cross_entropy!r}; allowed: True, False")
+        for name in ("sigma2", "prior_variance", "learning_rate", "alpha", "tau", "order"):
+            if isinstance(value := getattr(self, name), Real):  # numpy's numbers become floats
+                object.__setattr__(self, name, float(value))
         check_choice("alpha_scale", self.alpha_scale, ("digit", "unit"))
         check_choice("divergence", self.divergence, tuple(divergences.DEFAULT_ORDER))
         check_choice("solver", self.solver, ("closed", "exact", "adam"))

@@ -16,7 +16,8 @@ The paper names no orders; those above are ours, and an option. Its KL row equal
 adaptive α" row, so its KL is D at α = ½, half the textbook one.
 
 Every loss is convex, and its stationarity condition gives p_k as a monotone function of one
-multiplier: what is left is one root in one bracket a row, found by bisection to the last bit.
+multiplier: what is left is one root in one bracket a row, found by bisection to the last bit (it
+is not normalised afterwards, which would hide a wrong root).
 """
 
 from __future__ import annotations
@@ -146,10 +147,11 @@ def exact(
             high = target * ones
             delta = _bisect(mean, high * 1e-9, high, target=target)
             p = q * (delta + gap) ** -c
+            p = p / total(p)
         else:
             p = (gap == 0).astype(np.float64)
             p[1:] *= np.cumsum(p, axis=0)[:-1] == 0  # the first of equals: the raw answer
-    return np.asarray(p / total(p))
+    return np.asarray(p)
 
 
 def _bisect(
