@@ -66,8 +66,8 @@ class View:
     """The alternatives a decoder chooses from, one distribution a row.
 
     ``greedy`` is the paper's rule: the likelier stem is taken, and the answers behind it are
-    the alternatives (behind "1." there is one: 1.0). ``joint`` uses both stems of the unit scale and has eleven values:
-    P(0.d) = P("0.") · P(d | "0.") and P(1.0) = P("1.").
+    the alternatives (behind "1." there is one: 1.0). ``joint`` uses both stems of the unit
+    scale and has eleven values: P(0.d) = P("0.") · P(d | "0.") and P(1.0) = P("1.").
     """
 
     scale: Scale
