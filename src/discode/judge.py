@@ -88,7 +88,7 @@ class Judge:
             dtype=bool,
         )
         with_references = sum(bool(pair.references) for pair in pairs)
-        share = {0: "none", len(pairs): "all"}.get(with_references, "some")
+        share = {len(pairs): "all", 0: "none"}.get(with_references, "some")
         return Scores.build(
             self.decoder.decode(readings), readings, self._signature(share), {"defused": defused}
         )
