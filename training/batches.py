@@ -75,8 +75,7 @@ class Sampler:
         self.wrong_source = torch.from_numpy(text["wrong_source"]).long().to(self.device)
         self.wrong_penalty = torch.from_numpy(text["wrong_penalty"]).to(self.device)
         self.each = config["data"]["perturbations"] * 5  # wrong captions an image, in a row
-        stop = common.load_json("tokenizer.json")["tokens"].index(".")
-        self.stop = stop
+        self.stop = common.load_json("tokenizer.json")["tokens"].index(".")
         self.teacher: Tensor | None = None  # (images, pool, 11)
         pool = torch.Generator(device=self.device).manual_seed(0)
         images = torch.arange(labels.images, device=self.device)

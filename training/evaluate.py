@@ -19,32 +19,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import discode
 from discode.backends.bpe import Bpe
+from discode.scales import UNIT
 from training import common, pictures
 from training.labels import Labels
 from training.model import CaptionJudge
-from training.packing import Packed, Special, run
+from training.packing import Answers, Packed, Special, run
 
 DOMAINS = ("photo", "sketch", "painting", "quickdraw", "clipart", "infograph", "noisy")
 
 
 @torch.no_grad()
-def read(
+def ask(
     model: CaptionJudge, pixels: Tensor, captions: tuple[Tensor, Tensor], special: Special
-) -> tuple[Tensor, Tensor]:
-    """Return log P of the stems (B, N, 2) and digits (B, N, 10) for uint8 pictures."""
+) -> Answers:
+    """Return what a model says of uint8 pictures with N captions each."""
     device = pixels.device.type
     with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
-        answers = run(model, pictures.normal(pixels), Packed([captions]), special)
-    return answers.stem, answers.digits
-
-
-def joint(
-    model: CaptionJudge, pixels: Tensor, captions: tuple[Tensor, Tensor], special: Special
-) -> Tensor:
-    """Return log P over 0.0 ... 1.0 (B, N, 11)."""
-    stem, digits = read(model, pixels, captions, special)
-    return torch.cat([stem[..., :1] + digits, stem[..., 1:]], dim=-1)
+        return run(model, pictures.normal(pixels), Packed([captions]), special)
 
 
 def read_pairs(
@@ -71,17 +64,23 @@ def read_pairs(
         full = np.stack([np.resize(row, width) for row in part])
         index = torch.from_numpy(full).to(ids.device)
         pixels = images[torch.from_numpy(image[full[:, 0]]).to(images.device)].to(ids.device)
-        s, d = read(model, pixels, (ids[index], lengths[index]), special)
-        for row, a, b in zip(part, s.float().cpu().numpy(), d.float().cpu().numpy(), strict=True):
+        says = ask(model, pixels, (ids[index], lengths[index]), special)
+        s, d = says.stem.float().cpu().numpy(), says.digits.float().cpu().numpy()
+        for row, a, b in zip(part, s, d, strict=True):
             stems[row], digits[row] = a[: len(row)], b[: len(row)]
     return stems, digits
 
 
+def decoded(stems: np.ndarray, digits: np.ndarray, method: str) -> np.ndarray:
+    """Return the scores of readings, stems (N, 2) and digits behind "0." (N, 10)."""
+    answers = np.full((len(digits), 2, 10), np.nan)  # behind "1." there is only 1.0
+    answers[:, 0] = digits
+    return discode.decode(discode.Readings(UNIT, answers, stems), method).value
+
+
 def expected(stems: np.ndarray, digits: np.ndarray) -> np.ndarray:
     """Return the expected score under the joint reading."""
-    logp = np.concatenate([stems[:, :1] + digits, stems[:, 1:]], axis=1)
-    p = np.exp(logp - logp.max(axis=1, keepdims=True))
-    return np.asarray((p * np.arange(11)).sum(axis=1) / p.sum(axis=1) / 10)
+    return decoded(stems, digits, "smoothing:reading=joint")
 
 
 def dev(model: CaptionJudge, labels: Labels, special: Special) -> dict[str, Any]:
@@ -227,9 +226,6 @@ def _read(names: list[str]) -> None:
 def _figures(folder: Path, names: list[str]) -> None:
     from scipy.stats import kendalltau
 
-    import discode
-    from discode.scales import UNIT
-
     votes = []
     for line in (folder / "ExpertAnnotations.txt").read_text().splitlines():
         image, caption, *rating = line.split("\t")
@@ -242,12 +238,7 @@ def _figures(folder: Path, names: list[str]) -> None:
         data = np.load(common.BUILD / f"{name}_test.npz")
 
         def scores(part: str, method: str, data: Any = data) -> np.ndarray:
-            digits = data[f"{part}_digits"].astype(np.float64)
-            answers = np.full((len(digits), 2, 10), np.nan)
-            answers[:, 0] = digits
-            answers[:, 1, :] = -np.log(10.0)  # what follows "1." does not matter: it ends at 1.0
-            stem = data[f"{part}_stem"].astype(np.float64)
-            return discode.decode(discode.Readings(UNIT, answers, stem), method).value
+            return decoded(data[f"{part}_stem"], data[f"{part}_digits"], method)
 
         row = {}
         for method in (

@@ -33,13 +33,13 @@ def loss_of(
     answers: Answers,
     target: Tensor,
     true: Tensor,
-    e: Tensor,
     labels: Labels,
     images: Tensor,
     weights: dict[str, float],
     generator: torch.Generator,
 ) -> dict[str, Tensor]:
     """Return the parts of the loss, weighted."""
+    e = answers.picture
     score = -(target * answers.joint()).sum(-1).mean()
     one = -(target[..., 10] * answers.digits_one[..., 0]).mean()
     expected = (answers.joint().softmax(-1) * torch.arange(11, device=target.device)).sum(-1)
@@ -165,7 +165,6 @@ def main() -> None:
             torch.cuda.set_rng_state(saved["dropout_cuda"])
         log("goes on from step", step)
     start, batch = time.time(), min(kind["batch"], n)
-    tally: dict[str, float] = {}
     model.train()
     while step < steps:
         done = max(step / steps, (time.time() - start) / 60 / args.minutes)
@@ -187,7 +186,7 @@ def main() -> None:
         x = pictures.augment(pixels, config["augment"]["crop"], g)
         with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
             answers = run(model, x.contiguous(memory_format=torch.channels_last), packed, special)
-        losses = loss_of(answers, target, true, answers.picture, labels, images, config["loss"], g)
+        losses = loss_of(answers, target, true, labels, images, config["loss"], g)
         adam.zero_grad(set_to_none=True)
         torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]  # torch's own
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -196,11 +195,8 @@ def main() -> None:
         with torch.no_grad():
             torch._foreach_lerp_(average, [p.detach() for p in parameters], 1 - keep)
         step += 1
-        if step % 50 == 0 or step == steps:
-            for name, value in losses.items():
-                tally[name] = value.item()
-            if step % 200 == 0 or step == steps:
-                log(step, {name: round(value, 3) for name, value in tally.items()})
+        if step % 200 == 0 or step == steps:
+            log(step, {name: round(value.item(), 3) for name, value in losses.items()})
         if step % CHECKPOINT_EVERY == 0 and step < steps:
             state = {
                 "model": model.state_dict(),
@@ -224,9 +220,9 @@ def main() -> None:
     torch.compiler.set_stance("force_eager")  # what follows has many shapes
     if args.label:
         rows = [
-            evaluate.joint(
+            evaluate.ask(
                 model, photos[i : i + 32], sampler.all[sampler.pool[i : i + 32]], special
-            )
+            ).joint()
             for i in range(0, n, 32)
         ]
         np.save(

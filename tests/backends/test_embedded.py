@@ -38,7 +38,7 @@ def test_artefact_equals_the_trained_model(build: Path, model: Embedded) -> None
     captions = Captions.load("train", 24, "cpu")
     rows = torch.arange(5)[None]
     pixels = pictures.decode("train")[:1]
-    stem, digits = evaluate.read(trained, pixels, captions[rows], special)
+    says = evaluate.ask(trained, pixels, captions[rows], special)
     ids, lengths = captions[rows[0]]
     session = model._run_session()
     feeds = {
@@ -47,8 +47,8 @@ def test_artefact_equals_the_trained_model(build: Path, model: Embedded) -> None
         "lengths": lengths.numpy(),
     }
     stems, both, hidden, head = session.run(None, feeds)
-    assert np.abs(stems - stem[0].numpy()).max() < 1e-3
-    assert np.abs(both[:, 0] - digits[0].numpy()).max() < 1e-3
+    assert np.abs(stems - says.stem[0].numpy()).max() < 1e-3
+    assert np.abs(both[:, 0] - says.digits[0].numpy()).max() < 1e-3
     # The head's rows on the hidden state give the digits back, up to a constant.
     logits = hidden @ head.T
     shift = logits - both[:, 0]

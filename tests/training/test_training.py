@@ -67,15 +67,15 @@ def test_packed_equals_one_caption_at_a_time(build: Path) -> None:
     captions = Captions.load("train", 24, "cpu")
     pixels = pictures.decode("train")[:2]
     rows = torch.arange(10).view(2, 5)
-    stem, digits = evaluate.read(model, pixels, captions[rows], special)
+    says = evaluate.ask(model, pixels, captions[rows], special)
     for i in range(2):
         for j in range(5):
             one = rows[i : i + 1, j : j + 1]
             ids, lengths = captions[one]
             short = ids[..., : int(lengths.max())]
-            s, d = evaluate.read(model, pixels[i : i + 1], (short, lengths), special)
-            assert (s[0, 0] - stem[i, j]).abs().max() < 1e-4
-            assert (d[0, 0] - digits[i, j]).abs().max() < 1e-4
+            alone = evaluate.ask(model, pixels[i : i + 1], (short, lengths), special)
+            assert (alone.stem[0, 0] - says.stem[i, j]).abs().max() < 1e-4
+            assert (alone.digits[0, 0] - says.digits[i, j]).abs().max() < 1e-4
 
 
 def test_the_stems_do_not_see_each_other(build: Path) -> None:

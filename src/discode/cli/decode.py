@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -67,9 +68,7 @@ def decode(
     if out is not None:
         output.write_scores(out, results, ids)
     if as_json:
-        for name, scores in results.items():
-            for line in scores.to_jsonl(ids):
-                typer.echo(json.dumps({"method": name} | json.loads(line), ensure_ascii=False))
+        output.write_rows(sys.stdout, ".jsonl", results, ids)
     elif out is None or show:
         for name, decoder in decoders.items() if show else ():
             before = decode_readings(readings, output.before_prior(decoder))

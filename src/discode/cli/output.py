@@ -62,16 +62,17 @@ def write_scores(
         replacing(path) as temp,
         temp.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
     ):
-        _write_rows(file, path.suffix, results, ids, extra)
+        write_rows(file, path.suffix, results, ids, extra)
 
 
-def _write_rows(
+def write_rows(
     file: TextIO,
     suffix: str,
     results: Mapping[str, Scores],
     ids: Sequence[str],
-    extra: Sequence[Mapping[str, str]] | None,
+    extra: Sequence[Mapping[str, str]] | None = None,
 ) -> None:
+    """Write the rows of :func:`write_scores` to an open file, as CSV or JSON lines."""
     rows = (
         {
             "id": row["id"],

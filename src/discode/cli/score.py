@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -91,11 +91,7 @@ def score(
     if out is not None:
         output.write_scores(out, results, ids, extra)
     if as_json:
-        for name, scores in results.items():
-            for row, line in zip(extra, scores.to_jsonl(ids), strict=True):
-                typer.echo(
-                    json.dumps(row | {"method": name} | json.loads(line), ensure_ascii=False)
-                )
+        output.write_rows(sys.stdout, ".jsonl", results, ids, extra)
     elif out is None or show:
         titles = [f"{Path(row['image']).name}: {row['caption']}" for row in extra]
         for name, decoder in decoders.items() if show else ():
