@@ -1,4 +1,8 @@
-"""What a batch holds: captions as ids, the pool that teachers label, targets."""
+"""What a batch holds: pictures, captions, targets. A batch is a function of its number.
+
+So a teacher can label the very batches, crops included, that students learn from later, and a run
+that was stopped goes on without remembering where its dice were.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from training import common
 from training.labels import Labels
 from training.packing import Packed, Special
-
-POOL_HARD, POOL_RANDOM = 24, 8
-"""Hard and random captions of each image in the pool, beside its own and all wrong ones."""
 
 
 @dataclass
@@ -58,15 +60,25 @@ def special_tokens(device: str) -> Special:
     )
 
 
+@dataclass
+class Batch:
+    """B images with S captions each."""
+
+    images: Tensor  # (B,)
+    packed: Packed
+    target: Tensor  # (B, S, 11)
+    true: Tensor  # (B, S) numbers of true captions, -1 for made-up ones
+    generator: torch.Generator  # what else is drawn for this batch, its crops, is drawn from this
+
+
 class Sampler:
-    """Draws the captions of a batch and their targets."""
+    """Draws batches."""
 
     def __init__(
-        self, config: dict[str, Any], labels: Labels, captions: Captions, wrong: Captions, seed: int
+        self, config: dict[str, Any], labels: Labels, captions: Captions, wrong: Captions
     ) -> None:
         self.config, self.labels = config, labels
         self.device = labels.device
-        self.generator = torch.Generator(device=self.device).manual_seed(seed)
         self.captions = len(captions.ids)
         self.all = Captions(
             torch.cat([captions.ids, wrong.ids]), torch.cat([captions.lengths, wrong.lengths])
@@ -76,22 +88,6 @@ class Sampler:
         self.wrong_penalty = torch.from_numpy(text["wrong_penalty"]).to(self.device)
         self.each = config["data"]["perturbations"] * 5  # wrong captions an image, in a row
         self.stop = common.load_json("tokenizer.json")["tokens"].index(".")
-        self.teacher: Tensor | None = None  # (images, pool, 11)
-        pool = torch.Generator(device=self.device).manual_seed(0)
-        images = torch.arange(labels.images, device=self.device)
-        self.pool = torch.cat(  # (images, own + hard + random + wrong), the same for every run
-            [
-                images[:, None] * 5 + torch.arange(5, device=self.device),
-                self._hard(images, POOL_HARD, pool),
-                torch.randint(
-                    0, self.captions, (len(images), POOL_RANDOM), device=self.device, generator=pool
-                ),
-                self.captions
-                + images[:, None] * self.each
-                + torch.arange(self.each, device=self.device),
-            ],
-            dim=1,
-        )
 
     def _hard(self, images: Tensor, n: int, generator: torch.Generator) -> Tensor:
         ranks = self.labels.hard.shape[1]
@@ -109,59 +105,47 @@ class Sampler:
             is_wrong, spoiled, self.labels.of(images, captions.clamp(max=self.captions - 1))
         )
 
-    def draw(self, images: Tensor) -> tuple[Packed, Tensor, Tensor]:
-        """Return the packed captions, targets (B, S, 11), and true-caption ids (B, S) or -1."""
-        kinds, b = self.config["batch"], len(images)
-        g = self.generator
+    def draw(self, number: int) -> Batch:
+        """Return batch ``number``."""
+        kinds, device = self.config["batch"], self.device
+        g = torch.Generator(device=device).manual_seed(number)
+        images = torch.randperm(self.labels.images, device=device, generator=g)[: kinds["images"]]
+        b = len(images)
 
-        def choose(first: int, count: int, n: int) -> Tensor:
-            """Draw n different columns of the pool from ``count`` starting at ``first``."""
-            order = torch.rand(b, count, device=self.device, generator=g).argsort(1)[:, :n]
-            return first + order
+        def choose(count: int, n: int) -> Tensor:
+            """Draw n different numbers below ``count`` for each image."""
+            return torch.rand(b, count, device=device, generator=g).argsort(1)[:, :n]
 
-        columns = torch.cat(
+        random = (b, kinds["random"])
+        captions = torch.cat(
             [
-                choose(0, 5, kinds["own"]),
-                choose(5, POOL_HARD, kinds["hard"]),
-                choose(5 + POOL_HARD, POOL_RANDOM, kinds["random"]),
-                choose(5 + POOL_HARD + POOL_RANDOM, self.each, kinds["wrong_word"]),
-            ],
-            dim=1,
-        )
-        captions = self.pool[images[:, None], columns]
-        # Half of the hard and random captions are drawn anew; teachers have not seen those.
-        fresh = torch.zeros_like(captions, dtype=torch.bool)
-        others = slice(kinds["own"], kinds["own"] + kinds["hard"] + kinds["random"])
-        fresh[:, others] = (
-            torch.rand(b, kinds["hard"] + kinds["random"], device=self.device, generator=g) < 0.5
-        )
-        new = torch.cat(
-            [
+                images[:, None] * 5 + choose(5, kinds["own"]),
                 self._hard(images, kinds["hard"], g),
-                torch.randint(
-                    0, self.captions, (b, kinds["random"]), device=self.device, generator=g
-                ),
+                torch.randint(0, self.captions, random, device=device, generator=g),
+                self.captions
+                + images[:, None] * self.each
+                + choose(self.each, kinds["wrong_word"]),
             ],
             dim=1,
         )
-        captions[:, others] = torch.where(fresh[:, others], new, captions[:, others])
         target = self.labels.soft(self.rate(images, captions))
-        if self.teacher is not None:
-            weight = self.config["loss"]["distil"] * (~fresh).float()[..., None]
-            target = (1 - weight) * target + weight * self.teacher[images[:, None], columns].float()
-        long, long_target = self._long(images, captions, kinds["own"])
-        written = images[:, None] * 5 + torch.randint(0, 5, (b, 1), device=self.device, generator=g)
-        packed = Packed([self.all[captions], long], self.all[written])
-        true = torch.where(captions < self.captions, captions, -1)
-        true = torch.cat([true, torch.full((b, long[0].shape[1]), -1, device=self.device)], dim=1)
-        return packed, torch.cat([target, long_target], dim=1), true
+        (long, long_length), long_target = self._long(images, captions, kinds["own"], g)
+        written = images * 5 + torch.randint(0, 5, (b,), device=device, generator=g)
+        ids, lengths = self.all[captions]
+        packed = Packed(
+            torch.cat([F.pad(ids, (0, long.shape[-1] - ids.shape[-1])), long], dim=1),
+            torch.cat([lengths, long_length], dim=1),
+            self.all[written],
+            kinds["room"],
+        )
+        true = F.pad(torch.where(captions < self.captions, captions, -1), (0, 1), value=-1)
+        return Batch(images, packed, torch.cat([target, long_target], dim=1), true, g)
 
     def _long(
-        self, images: Tensor, captions: Tensor, own: int
+        self, images: Tensor, captions: Tensor, own: int, g: torch.Generator
     ) -> tuple[tuple[Tensor, Tensor], Tensor]:
         """Join two or three captions to a long one, sometimes with a wrong part."""
         b, slots = len(images), self.config["data"]["long_tokens"]
-        g = self.generator
         pick = torch.rand(b, own, device=self.device, generator=g).argsort(1)[:, :3]
         chosen = captions.gather(1, pick)
         any_ = torch.randint(0, captions.shape[1], (b, 1), device=self.device, generator=g)

@@ -93,7 +93,11 @@ def wrong_captions(captions: list[str], each: int, seed: int) -> list[tuple[int,
     for number, caption in enumerate(captions):
         references = captions[number // 5 * 5 : number // 5 * 5 + 5]
         for _ in range(each):
-            swapped = swap(caption, references, rng) if rng.random() > 0.15 else None
+            swapped = None
+            if rng.random() > 0.15:
+                # Numbers are rare in captions and hard to see: preferred where there is one.
+                rare = swap(caption, references, rng, "number") if rng.random() < 0.4 else None
+                swapped = rare or swap(caption, references, rng)
             if swapped is None:
                 text = splice(caption, rng.choice(captions))
                 rows.append((number, text, "splice", SPLICED))

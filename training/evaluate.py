@@ -37,7 +37,7 @@ def ask(
     """Return what a model says of uint8 pictures with N captions each."""
     device = pixels.device.type
     with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
-        return run(model, pictures.normal(pixels), Packed([captions]), special)
+        return run(model, pictures.normal(pixels), Packed(*captions), special)
 
 
 def read_pairs(

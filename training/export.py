@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from discode.prompts import CAPTION_LAST
 from training import common, parts, quantise
 from training.batches import special_tokens
-from training.model import HEAD, PICTURE, WIDTH, CaptionJudge, Layer, rms
+from training.model import HEAD, PICTURE, SIDE, WIDTH, CaptionJudge, Layer, rms
 from training.packing import Special
 
 GROUP = parts.HEADS // parts.KV_HEADS
@@ -91,7 +91,7 @@ class Graph(nn.Module):
     def forward(self, pixels: Tensor, ids: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         """Judge captions.
 
-        ``pixels`` (1, 3, 224, 224) floats 0 ... 255, ``ids`` (N, T + 3) captions with room for END
+        ``pixels`` (1, 3, 256, 256) floats 0 ... 255, ``ids`` (N, T + 3) captions with room for END
         and both stems, ``lengths`` (N,). Returns log P of the stems (N, 2), of the digits behind
         "0." and "1." (N, 2, 10), and the hidden state at "0." (N, 576).
         """
@@ -185,7 +185,7 @@ def export(model: CaptionJudge, special: Special, path: Path, version: str) -> N
     module = Graph(model, special).eval()
     n, slots = torch.export.Dim("n", min=1, max=4096), torch.export.Dim("slots", min=4, max=512)
     example = (
-        torch.zeros(1, 3, 224, 224),
+        torch.zeros(1, 3, SIDE, SIDE),
         torch.ones(3, 12, dtype=torch.long),
         torch.tensor([3, 9, 5]),
     )

@@ -1,6 +1,6 @@
 """The embedded judge: EfficientNet-Lite2, a few layers of SmolLM2, and a match adapter.
 
-One sequence an image: the instruction, 50 picture tokens, then any number of captions, each of
+One sequence an image: the instruction, 65 picture tokens, then any number of captions, each of
 which sees the instruction, the picture and itself:
 
     instruction | picture | caption END "0." "1." | caption END "0." "1." | ...
@@ -22,12 +22,14 @@ from torch.nn import functional as F
 from training import common, parts
 
 WIDTH, FEED, HEAD = 576, 1536, 64
-PICTURE = 50
+SIDE: int = common.config()["data"]["image_size"]
+PICTURE = (SIDE // 32) ** 2 + 1
+"""Tokens of a picture: one a patch of 32 pixels, and one for the whole."""
 MATCH = 384  # MiniLM's width: the adapter speaks its language
 
 
 class Vision(nn.Module):
-    """EfficientNet-Lite2 without its classifier: (B, 3, 224, 224) to (B, 1280, 7, 7)."""
+    """EfficientNet-Lite2 without its classifier: (B, 3, 256, 256) to (B, 1280, 8, 8)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,7 +160,7 @@ class CaptionJudge(nn.Module):
         self.inverse: Tensor
 
     def picture(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        """Turn pixels (B, 3, 224, 224), (u - 127)/128, into tokens (B, 50, 576) and e (B, 384)."""
+        """Turn pixels (B, 3, 256, 256), (u - 127)/128, into tokens (B, 65, 576) and e (B, 384)."""
         features = self.vision(pixels)
         mean = self.picture_norm(features.mean((2, 3)))
         grid = self.picture_norm(features.flatten(2).transpose(1, 2))

@@ -1,4 +1,9 @@
-"""Captions of a picture in one sequence: layout, mask, and reading the answers back."""
+"""Captions of a picture in one sequence: layout, mask, and reading the answers back.
+
+    instruction | picture | written caption | caption END "0." "1." | caption END "0." "1." | ...
+
+Captions follow each other without gaps, so a batch costs the tokens it has.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +29,17 @@ class Special:
 
 @dataclass
 class Packed:
-    """A batch of pictures, each with S scored and C written captions.
+    """A batch of pictures, each with S captions to score and perhaps one to write.
 
-    ``scored``: (ids (B, S, M), lengths (B, S)) groups of one slot size M each; ``written``
-    likewise, for the captioning loss.
+    ``ids`` (B, S, M) and ``lengths`` (B, S); ``written`` (ids (B, M'), lengths (B,)) is for the
+    captioning loss. ``room`` is how many tokens the captions of a picture get, as many as needed
+    where None; a caption that finds no room is not ``kept``.
     """
 
-    scored: list[tuple[Tensor, Tensor]]
+    ids: Tensor
+    lengths: Tensor
     written: tuple[Tensor, Tensor] | None = None
+    room: int | None = None
 
 
 @dataclass
@@ -43,6 +51,7 @@ class Answers:
     digits_one: Tensor  # (B, S, 10) log P(digit | "1.")
     meaning: Tensor  # (B, S, 384)
     picture: Tensor  # (B, 384) the picture's own meaning
+    kept: Tensor  # (B, S) 1 where the caption found room, else 0
     caption_loss: Tensor | None
 
     def joint(self) -> Tensor:
@@ -50,10 +59,22 @@ class Answers:
         return torch.cat([self.stem[..., :1] + self.digits, self.stem[..., 1:]], dim=-1)
 
 
+@dataclass
+class Layout:
+    """Where everything stands behind the prefix of instruction and picture, T tokens."""
+
+    tokens: Tensor  # (B, T)
+    steps: Tensor  # (B, T) position within its caption
+    roles: Tensor  # (B, T) 0 a caption token or END, 1 and 2 the stems, -1 padding
+    owner: Tensor  # (B, T) whose token it is
+    ends: Tensor  # (B, S) places of END, counted from the first token behind the prefix
+    kept: Tensor  # (B, S)
+
+
 def segment(ids: Tensor, lengths: Tensor, special: Special) -> tuple[Tensor, Tensor, Tensor]:
     """Append END and both stems: tokens, steps and roles (B, N, M + 3).
 
-    ``roles``: 0 a caption token or END, 1 the first stem, 2 the second, -1 padding.
+    ``roles``: 0 a caption token or END, 1 the first stem, 2 the second.
     """
     b, n, m = ids.shape
     slot = torch.arange(m + 3, device=ids.device).expand(b, n, m + 3)
@@ -61,10 +82,43 @@ def segment(ids: Tensor, lengths: Tensor, special: Special) -> tuple[Tensor, Ten
     tokens = F.pad(ids, (0, 3))
     for offset, token in ((0, special.end), (1, special.stems[0]), (2, special.stems[1])):
         tokens = torch.where(slot == length + offset, token, tokens)
-    roles = torch.where(slot <= length, 0, torch.where(slot <= length + 2, slot - length, -1))
     # Both stems stand at the same position: each is what follows END.
     steps = torch.where(slot == length + 2, length + 1, slot)
-    return tokens, steps, roles
+    return tokens, steps, (slot - length).clamp(min=0)
+
+
+def lay_out(packed: Packed, special: Special) -> Layout:
+    """Put the captions of each picture behind one another."""
+    ids, lengths = packed.ids, packed.lengths
+    tokens, steps, roles = segment(ids, lengths, special)
+    sizes, slots = lengths + 3, ids.shape[-1] + 3
+    if packed.written is not None:  # START, the caption, END: a segment of its own, the first
+        text, length = packed.written
+        slot = torch.arange(slots, device=ids.device).expand(len(ids), slots)
+        text = F.pad(text, (1, slots - 1 - text.shape[1]))
+        text = torch.where(slot == 0, special.start, text)
+        text = torch.where(slot == length[:, None] + 1, special.end, text)
+        tokens = torch.cat([text[:, None], tokens], dim=1)
+        steps = torch.cat([slot[:, None], steps], dim=1)
+        roles = torch.cat([torch.zeros_like(slot)[:, None], roles], dim=1)
+        sizes = torch.cat([length[:, None] + 2, sizes], dim=1)
+    behind = sizes.cumsum(1)  # (B, N) where each segment ends
+    room = packed.room or int(behind[:, -1].max()) + 15 >> 4 << 4  # SDPA likes multiples
+    place = torch.arange(room, device=ids.device).expand(len(ids), room).contiguous()
+    owner = torch.searchsorted(behind, place, right=True)
+    real = owner < behind.shape[1]
+    owner = owner.clamp(max=behind.shape[1] - 1)
+    slot = (place - (behind - sizes).gather(1, owner)).clamp(max=slots - 1)
+    index = owner * slots + slot
+    first = tokens.shape[1] - ids.shape[1]
+    return Layout(
+        torch.where(real, tokens.flatten(1).gather(1, index), 0),
+        steps.flatten(1).gather(1, index),
+        torch.where(real, roles.flatten(1).gather(1, index), -1),
+        owner,
+        ((behind - sizes)[:, first:] + lengths).clamp(max=room - 3),
+        (behind[:, first:] <= room).float(),
+    )
 
 
 def run(model: CaptionJudge, pixels: Tensor, packed: Packed, special: Special) -> Answers:
@@ -72,49 +126,21 @@ def run(model: CaptionJudge, pixels: Tensor, packed: Packed, special: Special) -
     picture, e = model.picture(pixels)
     dtype = torch.bfloat16 if torch.is_autocast_enabled(pixels.device.type) else torch.float32
     b, device = len(pixels), pixels.device
-    tokens, steps, roles, groups, ends = [], [], [], [], []
     prefix = len(special.instruction) + PICTURE
-    at, number = prefix, 0
-    for ids, lengths in packed.scored:
-        t, s, r = segment(ids, lengths, special)
-        n, slots = t.shape[1:]
-        ends.append(at + torch.arange(n, device=device) * slots + lengths)
-        groups.append((number + torch.arange(n, device=device))[:, None].expand(n, slots).flatten())
-        tokens.append(t.flatten(1))
-        steps.append(s.flatten(1))
-        roles.append(r.flatten(1))
-        at, number = at + n * slots, number + n
-    if packed.written is not None:
-        ids, lengths = packed.written
-        n, slots = ids.shape[1], ids.shape[2] + 2
-        slot = torch.arange(slots, device=device).expand(b, n, slots)
-        t = F.pad(ids, (1, 1))
-        t = torch.where(
-            slot == 0, special.start, torch.where(slot == lengths[..., None] + 1, special.end, t)
-        )
-        tokens.append(t.flatten(1))
-        steps.append(slot.flatten(1))
-        roles.append(torch.where(slot <= lengths[..., None] + 1, 0, -1).flatten(1))
-        groups.append((number + torch.arange(n, device=device))[:, None].expand(n, slots).flatten())
-        write_at = at
-        at += n * slots
-    total = at + (-at) % 16  # SDPA likes multiples
-    pad = total - at
-    token, step = F.pad(torch.cat(tokens, 1), (0, pad)), F.pad(torch.cat(steps, 1), (0, pad))
-    role = F.pad(torch.cat(roles, 1), (0, pad), value=-1)
-    group = F.pad(torch.cat(groups), (0, pad), value=-1)
-
+    layout = lay_out(packed, special)
     front = model.embedding(special.instruction).expand(b, -1, -1)
-    x = torch.cat([front.to(dtype), picture.to(dtype), model.embedding(token).to(dtype)], dim=1)
-    positions = torch.cat([torch.arange(prefix, device=device).expand(b, -1), prefix + step], dim=1)
-    cos, sin = model.angles(positions, dtype)
-    mask = _mask(prefix, role, group, dtype)
+    text = model.embedding(layout.tokens)
+    x = torch.cat([front.to(dtype), picture.to(dtype), text.to(dtype)], dim=1)
+    before = torch.arange(prefix, device=device).expand(b, -1)
+    cos, sin = model.angles(torch.cat([before, prefix + layout.steps], dim=1), dtype)
+    mask = _mask(prefix, layout, dtype)
 
-    end = torch.cat(ends, dim=1)  # (B, S) places of END
+    end = prefix + layout.ends
     depth = len(model.layers)
     for layer in model.layers[: depth - 2]:
         x = layer(x, cos, sin, mask)
     added, meaning = model.adapt(_gather(x, end), e)
+    added = added * layout.kept[..., None]
     for offset in range(3):
         x = x.scatter_add(
             1, (end + offset)[..., None].expand(-1, -1, x.shape[-1]), added.to(x.dtype)
@@ -126,22 +152,24 @@ def run(model: CaptionJudge, pixels: Tensor, packed: Packed, special: Special) -
     def says(places: Tensor) -> Tensor:
         return model.logits(_gather(x, places)).float().log_softmax(-1)
 
-    stem = says(end)[..., list(special.stems)]
     caption_loss = None
     if packed.written is not None:
-        written = x[:, write_at:at].reshape(b, n, slots, -1)[:, :, :-1]
-        wanted = token[:, write_at - prefix : at - prefix].view(b, n, slots)[:, :, 1:]
-        real = (torch.arange(slots - 1, device=device) <= lengths[..., None]).float()
+        lengths = packed.written[1]
+        n = packed.written[0].shape[1] + 1  # from START, each token tells the next, the last END
+        real = (torch.arange(n, device=device) <= lengths[:, None]).float()
         loss = F.cross_entropy(
-            model.logits(written).float().flatten(0, -2), wanted.flatten(), reduction="none"
+            model.logits(x[:, prefix : prefix + n]).float().flatten(0, 1),
+            layout.tokens[:, 1 : n + 1].flatten(),
+            reduction="none",
         )
         caption_loss = (loss.view(real.shape) * real).sum() / real.sum()
     return Answers(
-        stem,
+        says(end)[..., list(special.stems)],
         says(end + 1)[..., special.digits],
         says(end + 2)[..., special.digits],
         meaning,
         e,
+        layout.kept,
         caption_loss,
     )
 
@@ -150,16 +178,15 @@ def _gather(x: Tensor, places: Tensor) -> Tensor:
     return x.gather(1, places[..., None].expand(-1, -1, x.shape[-1]))
 
 
-def _mask(prefix: int, role: Tensor, group: Tensor, dtype: torch.dtype) -> Tensor:
+def _mask(prefix: int, layout: Layout, dtype: torch.dtype) -> Tensor:
     """Return the additive mask (B, 1, L, L): the prefix, and one's own caption so far."""
-    b, length = role.shape[0], prefix + role.shape[1]
-    device = role.device
+    b, device = len(layout.roles), layout.roles.device
+    length = prefix + layout.roles.shape[1]
     order = torch.arange(length, device=device)
-    causal = order[:, None] >= order[None, :]
-    whose = torch.cat([torch.full((prefix,), -2, device=device), group])
-    near = causal & ((whose[None, :] == -2) | (whose[:, None] == whose[None, :]))
-    roles = torch.cat([torch.zeros(b, prefix, dtype=role.dtype, device=device), role], dim=1)
-    seen = near[None] & (roles[:, None, :] >= 0)
+    whose = F.pad(layout.owner, (prefix, 0), value=-2)
+    roles = F.pad(layout.roles, (prefix, 0))
+    seen = (whose[:, None, :] == -2) | (whose[:, :, None] == whose[:, None, :])
+    seen &= (order[:, None] >= order[None, :]) & (roles[:, None, :] >= 0)
     seen &= ~((roles[:, :, None] == 2) & (roles[:, None, :] == 1))  # the stems are alternatives
     seen |= torch.eye(length, dtype=torch.bool, device=device)  # padding sees itself, not nothing
     mask = torch.zeros(b, 1, length, length, dtype=dtype, device=device)

@@ -35,7 +35,7 @@ def _styled(job: tuple[bytes, str, int]) -> np.ndarray:
 
 
 def decode(split: str) -> Tensor:
-    """Return a split as uint8 (n, 3, 224, 224)."""
+    """Return a split as uint8 (n, 3, side, side)."""
     with ThreadPoolExecutor(16) as pool:
         return _stack(list(pool.map(_pixels, files(split))))
 

@@ -1,7 +1,7 @@
 """Train a model: python -m training.train NAME --kind teacher|student [--seed S]
 
     --teachers A B    distil from the labels that teachers A and B left (see --label)
-    --label           after training, label the pool of training pairs for students
+    --label           after training, label the numbered batches for students
     --minutes M       stop the schedule after M minutes, wherever it is
 
 A run can be stopped and goes on from its checkpoint. The weights are saved before anything is
@@ -14,6 +14,7 @@ import argparse
 import json
 import math
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ import torch
 from torch import Tensor
 
 from training import common, evaluate, pictures
-from training.batches import Captions, Sampler, special_tokens
+from training.batches import Batch, Captions, Sampler, special_tokens
 from training.labels import Labels
 from training.model import CaptionJudge
 from training.packing import Answers, run
@@ -29,44 +30,63 @@ from training.packing import Answers, run
 CHECKPOINT_EVERY = 1000
 
 
+@dataclass
+class Lessons:
+    """What teachers said of the numbered batches: answers (D, B, S, 11), meanings (D, B, 384)."""
+
+    answers: Tensor
+    meaning: Tensor
+
+    @classmethod
+    def load(cls, names: list[str], device: str) -> Lessons:
+        """Average the labels of several teachers."""
+        found = [np.load(common.BUILD / f"{name}_labels.npz") for name in names]
+
+        def mean(key: str) -> Tensor:
+            total = torch.from_numpy(found[0][key]).to(device).float()
+            for other in found[1:]:
+                total += torch.from_numpy(other[key]).to(device)
+            return total / len(found)
+
+        meaning = torch.nn.functional.normalize(mean("meaning"), dim=-1)
+        return cls(mean("answers").half(), meaning.half())
+
+
 def loss_of(
-    answers: Answers,
-    target: Tensor,
-    true: Tensor,
-    labels: Labels,
-    images: Tensor,
-    weights: dict[str, float],
-    generator: torch.Generator,
+    answers: Answers, batch: Batch, labels: Labels, weights: dict[str, float], lesson: Tensor | None
 ) -> dict[str, Tensor]:
-    """Return the parts of the loss, weighted."""
-    e = answers.picture
-    score = -(target * answers.joint()).sum(-1).mean()
-    one = -(target[..., 10] * answers.digits_one[..., 0]).mean()
-    expected = (answers.joint().softmax(-1) * torch.arange(11, device=target.device)).sum(-1)
-    wanted = (target * torch.arange(11, device=target.device)).sum(-1)
-    ahead = wanted[:, :, None] - wanted[:, None] > 0.7
+    """Return the parts of the loss, weighted; ``lesson`` is what teachers mean by the pictures."""
+    e, target, images, kept = answers.picture, batch.target, batch.images, answers.kept
+    values = torch.arange(11, device=target.device)
+    score = -(target * answers.joint()).sum(-1) - target[..., 10] * answers.digits_one[..., 0]
+    expected = (answers.joint().softmax(-1) * values).sum(-1)
+    wanted = (target * values).sum(-1)
+    ahead = (wanted[:, :, None] - wanted[:, None] > 0.7) * kept[:, :, None] * kept[:, None]
     rank = (torch.nn.functional.softplus(expected[:, None] - expected[:, :, None]) * ahead).sum()
-    known = (true >= 0).float()
-    cosine = (answers.meaning * labels.meaning[true.clamp(min=0)]).sum(-1)
+    known = (batch.true >= 0) * kept
+    cosine = (answers.meaning * labels.meaning[batch.true.clamp(min=0)]).sum(-1)
     assert answers.caption_loss is not None
     b = len(images)
     align = torch.zeros((), device=target.device)
     centre = labels.meaning[images[:, None] * 5 + torch.arange(5, device=e.device)].mean(1)
     for _ in range(2):
-        pick = torch.randint(0, 5, (b,), device=e.device, generator=generator)
+        pick = torch.randint(0, 5, (b,), device=e.device, generator=batch.generator)
         text = labels.meaning[images * 5 + pick]
         similar = torch.softmax(text @ centre.T * 20, -1)
         sim = text @ e.T * 20
         align = align - (similar * sim.log_softmax(-1)).sum(-1).mean() / 4
         back = torch.softmax((text @ centre.T).T * 20, -1)
         align = align - (back * sim.T.log_softmax(-1)).sum(-1).mean() / 4
-    return {
-        "score": score + one,
+    parts = {
+        "score": (score * kept).sum() / kept.sum(),
         "caption": weights["caption"] * answers.caption_loss,
         "align": weights["align"] * align,
         "adapter": weights["adapter"] * ((1 - cosine) * known).sum() / known.sum(),
         "rank": weights["rank"] * rank / ahead.sum().clamp(min=1),
     }
+    if lesson is not None:
+        parts["picture"] = weights["picture"] * (1 - (e * lesson.float()).sum(-1)).mean()
+    return parts
 
 
 def optimiser(model: CaptionJudge, settings: dict[str, Any], fused: bool) -> torch.optim.AdamW:
@@ -97,6 +117,55 @@ def optimiser(model: CaptionJudge, settings: dict[str, Any], fused: bool) -> tor
     )
 
 
+def restyle(sources: list[Tensor], images: Tensor, share: float, seed: list[int]) -> Tensor:
+    """Return the images, a share of them in one of the other sources."""
+    rng = np.random.default_rng(seed)
+    which = rng.integers(1, len(sources), len(images)) * (rng.random(len(images)) < share)
+    chosen = torch.from_numpy(which).to(images.device)[:, None, None, None]
+    pixels = sources[0][images]
+    for number, source in enumerate(sources[1:], start=1):
+        pixels = torch.where(chosen == number, source[images], pixels)
+    return pixels
+
+
+def batch_number(step: int, seed: int, labelled: int) -> int:
+    """Return the batch of a step: the labelled ones in an order of the seed's own, or new ones.
+
+    >>> sorted(batch_number(step, 7, 3) for step in range(3, 6))
+    [0, 1, 2]
+    >>> batch_number(2, 0, 0)
+    1000002
+    """
+    if not labelled:
+        return 1_000_000 * (seed + 1) + step
+    order = np.random.default_rng([seed, step // labelled]).permutation(labelled)
+    return int(order[step % labelled])
+
+
+@torch.no_grad()
+def label(model: CaptionJudge, sampler: Sampler, photos: Tensor, name: str) -> None:
+    """Say what the model thinks of the numbered batches, for students to learn from."""
+    device, crop = photos.device.type, sampler.config["augment"]["crop"]
+    special = special_tokens(device)
+    answers, meaning = [], []
+    for number in range(sampler.config["student"]["labelled"]):
+        batch = sampler.draw(number)
+        x = pictures.augment(photos[batch.images], crop, batch.generator)
+        batch.packed.written = None
+        said = meant = torch.zeros((), device=device)
+        for view in (x, x.flip(-1)):  # a mirror image deserves the same answer
+            with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
+                pixels = view.contiguous(memory_format=torch.channels_last)
+                says = run(model, pixels, batch.packed, special)
+            said = said + says.joint().softmax(-1) / 2
+            meant = meant + says.picture / 2
+        answers.append(said.half().cpu().numpy())
+        meaning.append(meant.half().cpu().numpy())
+    np.savez(
+        common.BUILD / f"{name}_labels.npz", answers=np.stack(answers), meaning=np.stack(meaning)
+    )
+
+
 def main() -> None:
     """Train, save, label, evaluate on dev."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -116,6 +185,7 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.manual_seed(args.seed)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    torch.backends.cudnn.benchmark = True
     began = time.time()
 
     def log(*words: object) -> None:
@@ -123,19 +193,16 @@ def main() -> None:
 
     photos = pictures.decode("train").to(device)
     n = len(photos)
-    styles = [] if args.no_styles else config["augment"]["styles"]
+    share = 0.0 if args.no_styles else kind["style"]
+    styles = config["augment"]["styles"] if share else []
     sources = [photos, *(pictures.styled("train", s).to(device) for s in styles)]
     dev_images = len(pictures.files("dev"))
     slots = config["data"]["caption_tokens"]
     settings = config["labels"] | {"hard_ranks": config["batch"]["hard_ranks"]}
     labels = Labels(settings, n, dev_images, device)
     captions = Captions.load("train", slots, device)
-    wrong = Captions.load("wrong", slots, device)
-    sampler = Sampler(config, labels, captions, wrong, args.seed)
-    if args.teachers:
-        found = [np.load(common.BUILD / f"{name}_labels.npy") for name in args.teachers]
-        mean = np.mean([rows.astype(np.float32) for rows in found], axis=0)
-        sampler.teacher = torch.from_numpy(mean).half().to(device)
+    sampler = Sampler(config, labels, captions, Captions.load("wrong", slots, device))
+    lessons = Lessons.load(args.teachers, device) if args.teachers else None
     special = special_tokens(device)
     optim = config["optim"]
     model = CaptionJudge(
@@ -159,12 +226,12 @@ def main() -> None:
         model.load_state_dict(saved["model"])
         adam.load_state_dict(saved["adam"])
         average, step = [p.to(device) for p in saved["average"]], saved["step"]
-        sampler.generator.set_state(saved["generator"])
         torch.set_rng_state(saved["dropout"])
         if device == "cuda":
             torch.cuda.set_rng_state(saved["dropout_cuda"])
         log("goes on from step", step)
-    start, batch = time.time(), min(kind["batch"], n)
+    start = time.time()
+    labelled = len(lessons.answers) if lessons else 0
     model.train()
     while step < steps:
         done = max(step / steps, (time.time() - start) / 60 / args.minutes)
@@ -173,20 +240,22 @@ def main() -> None:
         rate = min(1, (step + 1) / optim["warmup"]) * (0.49 * (1 + math.cos(math.pi * done)) + 0.02)
         for group in adam.param_groups:
             group["lr"] = group["base"] * rate
-        g = sampler.generator
-        images = torch.randperm(n, device=device, generator=g)[:batch]
-        which = torch.zeros(batch, dtype=torch.long, device=device)
+        number = batch_number(step, args.seed, labelled)
+        batch = sampler.draw(number)
+        pixels = photos[batch.images]
         if styles:
-            restyle = torch.rand(batch, device=device, generator=g) < config["augment"]["style"]
-            which = restyle * torch.randint(1, len(sources), (batch,), device=device, generator=g)
-        pixels = photos[images]
-        for number, source in enumerate(sources[1:], start=1):
-            pixels = torch.where((which == number)[:, None, None, None], source[images], pixels)
-        packed, target, true = sampler.draw(images)
-        x = pictures.augment(pixels, config["augment"]["crop"], g)
+            pixels = restyle(sources, batch.images, share, [args.seed, step])
+        lesson = None
+        if lessons:
+            distil = config["loss"]["distil"]
+            batch.target = (1 - distil) * batch.target + distil * lessons.answers[number].float()
+            lesson = lessons.meaning[number]
+        x = pictures.augment(pixels, config["augment"]["crop"], batch.generator)
         with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
-            answers = run(model, x.contiguous(memory_format=torch.channels_last), packed, special)
-        losses = loss_of(answers, target, true, labels, images, config["loss"], g)
+            answers = run(
+                model, x.contiguous(memory_format=torch.channels_last), batch.packed, special
+            )
+        losses = loss_of(answers, batch, labels, config["loss"], lesson)
         adam.zero_grad(set_to_none=True)
         torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]  # torch's own
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -203,7 +272,6 @@ def main() -> None:
                 "adam": adam.state_dict(),
                 "average": average,
                 "step": step,
-                "generator": g.get_state(),
                 "dropout": torch.get_rng_state(),
             }
             if device == "cuda":
@@ -217,19 +285,10 @@ def main() -> None:
     torch.save({"layers": len(model.layers), "weights": weights}, common.BUILD / f"{args.name}.pt")
     log("trained", step, "steps in", round(time.time() - start), "s")
     model.eval()
-    torch.compiler.set_stance("force_eager")  # what follows has many shapes
     if args.label:
-        rows = [
-            evaluate.ask(
-                model, photos[i : i + 32], sampler.all[sampler.pool[i : i + 32]], special
-            ).joint()
-            for i in range(0, n, 32)
-        ]
-        np.save(
-            common.BUILD / f"{args.name}_labels.npy",
-            torch.cat(rows).softmax(-1).half().cpu().numpy(),
-        )
-        log("labelled the pool")
+        label(model, sampler, photos, args.name)
+        log("labelled", config["student"]["labelled"], "batches")
+    torch.compiler.set_stance("force_eager")  # what follows has many shapes
     figures = evaluate.dev(model, labels, special)
     (common.BUILD / f"{args.name}.json").write_text(json.dumps(figures, indent=1))
     log(figures)

@@ -110,8 +110,8 @@ def make_build(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(common, "BUILD", folder / "build")
     stand_ins(monkeypatch)
     settings = common.config()
-    settings["batch"] |= {"own": 3, "hard": 1, "random": 1, "wrong_word": 1}
-    settings["student"] |= {"batch": 2, "layers": 3}
+    settings["batch"] |= {"images": 2, "own": 3, "hard": 1, "random": 1, "wrong_word": 1}
+    settings["student"] |= {"layers": 3, "labelled": 2}
     monkeypatch.setattr(common, "config", lambda: settings)
     flickr8k(folder / "flickr8k")
     command(monkeypatch, data.main, folder / "flickr8k")

@@ -13,7 +13,7 @@ import torch
 from discode.backends.bpe import Bpe
 from tests.training.stand_ins import command
 from training import common, data, evaluate, packing, pictures, quantise, train
-from training.batches import Captions, special_tokens
+from training.batches import Captions, Sampler, special_tokens
 from training.labels import Labels
 from training.wrong_words import KINDS, PENALTY, WORDS, splice, swap
 
@@ -30,9 +30,10 @@ def test_figures_and_weights_are_there(build: Path) -> None:
     assert {"tau_c", "own_over_hard", "own_over_random"} <= figures.keys()
     saved = torch.load(common.BUILD / "tiny.pt", weights_only=True)
     assert saved["layers"] == 3
-    labels = np.load(common.BUILD / "tiny_labels.npy")
-    assert labels.shape == (8, 5 + 24 + 8 + 15, 11)
-    assert np.allclose(labels.astype(np.float32).sum(-1), 1, atol=1e-2)
+    labels = np.load(common.BUILD / "tiny_labels.npz")
+    assert labels["answers"].shape == (2, 2, 3 + 1 + 1 + 1 + 1, 11)
+    assert np.allclose(labels["answers"].astype(np.float32).sum(-1), 1, atol=1e-2)
+    assert labels["meaning"].shape == (2, 2, 384)
 
 
 def test_a_run_goes_on_from_its_checkpoint(
@@ -85,7 +86,39 @@ def test_the_stems_do_not_see_each_other(build: Path) -> None:
     )
     assert tokens[0, 0].tolist() == [5, 6, special.end, *special.stems, 0]
     assert steps[0, 0].tolist()[:5] == [0, 1, 2, 3, 3]
-    assert roles[0, 0].tolist() == [0, 0, 0, 1, 2, -1]
+    assert roles[0, 0].tolist()[:5] == [0, 0, 0, 1, 2]
+
+
+def test_captions_stand_without_gaps_and_what_finds_no_room_is_said(build: Path) -> None:
+    special = special_tokens("cpu")
+    end, zero, one = special.end, *special.stems
+    ids, lengths = torch.tensor([[[5, 6, 0], [7, 8, 9]]]), torch.tensor([[2, 3]])
+    written = torch.tensor([[4, 0, 0]]), torch.tensor([1])
+    layout = packing.lay_out(packing.Packed(ids, lengths, written, room=16), special)
+    first, second = [5, 6, end, zero, one], [7, 8, 9, end, zero, one]
+    assert layout.tokens[0].tolist() == [special.start, 4, end, *first, *second, 0, 0]
+    assert layout.roles[0].tolist() == [0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 1, 2, -1, -1]
+    assert layout.ends.tolist() == [[5, 11]]
+    assert layout.kept.tolist() == [[1, 1]]
+    short = packing.lay_out(packing.Packed(ids, lengths, written, room=13), special)
+    assert short.kept.tolist() == [[1, 0]]
+    assert short.tokens[0].tolist() == layout.tokens[0].tolist()[:13]
+
+
+def test_a_batch_is_a_function_of_its_number(build: Path) -> None:
+    config = common.config()
+    labels = Labels(config["labels"] | {"hard_ranks": 10}, 8, 4, "cpu")
+    captions = [Captions.load(name, 24, "cpu") for name in ("train", "wrong")]
+    sampler = Sampler(config, labels, *captions)
+    one, other, again = sampler.draw(5), sampler.draw(6), sampler.draw(5)
+    assert torch.equal(one.packed.ids, again.packed.ids)
+    assert torch.equal(one.target, again.target)
+    photos = pictures.decode("train")
+    crops = [pictures.augment(photos[b.images], 0.6, b.generator) for b in (one, again)]
+    assert torch.equal(*crops)
+    assert not torch.equal(one.packed.ids, other.packed.ids)
+    own = one.true[:, : config["batch"]["own"]]
+    assert torch.equal(own // 5, one.images[:, None].expand_as(own))
 
 
 def test_labels_rank_own_captions_first(build: Path) -> None:
@@ -143,7 +176,7 @@ def test_int8_rows_come_back() -> None:
 
 def test_styles_are_rendered_once(build: Path) -> None:
     first = pictures.styled("test", "sketch", workers=1)
-    assert first.shape == (3, 3, 224, 224)
+    assert first.shape == (3, 3, 256, 256)
     assert (common.BUILD / "test_sketch.npy").exists()
     assert torch.equal(pictures.styled("test", "sketch", workers=1), first)
 

@@ -24,7 +24,6 @@ from discode.readings import Identity, Readings
 from discode.scales import UNIT, Scale
 
 CAPTIONS_AT_ONCE = 64
-SIZE = 224
 
 
 class Embedded:
@@ -61,6 +60,7 @@ class Embedded:
         merges = [(tokens[a], tokens[b]) for a, b in zip(ids[::2], ids[1::2], strict=True)]
         self._bpe = Bpe(tokens, merges)
         self._limit = int(metadata["limit"])
+        self._side = int(self._run_session().get_inputs()[0].shape[-1])
         digest = hashlib.sha256(self.path.read_bytes()).hexdigest()[:8]
         self.identity = Identity("discode-embedded", f"{metadata['version']}-{digest}", "int8")
 
@@ -110,7 +110,7 @@ class Embedded:
                     rows[number] = Readings.failed(scale, [str(error)])
         for numbers in pictures.values():
             try:
-                pixels = _pixels(pairs[numbers[0]].image)
+                pixels = _pixels(pairs[numbers[0]].image, self._side)
             except ImageError as error:
                 for number in numbers:
                     rows[number] = Readings.failed(scale, [str(error)])
@@ -142,9 +142,9 @@ class Embedded:
         )
 
 
-def _pixels(image: ImageSource) -> np.ndarray:
-    """Squash a picture to what the model sees: (1, 3, 224, 224), 0 ... 255."""
+def _pixels(image: ImageSource, side: int) -> np.ndarray:
+    """Squash a picture to what the model sees: (1, 3, side, side), 0 ... 255."""
     from PIL import Image
 
-    small = open_image(image).resize((SIZE, SIZE), Image.Resampling.BICUBIC)
+    small = open_image(image).resize((side, side), Image.Resampling.BICUBIC)
     return np.ascontiguousarray(np.asarray(small, np.float32).transpose(2, 0, 1)[None])
