@@ -66,6 +66,11 @@ def attend(q: Tensor, keys: list[Tensor], values: list[Tensor], mask: Tensor | N
     return out.reshape(n, heads, t, HEAD).transpose(1, 2).reshape(n, t, WIDTH)
 
 
+def _rows(x: Tensor, at: Tensor) -> Tensor:
+    """Return rows ``at`` (N, K) of x (N, T, W): (N, K, W)."""
+    return x.gather(1, at[..., None].expand(-1, -1, x.shape[-1]))
+
+
 class Graph(nn.Module):
     """The model as it runs: one picture, N captions, the instruction already computed."""
 
@@ -78,7 +83,7 @@ class Graph(nn.Module):
             causal = torch.full((length, length), -1e4).triu(1)[None, None]
             cos, sin = model.angles(torch.arange(length)[None], x.dtype)
             for number, layer in enumerate(self.layers()):
-                q, k, v = layer.heads(x, cos, sin)
+                q, (k, v) = layer.queries(x, cos, sin), layer.keys(x, cos, sin)
                 self.register_buffer(f"key{number}", k)
                 self.register_buffer(f"value{number}", v)
                 x = layer.finish(x, attend(q, [k], [v], causal))
@@ -118,19 +123,23 @@ class Graph(nn.Module):
         at = torch.arange(3)[None] + length  # (N, 3): END, "0.", "1."
         for number, layer in enumerate(self.layers()):
             if number == depth - 2:
-                end = x.gather(1, length[..., None].expand(-1, 1, WIDTH))
+                end = _rows(x, length)
                 added, _ = model.adapt(end, e.expand(end.shape[0], -1))
                 behind = (slot >= length) & (slot <= length + 2)
                 x = x + added * behind[..., None]
             key, value = getattr(self, f"key{number}"), getattr(self, f"value{number}")
-            pq, pk, pv = layer.heads(picture, p_cos, p_sin)
-            q, k, v = layer.heads(x, cos, sin)
-            x = layer.finish(x, attend(q, [key, pk, k], [value, pv, v], mask))
-            if number < depth - 1:  # nobody reads the picture's last states
-                picture = layer.finish(
-                    picture, attend(pq, [key, pk], [value, pv], p_mask[:, :, None])
-                )
-        hidden = rms(x.gather(1, at[..., None].expand(-1, -1, WIDTH)), model.norm)  # (N, 3, 576)
+            pk, pv = layer.keys(picture, p_cos, p_sin)
+            k, v = layer.keys(x, cos, sin)
+            keys, values = [key, pk, k], [value, pv, v]
+            if number == depth - 1:  # only the three answers are read: nothing else is computed
+                x, mask = _rows(x, at), _rows(mask[:, 0, 0], at)[:, None, None]
+                cos, sin = _rows(cos[:, 0], at)[:, None], _rows(sin[:, 0], at)[:, None]
+            else:
+                pq = layer.queries(picture, p_cos, p_sin)
+                seen = attend(pq, [key, pk], [value, pv], p_mask[:, :, None])
+                picture = layer.finish(picture, seen)
+            x = layer.finish(x, attend(layer.queries(x, cos, sin), keys, values, mask))
+        hidden = rms(x, model.norm)  # (N, 3, 576)
         logits = F.linear(hidden, model.embedding.weight)
         logp = logits - torch.logsumexp(logits, dim=-1, keepdim=True)
         stems = logp[:, 0, list(special.stems)]

@@ -97,14 +97,17 @@ class Layer(nn.Module):
         self.norm1, self.norm2 = nn.Parameter(torch.ones(WIDTH)), nn.Parameter(torch.ones(WIDTH))
         self.dropout = nn.Dropout(dropout)
 
-    def heads(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return q (B, 9, T, 64) and k, v (B, 3, T, 64), positions applied."""
-        b, t, _ = x.shape
+    def queries(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Return q (B, 9, T, 64), positions applied."""
+        q = self.q(rms(x, self.norm1)).view(*x.shape[:2], -1, HEAD).transpose(1, 2)
+        return rotate(q, cos, sin).to(q.dtype)
+
+    def keys(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """Return k and v (B, 3, T, 64), positions applied."""
         h = rms(x, self.norm1)
-        q = self.q(h).view(b, t, -1, HEAD).transpose(1, 2)
-        k = self.k(h).view(b, t, -1, HEAD).transpose(1, 2)
-        v = self.v(h).view(b, t, -1, HEAD).transpose(1, 2)
-        return rotate(q, cos, sin).to(v.dtype), rotate(k, cos, sin).to(v.dtype), v
+        k = self.k(h).view(*x.shape[:2], -1, HEAD).transpose(1, 2)
+        v = self.v(h).view(*x.shape[:2], -1, HEAD).transpose(1, 2)
+        return rotate(k, cos, sin).to(v.dtype), v
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """Add what was attended (B, T, 576) and the feed-forward."""
@@ -116,7 +119,7 @@ class Layer(nn.Module):
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> Tensor:
         """Run the layer on (B, T, 576) with an additive mask (B, 1, T, T)."""
         b, t, _ = x.shape
-        q, k, v = self.heads(x, cos, sin)
+        q, (k, v) = self.queries(x, cos, sin), self.keys(x, cos, sin)
         group = parts.HEADS // parts.KV_HEADS
         k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
         attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)

@@ -1,8 +1,9 @@
-"""Train a model: python -m training.train NAME --kind teacher|student [--seed S]
+"""Train models: python -m training.train NAME [NAME ...] [--seed S]
 
-    --teachers A B    distil from the labels that teachers A and B left (see --label)
-    --label           after training, label the numbered batches for students
     --minutes M       stop the schedule after M minutes, wherever it is
+
+Several models, of seeds S, S + 1, ..., are trained together and teach each other: each learns from
+the labels and from the mean opinion of all their averaged weights on the same crop of the photo.
 
 A run can be stopped and goes on from its checkpoint. The weights are saved before anything is
 evaluated: build/NAME.pt (averaged over training, fp16) and build/NAME.json (figures on dev).
@@ -11,10 +12,11 @@ evaluated: build/NAME.pt (averaged over training, fp16) and build/NAME.json (fig
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,37 +27,93 @@ from training import common, evaluate, pictures
 from training.batches import Batch, Captions, Sampler, special_tokens
 from training.labels import Labels
 from training.model import CaptionJudge
-from training.packing import Answers, run
+from training.packing import Answers, Packed, Special, run
 
 CHECKPOINT_EVERY = 1000
 
 
 @dataclass
-class Lessons:
-    """What teachers said of the numbered batches: answers (D, B, S, 11), meanings (D, B, 384)."""
+class Pupil:
+    """A model, the average of its weights over training, and its optimiser."""
 
-    answers: Tensor
-    meaning: Tensor
+    name: str
+    seed: int
+    model: CaptionJudge
+    average: CaptionJudge
+    adam: torch.optim.AdamW
 
     @classmethod
-    def load(cls, names: list[str], device: str) -> Lessons:
-        """Average the labels of several teachers."""
-        found = [np.load(common.BUILD / f"{name}_labels.npz") for name in names]
+    def new(cls, name: str, seed: int, layers: int, optim: dict[str, Any], device: str) -> Pupil:
+        """Start from the pretrained parts; what is new is drawn with the seed."""
+        torch.manual_seed(seed)
+        model = CaptionJudge(
+            layers, dropout=optim["dropout"], vision_dropout=optim["vision_dropout"]
+        ).to(device)
+        model.vision.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a known gap in torch's stubs
+        average = copy.deepcopy(model).requires_grad_(False).eval()
+        if device == "cuda":
+            for layer in (*model.layers, *average.layers):
+                layer.compile(dynamic=False)
+        return cls(name, seed, model.train(), average, optimiser(model, optim, device == "cuda"))
 
-        def mean(key: str) -> Tensor:
-            total = torch.from_numpy(found[0][key]).to(device).float()
-            for other in found[1:]:
-                total += torch.from_numpy(other[key]).to(device)
-            return total / len(found)
+    def learn(self, losses: dict[str, Tensor], keep: float) -> None:
+        """Take one step down the loss and move the average."""
+        self.adam.zero_grad(set_to_none=True)
+        torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]  # torch's own
+        parameters = list(self.model.parameters())
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        self.adam.step()
+        with torch.no_grad():
+            torch._foreach_lerp_(
+                list(self.average.parameters()), [p.detach() for p in parameters], 1 - keep
+            )
 
-        meaning = torch.nn.functional.normalize(mean("meaning"), dim=-1)
-        return cls(mean("answers").half(), meaning.half())
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps."""
+        return {
+            "model": self.model.state_dict(),
+            "average": self.average.state_dict(),
+            "adam": self.adam.state_dict(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.model.load_state_dict(state["model"])
+        self.average.load_state_dict(state["average"])
+        self.adam.load_state_dict(state["adam"])
+
+    def save(self) -> None:
+        """Write the averaged weights."""
+        weights = {name: value.half() for name, value in self.average.state_dict().items()}
+        torch.save(
+            {"layers": len(self.model.layers), "weights": weights},
+            common.BUILD / f"{self.name}.pt",
+        )
+
+
+@torch.no_grad()
+def opinion(
+    pupils: list[Pupil], x: Tensor, packed: Packed, special: Special
+) -> tuple[Tensor, Tensor]:
+    """Return the mean answers (B, S, 11) and meanings (B, 384) of the averaged models."""
+    said = meant = torch.zeros((), device=x.device)
+    with autocast(x.device.type):
+        for pupil in pupils:
+            says = run(pupil.average, x, replace(packed, written=None), special)
+            said = said + says.joint().softmax(-1) / len(pupils)
+            meant = meant + says.picture / len(pupils)
+    return said, torch.nn.functional.normalize(meant, dim=-1)
+
+
+def autocast(device: str) -> torch.autocast:
+    """Return bf16 on the GPU, nothing on the CPU."""
+    return torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda")
 
 
 def loss_of(
     answers: Answers, batch: Batch, labels: Labels, weights: dict[str, float], lesson: Tensor | None
 ) -> dict[str, Tensor]:
-    """Return the parts of the loss, weighted; ``lesson`` is what teachers mean by the pictures."""
+    """Return the parts of the loss, weighted; ``lesson`` is the teachers' meaning of a picture."""
     e, target, images, kept = answers.picture, batch.target, batch.images, answers.kept
     values = torch.arange(11, device=target.device)
     score = -(target * answers.joint()).sum(-1) - target[..., 10] * answers.digits_one[..., 0]
@@ -128,170 +186,108 @@ def restyle(sources: list[Tensor], images: Tensor, share: float, seed: list[int]
     return pixels
 
 
-def batch_number(step: int, seed: int, labelled: int) -> int:
-    """Return the batch of a step: the labelled ones in an order of the seed's own, or new ones.
-
-    >>> sorted(batch_number(step, 7, 3) for step in range(3, 6))
-    [0, 1, 2]
-    >>> batch_number(2, 0, 0)
-    1000002
-    """
-    if not labelled:
-        return 1_000_000 * (seed + 1) + step
-    order = np.random.default_rng([seed, step // labelled]).permutation(labelled)
-    return int(order[step % labelled])
-
-
-@torch.no_grad()
-def label(model: CaptionJudge, sampler: Sampler, photos: Tensor, name: str) -> None:
-    """Say what the model thinks of the numbered batches, for students to learn from."""
-    device, crop = photos.device.type, sampler.config["augment"]["crop"]
-    special = special_tokens(device)
-    answers, meaning = [], []
-    for number in range(sampler.config["student"]["labelled"]):
-        batch = sampler.draw(number)
-        x = pictures.augment(photos[batch.images], crop, batch.generator)
-        batch.packed.written = None
-        said = meant = torch.zeros((), device=device)
-        for view in (x, x.flip(-1)):  # a mirror image deserves the same answer
-            with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
-                pixels = view.contiguous(memory_format=torch.channels_last)
-                says = run(model, pixels, batch.packed, special)
-            said = said + says.joint().softmax(-1) / 2
-            meant = meant + says.picture / 2
-        answers.append(said.half().cpu().numpy())
-        meaning.append(meant.half().cpu().numpy())
-    np.savez(
-        common.BUILD / f"{name}_labels.npz", answers=np.stack(answers), meaning=np.stack(meaning)
-    )
-
-
 def main() -> None:
-    """Train, save, label, evaluate on dev."""
+    """Train, save, evaluate on dev."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name")
-    parser.add_argument("--kind", choices=("teacher", "student"), default="student")
+    parser.add_argument("names", nargs="+")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--layers", type=int)
     parser.add_argument("--steps", type=int)
-    parser.add_argument("--teachers", nargs="*", default=[])
-    parser.add_argument("--label", action="store_true")
     parser.add_argument("--minutes", type=float, default=1e9)
     parser.add_argument("--no-styles", action="store_true")
     args = parser.parse_args()
     config = common.config()
-    kind = config[args.kind]
-    steps = args.steps or kind["steps"]
+    optim = config["optim"]
+    steps = args.steps or optim["steps"]
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.manual_seed(args.seed)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
     began = time.time()
 
     def log(*words: object) -> None:
-        print(f"[{args.name} {time.time() - began:6.1f}]", *words, flush=True)
+        print(f"[{time.time() - began:6.1f}]", *words, flush=True)
 
     photos = pictures.decode("train").to(device)
     n = len(photos)
-    share = 0.0 if args.no_styles else kind["style"]
-    styles = config["augment"]["styles"] if share else []
-    sources = [photos, *(pictures.styled("train", s).to(device) for s in styles)]
+    styles = [] if args.no_styles else config["augment"]["styles"]
+    sources = [photos]
     dev_images = len(pictures.files("dev"))
     slots = config["data"]["caption_tokens"]
     settings = config["labels"] | {"hard_ranks": config["batch"]["hard_ranks"]}
     labels = Labels(settings, n, dev_images, device)
     captions = Captions.load("train", slots, device)
     sampler = Sampler(config, labels, captions, Captions.load("wrong", slots, device))
-    lessons = Lessons.load(args.teachers, device) if args.teachers else None
     special = special_tokens(device)
-    optim = config["optim"]
-    model = CaptionJudge(
-        args.layers or kind["layers"],
-        dropout=optim["dropout"],
-        vision_dropout=optim["vision_dropout"],
-    ).to(device)
-    model.vision.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a known gap in torch's stubs
-    if device == "cuda":
-        for layer in model.layers:
-            layer.compile(dynamic=False)
-    adam = optimiser(model, optim, fused=device == "cuda")
-    parameters = list(model.parameters())
-    average = [p.detach().clone() for p in parameters]
-    log(f"{sum(p.numel() for p in parameters) / 1e6:.1f} M parameters, {n} images, {steps} steps")
+    layers = args.layers or config["model"]["layers"]
+    pupils = [
+        Pupil.new(name, args.seed + i, layers, optim, device) for i, name in enumerate(args.names)
+    ]
+    size = sum(p.numel() for p in pupils[0].model.parameters())
+    log(f"{len(pupils)} x {size / 1e6:.1f} M parameters, {n} images, {steps} steps")
 
-    checkpoint = common.BUILD / f"{args.name}.checkpoint.pt"
+    checkpoint = common.BUILD / f"{'-'.join(args.names)}.checkpoint.pt"
     step = 0
     if checkpoint.exists():
         saved = torch.load(checkpoint, weights_only=True)
-        model.load_state_dict(saved["model"])
-        adam.load_state_dict(saved["adam"])
-        average, step = [p.to(device) for p in saved["average"]], saved["step"]
+        for pupil, state in zip(pupils, saved["pupils"], strict=True):
+            pupil.load(state)
+        step = saved["step"]
         torch.set_rng_state(saved["dropout"])
         if device == "cuda":
             torch.cuda.set_rng_state(saved["dropout_cuda"])
         log("goes on from step", step)
     start = time.time()
-    labelled = len(lessons.answers) if lessons else 0
-    model.train()
     while step < steps:
         done = max(step / steps, (time.time() - start) / 60 / args.minutes)
         if done >= 1:
             break
         rate = min(1, (step + 1) / optim["warmup"]) * (0.49 * (1 + math.cos(math.pi * done)) + 0.02)
-        for group in adam.param_groups:
-            group["lr"] = group["base"] * rate
-        number = batch_number(step, args.seed, labelled)
-        batch = sampler.draw(number)
-        pixels = photos[batch.images]
-        if styles:
-            pixels = restyle(sources, batch.images, share, [args.seed, step])
+        if done >= 0.1 and len(sources) == 1:  # photos come first
+            sources += [pictures.styled("train", style).to(device) for style in styles]
+        batch = sampler.draw(1_000_000 * (args.seed + 1) + step)
+        dice = batch.generator.get_state()
+
+        def crop(pixels: Tensor, batch: Batch = batch, dice: Tensor = dice) -> Tensor:
+            batch.generator.set_state(dice)  # teachers and pupils see the same crop
+            x = pictures.augment(pixels, config["augment"]["crop"], batch.generator)
+            return x.contiguous(memory_format=torch.channels_last)
+
         lesson = None
-        if lessons:
-            distil = config["loss"]["distil"]
-            batch.target = (1 - distil) * batch.target + distil * lessons.answers[number].float()
-            lesson = lessons.meaning[number]
-        x = pictures.augment(pixels, config["augment"]["crop"], batch.generator)
-        with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
-            answers = run(
-                model, x.contiguous(memory_format=torch.channels_last), batch.packed, special
-            )
-        losses = loss_of(answers, batch, labels, config["loss"], lesson)
-        adam.zero_grad(set_to_none=True)
-        torch.stack(list(losses.values())).sum().backward()  # type: ignore[no-untyped-call]  # torch's own
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        adam.step()
-        keep = min(optim["ema"], (step + 1) / (step + 20))
-        with torch.no_grad():
-            torch._foreach_lerp_(average, [p.detach() for p in parameters], 1 - keep)
+        trust = config["loss"]["distil"] * min(1, (done - 0.1) / 0.2)
+        if trust > 0:  # the first averages know nothing
+            said, lesson = opinion(pupils, crop(photos[batch.images]), batch.packed, special)
+            batch.target = (1 - trust) * batch.target + trust * said
+        for pupil in pupils:
+            for group in pupil.adam.param_groups:
+                group["lr"] = group["base"] * rate
+            pixels = photos[batch.images]
+            if len(sources) > 1:
+                share = config["augment"]["style"]
+                pixels = restyle(sources, batch.images, share, [pupil.seed, step])
+            with autocast(device):
+                answers = run(pupil.model, crop(pixels), batch.packed, special)
+            losses = loss_of(answers, batch, labels, config["loss"], lesson)
+            pupil.learn(losses, min(optim["ema"], (step + 1) / (step + 20)))
         step += 1
         if step % 200 == 0 or step == steps:
             log(step, {name: round(value.item(), 3) for name, value in losses.items()})
         if step % CHECKPOINT_EVERY == 0 and step < steps:
             state = {
-                "model": model.state_dict(),
-                "adam": adam.state_dict(),
-                "average": average,
+                "pupils": [pupil.state() for pupil in pupils],
                 "step": step,
                 "dropout": torch.get_rng_state(),
             }
             if device == "cuda":
                 state["dropout_cuda"] = torch.cuda.get_rng_state()
             torch.save(state, checkpoint)
-    with torch.no_grad():
-        torch._foreach_copy_([p.data for p in parameters], average)
-    weights = {
-        name.replace("_orig_mod.", ""): value.half() for name, value in model.state_dict().items()
-    }
-    torch.save({"layers": len(model.layers), "weights": weights}, common.BUILD / f"{args.name}.pt")
+    for pupil in pupils:
+        pupil.save()
     log("trained", step, "steps in", round(time.time() - start), "s")
-    model.eval()
-    if args.label:
-        label(model, sampler, photos, args.name)
-        log("labelled", config["student"]["labelled"], "batches")
     torch.compiler.set_stance("force_eager")  # what follows has many shapes
-    figures = evaluate.dev(model, labels, special)
-    (common.BUILD / f"{args.name}.json").write_text(json.dumps(figures, indent=1))
-    log(figures)
+    for pupil in pupils:
+        figures = evaluate.dev(pupil.average, labels, special)
+        (common.BUILD / f"{pupil.name}.json").write_text(json.dumps(figures, indent=1))
+        log(pupil.name, figures)
 
 
 if __name__ == "__main__":

@@ -111,12 +111,11 @@ def make_build(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stand_ins(monkeypatch)
     settings = common.config()
     settings["batch"] |= {"images": 2, "own": 3, "hard": 1, "random": 1, "wrong_word": 1}
-    settings["student"] |= {"layers": 3, "labelled": 2}
+    settings["model"]["layers"] = 3
     monkeypatch.setattr(common, "config", lambda: settings)
     flickr8k(folder / "flickr8k")
     command(monkeypatch, data.main, folder / "flickr8k")
-    command(monkeypatch, train.main, "tiny", "--steps", 3, "--no-styles", "--label")
-    command(monkeypatch, train.main, "pupil", "--steps", 2, "--no-styles", "--teachers", "tiny")
+    command(monkeypatch, train.main, "tiny", "other", "--steps", 3, "--no-styles")
     (common.BUILD / "tiny.w0").write_bytes(quantise.pack("tiny"))
     with torch.no_grad():
         model = export.load("tiny")
