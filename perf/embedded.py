@@ -1,7 +1,7 @@
-"""Speed of an embedded model: python perf/embedded.py FILE.onnx [--threads 2] [--flickr8k FOLDER]
+"""Speed of the embedded model: python perf/embedded.py [FILE.onnx] [--threads 2] [--flickr8k F]
 
 Prints what a picture and a caption cost, what sharing the picture saves, cold start and memory;
-with FLICKR8K, the time for all pairs of Flickr8k-Expert (1,000 pictures, 5,664 captions).
+with a folder F of Flickr8k, the time for all pairs of its experts (1,000 pictures, 5,664 captions).
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from pathlib import Path
 import numpy as np
 
 import discode
-from discode.backends import demo_path
-from discode.backends.embedded import Embedded
-from discode.pairs import Pair
+from discode.backends.embedded import SHIPPED, Embedded
+from discode.pairs import Pair, demo_path
 
 CAPTION = "a man in a red shirt is riding a bike down a hill"
 START = """
@@ -43,7 +42,7 @@ def median_ms(times: int, run: Callable[[], object]) -> float:
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("file", type=Path)
+    parser.add_argument("file", type=Path, nargs="?", default=SHIPPED)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--flickr8k", type=Path)
     args = parser.parse_args()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,23 +12,67 @@ import pytest
 from PIL import Image
 
 import discode
-from discode.backends import Backend, demo_path
+from discode.backends import Backend
+from discode.backends.embedded import SHA256, introduce
 from discode.errors import BackendError, InputError, MissingExtraError
-from discode.pairs import Pair
+from discode.pairs import Pair, demo_path
 from discode.prompts import Prompt
 from discode.readings import Readings
 from discode.scales import Scale
 from tests.conftest import FakeModel
 
 
+@pytest.mark.usefixtures("shipped")
 def test_two_lines_to_a_score() -> None:
-    judge = discode.load("demo")
-    scores = judge.score(
-        demo_path() / "cat.jpg", "a close up of a brown striped cat with green eyes"
-    )
+    judge = discode.load()
+    scores = judge.score(demo_path() / "cat.jpg", "a cat looks at the camera")
     assert 0 <= float(scores) <= 1
     assert scores.counts()["failed"] == 0
-    assert "model:discode-prototype-b6s" in scores.signature
+    assert "|model:discode-embedded|" in scores.signature
+    assert f"-{SHA256[:8]}|dtype:int8|" in scores.signature
+
+
+@pytest.mark.usefixtures("shipped")
+def test_the_default_judge_introduces_itself_once(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    introduce.cache_clear()  # as in a new process
+    discode.load("embedded")
+    discode.load(FakeModel())
+    with pytest.raises(InputError):
+        discode.load(scale="ten")
+    assert not caplog.records  # who was chosen, or could not be had, is not introduced
+    for _ in range(2):
+        discode.load(threads=1)
+    (record,) = caplog.records
+    assert record.name == "discode"
+    line = record.getMessage()
+    assert "\n" not in line
+    for word in (f"-{SHA256[:8]},", "load(...)", "--model", "recorded:FILE"):
+        assert word in line
+    assert capfd.readouterr().out == ""
+
+
+@pytest.mark.usefixtures("shipped")
+def test_the_introduction_goes_to_stderr_and_can_be_silenced() -> None:
+    quiet = 'import logging; logging.getLogger("discode").setLevel("ERROR");'
+    for before, lines in (("", 1), (quiet, 0)):
+        code = f"{before}import discode; discode.load(); discode.load()"
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True
+        )
+        assert done.stdout == ""
+        assert len(done.stderr.splitlines()) == lines
+
+
+def test_threads_are_for_models_that_run_here(recording: str) -> None:
+    with pytest.raises(InputError, match=r"threads=2 .* not for a Backend"):
+        discode.load(FakeModel(), threads=2)
+    with pytest.raises(InputError, match=r"threads=2 .* not for a recording"):
+        discode.load(recording, threads=2)
+    for bad in (0, -1, 1.5, "2"):
+        with pytest.raises(InputError, match="threads"):
+            discode.load(threads=bad)  # type: ignore[arg-type]  # that is the point
 
 
 def test_order_store_and_resume(tmp_path: Path, picture: Path) -> None:
@@ -253,4 +299,4 @@ def test_decode_takes_options_and_refuses_unknown_ones() -> None:
     with pytest.raises(InputError, match="did you mean 'sigma2'"):
         discode.decode(logp, sigma=1.0)
     with pytest.raises(InputError, match="already built"):
-        discode.decode(logp, discode.load("demo").decoder, sigma2=1.0)
+        discode.decode(logp, discode.load(FakeModel()).decoder, sigma2=1.0)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
+
+import pytest
 
 import discode
 
 SOURCE = Path(discode.__file__).parent
 HEAVY = (
+    "onnxruntime",
     "torch",
     "transformers",
     "ray",
@@ -75,3 +80,42 @@ def test_nothing_prints_or_exits_outside_the_command_line() -> None:
             text = file.read_text()
             assert "sys.exit" not in text, file
             assert "print(" not in text, file
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("hatchling", reason="building a wheel wants discode[dev]")
+    root, folder = SOURCE.parents[1], tmp_path_factory.mktemp("wheel")
+    if not (root / "pyproject.toml").is_file():
+        pytest.skip("the package is not tested from its checkout")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=root, check=True, capture_output=True)
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+def test_the_wheel_holds_everything_that_is_used(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as file:
+        names = set(file.namelist())
+    for path in SOURCE.rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts:
+            assert path.relative_to(SOURCE.parent).as_posix() in names
+    assert {f"discode/data/demo/{name}" for name in ("cat.jpg", "captions.csv")} <= names
+    assert not {name for name in names if name.startswith(("tests", "training", "docs"))}
+
+
+def test_the_wheel_judges_where_only_it_is_installed(
+    wheel: Path, shipped: Path, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(wheel) as file:
+        assert f"discode/data/{shipped.name}" in file.namelist()
+        file.extractall(tmp_path)
+    code = "import discode; from discode.pairs import demo_path; print(discode.__file__); "
+    code += "print(float(discode.load().score(demo_path() / 'cat.jpg', 'a cat')))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    where, score = done.stdout.split()
+    assert Path(where).is_relative_to(tmp_path)
+    assert 0 <= float(score) <= 1

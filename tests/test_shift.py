@@ -5,8 +5,8 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from discode.backends import demo_path
 from discode.errors import UnknownNameError
+from discode.pairs import demo_path
 from discode.shift import SIDE, STYLES, _components, _kuwahara, _windows, render
 
 SHIFTED = [name for name in STYLES if name != "photo"]

@@ -1,17 +1,15 @@
-"""Evaluate trained models. Three commands:
+"""Ask trained models, before they are a file: figures on dev, readings of the judged test pairs.
 
     python -m training.evaluate pairs FLICKR8K       the judged test pairs, as ids (no judgments)
     python -m training.evaluate read NAME ...        what models say of them: build/NAME_test.npz
-    python -m training.evaluate figures FLICKR8K NAME ...   agreement with people, in percent
 
-Models are selected on dev images and pseudo ratings alone; ``figures`` is the only place that
-reads human judgments, and nothing is fed back.
+Models are selected on dev images and pseudo ratings alone; agreement with people is measured by
+``agreement.py``, and nothing is fed back.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import discode
 from discode.backends.bpe import Bpe
-from discode.scales import UNIT
 from training import common, pictures
+from training.agreement import DOMAINS, expected, judged_pairs
 from training.labels import Labels
 from training.model import CaptionJudge
 from training.packing import Answers, Packed, Special, run
-
-DOMAINS = ("photo", "sketch", "painting", "quickdraw", "clipart", "infograph", "noisy")
 
 
 @torch.no_grad()
@@ -69,18 +64,6 @@ def read_pairs(
         for row, a, b in zip(part, s, d, strict=True):
             stems[row], digits[row] = a[: len(row)], b[: len(row)]
     return stems, digits
-
-
-def decoded(stems: np.ndarray, digits: np.ndarray, method: str) -> np.ndarray:
-    """Return the scores of readings, stems (N, 2) and digits behind "0." (N, 10)."""
-    answers = np.full((len(digits), 2, 10), np.nan)  # behind "1." there is only 1.0
-    answers[:, 0] = digits
-    return discode.decode(discode.Readings(UNIT, answers, stems), method).value
-
-
-def expected(stems: np.ndarray, digits: np.ndarray) -> np.ndarray:
-    """Return the expected score under the joint reading."""
-    return decoded(stems, digits, "smoothing:reading=joint")
 
 
 def dev(model: CaptionJudge, labels: Labels, special: Special) -> dict[str, Any]:
@@ -153,49 +136,25 @@ def load(name: str, device: str) -> CaptionJudge:
     return model.to(device).eval()
 
 
-def judged_pairs(folder: Path) -> dict[str, tuple[np.ndarray, list[str]]]:
-    """Return the judged pairs: expert (5,664, own references dropped) and crowd (47,830)."""
-    from training.data import read_captions
-
-    captions = read_captions(folder)
-    test = {name: i for i, name in enumerate(common.load_json("names.json")["test"])}
-    result = {}
-    for name, file in (
-        ("expert", "ExpertAnnotations.txt"),
-        ("crowd", "CrowdFlowerAnnotations.txt"),
-    ):
-        image, text = [], []
-        for line in (folder / file).read_text().splitlines():
-            picture, key = line.split("\t")[:2]
-            source, _, number = key.partition("#")
-            if name == "expert" and source == picture:
-                continue
-            image.append(test[picture])
-            text.append(captions[source][int(number)])
-        result[name] = np.array(image), text
-    return result
-
-
 def main() -> None:
-    """Run one of the three commands."""
+    """Run one of the two commands."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("command", choices=("pairs", "read", "figures"))
+    parser.add_argument("command", choices=("pairs", "read"))
     parser.add_argument("words", nargs="+")
     args = parser.parse_args()
     if args.command == "pairs":
         tokenizer = common.load_json("tokenizer.json")
         bpe = Bpe(tokenizer["tokens"], tokenizer["merges"])
+        names = common.load_json("names.json")["test"]
         arrays: dict[str, Any] = {}
-        for name, (image, text) in judged_pairs(Path(args.words[0])).items():
+        for name, (image, text) in judged_pairs(Path(args.words[0]), names).items():
             arrays[f"{name}_image"] = image.astype(np.int32)
             arrays[name], arrays[f"{name}_offset"] = common.ragged(
                 [bpe.encode(" " + t) for t in text]
             )
         np.savez_compressed(common.BUILD / "pairs.npz", **arrays)
-    elif args.command == "read":
-        _read(args.words)
     else:
-        _figures(Path(args.words[0]), args.words[1:])
+        _read(args.words)
 
 
 def _read(names: list[str]) -> None:
@@ -221,45 +180,6 @@ def _read(names: list[str]) -> None:
                 arrays[f"{which}_{domain}_digits"] = digits.astype(np.float16)
         np.savez_compressed(common.BUILD / f"{name}_test.npz", **arrays)
         print("read", name, flush=True)
-
-
-def _figures(folder: Path, names: list[str]) -> None:
-    from scipy.stats import kendalltau
-
-    votes = []
-    for line in (folder / "ExpertAnnotations.txt").read_text().splitlines():
-        image, caption, *rating = line.split("\t")
-        if caption.partition("#")[0] != image:
-            votes.append([int(r) for r in rating])
-    lines = (folder / "CrowdFlowerAnnotations.txt").read_text().splitlines()
-    crowd = np.array([float(line.split("\t")[2]) for line in lines])
-    human = np.ravel(votes)
-    for name in names:
-        data = np.load(common.BUILD / f"{name}_test.npz")
-
-        def scores(part: str, method: str, data: Any = data) -> np.ndarray:
-            return decoded(data[f"{part}_stem"], data[f"{part}_digits"], method)
-
-        row = {}
-        for method in (
-            "raw",
-            "smoothing",
-            "discode",
-            "paper",
-            "smoothing:reading=joint",
-            "discode:reading=joint",
-        ):
-            for domain in DOMAINS:
-                value = scores(f"expert_{domain}", method)
-                row[f"{domain} {method}"] = (
-                    100 * kendalltau(np.repeat(value, 3), human, variant="c").statistic
-                )
-            row[f"crowd tau_b {method}"] = (
-                100 * kendalltau(scores("crowd_photo", method), crowd).statistic
-            )
-        print(
-            name, json.dumps({key: round(float(value), 2) for key, value in row.items()}, indent=1)
-        )
 
 
 if __name__ == "__main__":

@@ -164,8 +164,13 @@ class CaptionJudge(nn.Module):
 
     def picture(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
         """Turn pixels (B, 3, 256, 256), (u - 127)/128, into tokens (B, 65, 576) and e (B, 384)."""
-        features = self.vision(pixels)
-        mean = self.picture_norm(features.mean((2, 3)))
+        if self.training:
+            features = self.vision(pixels)
+            mean = features.mean((2, 3))
+        else:  # a mirror image means the same: the mean of both is the better witness
+            features, mirrored = self.vision(torch.cat([pixels, pixels.flip(-1)])).chunk(2)
+            mean = (features.mean((2, 3)) + mirrored.mean((2, 3))) / 2
+        mean = self.picture_norm(mean)
         grid = self.picture_norm(features.flatten(2).transpose(1, 2))
         first = self.project_mean(self.vision_dropout(mean))[:, None]
         tokens = torch.cat([first, self.project(self.vision_dropout(grid))], dim=1) + self.place

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from discode.backends import Backend, Choosy, open_backend
+from discode.backends.embedded import introduce
 from discode.decoders import Decoder, get_decoder
 from discode.errors import BackendError, ImageError, InputError
 from discode.pairs import ImageSource, Pair, image_digest, make_pairs
@@ -70,10 +71,10 @@ class Judge:
     ) -> Scores:
         """Score one image with one or many captions, or as many images as captions.
 
-        >>> from discode.backends import demo_path
-        >>> cat = demo_path() / "cat.jpg"
-        >>> round(float(load("demo").score(cat, "an animal is looking at something")), 2)
-        0.31
+        >>> from discode.pairs import demo_path
+        >>> scores = load().score(demo_path() / "cat.jpg", ["a cat", "a man rides a bike"])
+        >>> bool(scores.value[0] > scores.value[1])
+        True
         """
         return self.score_pairs(make_pairs(images, captions, references))
 
@@ -164,25 +165,37 @@ class Judge:
 
 
 def load(
-    model: str | os.PathLike[str] | Backend,
+    model: str | os.PathLike[str] | Backend | None = None,
     *,
     method: str | Decoder = "discode",
     prompt: str | os.PathLike[str] | Prompt | None = None,
     scale: str | Scale | None = None,
     store: str | os.PathLike[str] | ReadingStore | None = None,
     batch_size: int = 64,
+    threads: int | None = None,
 ) -> Judge:
     """Return a judge; prompt and scale are the model's own where they are not given.
 
-    >>> load("demo", method="smoothing").signature.split("|")[1]
-    'model:discode-prototype-b6s'
+    Args:
+        model: "embedded", the default, which ships with the package and, chosen by default,
+            introduces itself in one line on standard error; "embedded:FILE.onnx";
+            "recorded:FILE"; or a :class:`~discode.backends.Backend`.
+        method: A row of ``discode methods``, or a decoder.
+        prompt: A prompt's name, a text file of your own, or a prompt.
+        scale: "unit", "ten", "five", "letters", or a range like "1-7".
+        store: A file that keeps what the model said; the next run asks only for the rest.
+        batch_size: Pairs a batch.
+        threads: Cores for a model that runs here; all of them if None.
+
+    >>> load("embedded", method="smoothing", threads=2).signature.split("|")[1]
+    'model:discode-embedded'
     """
     if store is not None and not isinstance(store, ReadingStore):
         store = ReadingStore(store)
-    backend = open_backend(model)
+    backend = open_backend("embedded" if model is None else model, threads=threads)
     if prompt is not None and not isinstance(prompt, Prompt):
         prompt = get_prompt(str(prompt))
-    return Judge(
+    judge = Judge(
         backend,
         get_decoder(method),
         prompt or backend.prompt,
@@ -190,6 +203,9 @@ def load(
         store,
         batch_size,
     )
+    if model is None:
+        introduce(backend.identity)
+    return judge
 
 
 def decode(

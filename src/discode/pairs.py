@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps
 
 from discode.errors import ImageError, InputError
 from discode.files import read_rows
@@ -65,13 +65,18 @@ def open_image(image: ImageSource) -> Image.Image:
         )
         if opened.width * opened.height > MAX_PIXELS:
             raise ImageError(f"{opened.width}x{opened.height} pixels are over {MAX_PIXELS}")
-        upright = ImageOps.exif_transpose(opened)
+        # A copy of a large photograph is a hundred megabytes: none is made without need.
+        turned = opened.getexif().get(ExifTags.Base.Orientation, 1) != 1
+        upright = ImageOps.exif_transpose(opened) if turned else opened
         if upright.mode.startswith("I") or upright.mode == "F":
             upright = _eight_bits(upright)
         if "A" in upright.getbands() or "transparency" in upright.info:
             rgba = upright.convert("RGBA")
             upright = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
-        return upright.convert("RGB")
+        if upright.mode != "RGB" or upright is image:
+            return upright.convert("RGB")
+        upright.load()
+        return upright
     except ImageError:
         raise
     # Pillow raises a different error for every way a file can be broken.
@@ -101,6 +106,18 @@ def _image_bytes(image: str | os.PathLike[str] | bytes) -> bytes:
         return Path(image).read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise ImageError(f"cannot read {image}: {getattr(error, 'strerror', error)}") from error
+
+
+def demo_path() -> Path:
+    """Return the folder of the shipped photographs and their captions.
+
+    >>> (demo_path() / "cat.jpg").is_file()
+    True
+    """
+    folder = Path(__file__).parent / "data" / "demo"
+    if not folder.is_dir():
+        raise InputError("this installation lacks the demo data; reinstall discode")
+    return folder
 
 
 def make_pairs(

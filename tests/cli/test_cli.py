@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,13 +15,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import discode
-from discode.backends import demo_path
-from tests.conftest import random_logp
+from discode.backends.embedded import SHA256
+from discode.pairs import demo_path
+from tests.conftest import CAPTION, random_logp
 
 CAT = str(demo_path() / "cat.jpg")
-CAPTION = "a close up of a brown striped cat with green eyes"
 
 
 def run(*arguments: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -222,15 +224,79 @@ def test_decode_reads_all_that_an_export_holds(tmp_path: Path) -> None:
     refused(run("decode", path, "--json", "--show"), "one of them")
 
 
-def test_score_one_picture(tmp_path: Path) -> None:
-    done = run("score", CAT, CAPTION, "never asked", "--model", "demo", "--show", cwd=tmp_path)
+def test_score_one_picture(tmp_path: Path, recording: str) -> None:
+    want = discode.load(recording).score(CAT, CAPTION)
+    done = run("score", CAT, CAPTION, "never asked", "--model", recording, "--show", cwd=tmp_path)
     assert done.returncode == 1
-    assert "0.387" in done.stdout
+    assert f"{float(want):.3f}" in done.stdout
     assert "not recorded" in done.stderr
     assert list(tmp_path.iterdir()) == []  # no files but those asked for
 
 
-def test_score_a_file_and_resume(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("shipped")
+def test_score_out_of_the_box(tmp_path: Path) -> None:
+    done = run("score", CAT, "a dog runs", "a cat", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]  # and nothing but rows
+    want = discode.load("embedded").score(CAT, ["a dog runs", "a cat"])
+    assert [row["score"] for row in rows] == pytest.approx(want.value, abs=1e-5)
+    assert "|model:discode-embedded|" in rows[0]["signature"]
+    assert f"-{SHA256[:8]}|" in rows[0]["signature"]
+    first, *rest = done.stderr.splitlines()
+    assert first.startswith("discode: judging with the embedded model")
+    assert "--model" in first
+    assert not any("judging" in line for line in rest)
+    named = run(
+        "score", CAT, "a dog runs", "a cat", "--json", "--model", "embedded", "--threads", 1
+    )
+    assert "judging" not in named.stderr
+    again = [json.loads(line)["score"] for line in named.stdout.splitlines()]
+    assert again == pytest.approx(want.value, abs=1e-5)
+    # A run that is written to a file keeps its readings beside it, and goes on from them.
+    for _ in range(2):
+        done = run("score", CAT, "a cat", "-o", tmp_path / "out.jsonl")
+        assert done.returncode == 0, done.stderr
+        assert (tmp_path / "out.jsonl.readings.db").exists()
+
+
+@pytest.mark.usefixtures("shipped")
+def test_mistakes_with_the_default_judge_are_one_line(tmp_path: Path) -> None:
+    refused(run("score", CAT, "x", "--scale", "ten"), "scale 'unit' only")
+    refused(run("score", CAT, "x", "--prompt", "fleur"), "'caption-last' only")
+    refused(run("score", CAT, "x", "--threads", 0), "1 or more")
+    refused(run("score", CAT, "x", "--threads", "many"), "threads")
+    refused(run("score", CAT, "x", "--store", tmp_path / "no" / "x.db"), "folder")
+    refused(run("score", CAT, "x", "--model", "embedded:none.onnx"), "no model at none.onnx")
+    refused(run("score", CAT, "x", "--model", ""), "unknown model")
+    broken = run("score", tmp_path / "none.jpg", "a dog")
+    assert broken.returncode == 1
+    assert "cannot read" in broken.stderr
+
+
+@pytest.mark.usefixtures("shipped")
+def test_the_whole_command_is_quick_and_small() -> None:
+    """2.5 s to the first score and 700 MB are the limits; 64 long captions are the worst batch."""
+    if not Path("/proc/self/status").exists():
+        pytest.skip("no /proc on this system to tell the peak of memory")
+    code = (
+        "import sys; from discode.cli import main\n"
+        "try: main()\n"
+        "finally: print(open('/proc/self/status').read(), file=sys.stderr)"
+    )
+    captions = [f"a dog {'runs ' * 70}{i}" for i in range(64)]
+    for given, seconds in ((["a dog runs"], 2.5), (captions, 30.0)):
+        times = []
+        for _ in range(3):
+            start = time.perf_counter()
+            command = [sys.executable, "-c", code, "score", CAT, *given]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            times.append(time.perf_counter() - start)
+            (peak,) = re.findall(r"VmHWM:\s+(\d+) kB", done.stderr)
+            assert int(peak) * 1024 < 700e6
+        assert min(times) < seconds
+
+
+def test_score_a_file_and_resume(tmp_path: Path, recording: str) -> None:
     pairs = tmp_path / "pairs.csv"
     with pairs.open("w", newline="") as handle:
         writer = csv.writer(handle)
@@ -240,7 +306,7 @@ def test_score_a_file_and_resume(tmp_path: Path) -> None:
     out = tmp_path / "out.jsonl"
     store = tmp_path / "kept.db"
     where = ("--input", pairs, "--images", demo_path(), "-o", out, "--store", store)
-    command = ("score", *where, "--model", "demo")
+    command = ("score", *where, "--model", recording)
     first = run(*command, "-m", "discode", "-m", "raw")
     assert first.returncode == 1
     rows = [json.loads(line) for line in out.read_text().splitlines()]
@@ -250,7 +316,7 @@ def test_score_a_file_and_resume(tmp_path: Path) -> None:
     assert rows[0]["caption"] == CAPTION
     assert "cannot read" in rows[1]["error"]
     info = run("store", "info", store)
-    assert "discode-prototype-b6s" in info.stdout
+    assert "fake" in info.stdout
     exported = run("store", "export", store, tmp_path / "kept.jsonl")
     assert exported.stdout.startswith("1 readings written")
     # The exported readings stand in for the model.
@@ -260,37 +326,41 @@ def test_score_a_file_and_resume(tmp_path: Path) -> None:
     assert "1 in " in imported.stdout
 
 
-def test_score_mistakes(tmp_path: Path) -> None:
-    refused(run("score", CAT, CAPTION), "no model given")
-    refused(run("score", "--model", "demo"), "give an image")
-    refused(run("score", CAT, "--model", "demo"), "at least one caption")
-    refused(run("score", CAT, CAPTION, "--model", "dmo"), "unknown model", "demo")
-    refused(run("score", CAT, CAPTION, "--model", "demo", "--input", "x.csv"), "not both")
-    refused(run("score", "--input", tmp_path / "x.csv", "--model", "demo"), "no such file")
+def test_score_mistakes(tmp_path: Path, recording: str) -> None:
+    refused(run("score", "--model", recording), "give an image")
+    refused(run("score", CAT, "--model", recording), "at least one caption")
+    refused(run("score", CAT, CAPTION, "--model", "embeded"), "did you mean 'embedded'")
+    refused(run("score", CAT, CAPTION, "--model", recording, "--threads", 2), "not for a recording")
+    refused(run("score", CAT, CAPTION, "--model", recording, "--input", "x.csv"), "not both")
+    refused(run("score", "--input", tmp_path / "x.csv", "--model", recording), "no such file")
     refused(
-        run("score", CAT, CAPTION, "--model", "demo", "--prompt", "fler"), "did you mean 'fleur'"
+        run("score", CAT, CAPTION, "--model", recording, "--prompt", "fler"), "did you mean 'fleur'"
     )
     refused(
-        run("score", CAT, CAPTION, "--model", "demo", "--store", tmp_path / "a" / "b.db"), "folder"
+        run("score", CAT, CAPTION, "--model", recording, "--store", tmp_path / "a" / "b.db"),
+        "folder",
     )
     (tmp_path / "junk.db").write_bytes(b"x" * 5000)
-    refused(run("score", CAT, CAPTION, "--model", "demo", "--store", tmp_path / "junk.db"), "store")
+    refused(
+        run("score", CAT, CAPTION, "--model", recording, "--store", tmp_path / "junk.db"), "store"
+    )
     refused(run("store", "info", tmp_path / "none.db"), "no reading store")
-    refused(run("score", "cat.jpg", "x", "--model", "demo", "--images", tmp_path / "no"), "folder")
-    refused(run("score", CAT, "x", "--model", "demo:x"), "nothing behind")
+    refused(
+        run("score", "cat.jpg", "x", "--model", recording, "--images", tmp_path / "no"), "folder"
+    )
     (tmp_path / "bad.jsonl").write_text("{}")
     refused(run("store", "import", tmp_path / "new.db", tmp_path / "bad.jsonl"), "lacks")
     assert not (tmp_path / "new.db").exists()
 
 
-def test_nothing_that_is_read_is_overwritten(tmp_path: Path, file: Path) -> None:
+def test_nothing_that_is_read_is_overwritten(tmp_path: Path, file: Path, recording: str) -> None:
     before = file.read_bytes()
     refused(run("decode", file, "-o", file), "also read")
     (tmp_path / "link.jsonl").symlink_to(file)
     refused(run("decode", file, "-o", tmp_path / "link.jsonl"), "also read")
-    refused(run("score", "-i", file, "--model", "demo", "-o", file), "also read")
+    refused(run("score", "-i", file, "--model", recording, "-o", file), "also read")
     refused(run("score", CAT, "x", "--model", f"recorded:{file}", "-o", file), "also read")
-    refused(run("score", CAT, "x", "--model", "demo", "--store", file, "-o", file), "also read")
+    refused(run("score", CAT, "x", "--model", recording, "--store", file, "-o", file), "also read")
     assert file.read_bytes() == before
 
 
@@ -366,11 +436,22 @@ def test_interrupt_is_one_line(tmp_path: Path) -> None:
     assert errors.startswith("discode: interrupted")
 
 
+@pytest.mark.usefixtures("shipped")
 def test_demo(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the picture wants discode[plot]")
     done = run("demo", "-o", tmp_path / "demo.png")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("token probabilities") == 4
-    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
+    assert done.stdout.split()[:6] == ["picture", "caption", "meant", "as", "raw", "smoothing"]
+    for word in ("astronaut", "cat", "coffee", "rocket", "discode-embedded", f"-{SHA256[:8]}"):
+        assert word in done.stdout
+    for kind in ("good", "middling", "wrong"):
+        assert done.stdout.count(f" {kind} ") >= 8
+    assert "nan" not in done.stdout.split()
+    with Image.open(tmp_path / "demo.png") as drawn:
+        assert drawn.format == "PNG"
+        assert min(drawn.size) > 800
+
+
+def test_demo_refuses_what_cannot_be_written(tmp_path: Path) -> None:
     refused(run("demo", "-o", tmp_path / "none" / "demo.png"), "cannot write")
     refused(run("demo", "-o", tmp_path), "cannot write")

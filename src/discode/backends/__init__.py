@@ -6,54 +6,49 @@ import os
 from collections.abc import Callable
 
 from discode.backends.base import Backend, Choosy
-from discode.backends.recorded import Recorded, demo_path
+from discode.backends.embedded import Embedded
+from discode.backends.recorded import Recorded
 from discode.errors import InputError, lookup
 
-__all__ = ["BACKENDS", "Backend", "Choosy", "Recorded", "demo_path", "open_backend"]
+__all__ = ["BACKENDS", "Backend", "Choosy", "Embedded", "Recorded", "open_backend"]
 
 
-def _recorded(spec: str) -> Backend:
+def _recorded(spec: str, threads: int | None) -> Backend:
+    if threads is not None:
+        raise InputError(f"threads={threads} is for a model that runs here, not for a recording")
     path, _, model = spec.partition("#")
     return Recorded(path, model=model or None)
 
 
-def _embedded(spec: str) -> Backend:
-    from discode.backends.embedded import Embedded
-
-    return Embedded(spec)
+def _embedded(spec: str, threads: int | None) -> Backend:
+    return Embedded(spec or None, threads=threads)
 
 
-def _demo(spec: str) -> Backend:
-    if spec:
-        raise InputError(f"model 'demo' takes nothing behind a colon, not {spec!r}")
-    return Recorded(demo_path() / "readings.jsonl")
-
-
-BACKENDS: dict[str, Callable[[str], Backend]] = {
+BACKENDS: dict[str, Callable[[str, int | None], Backend]] = {
+    "embedded": _embedded,  # the model that ships with the package; embedded:FILE.onnx, another
     "recorded": _recorded,  # recorded:FILE, a store or its JSONL or Parquet export
-    "embedded": _embedded,  # embedded:FILE.onnx, made by training/
-    "demo": _demo,  # the recording that ships with the package
 }
-"""Scheme to constructor; the constructor gets what stands behind the colon."""
+"""Scheme to constructor; it gets what stands behind the colon, and the threads asked for."""
 
 _FILES = (".db", ".sqlite", ".jsonl", ".ndjson", ".parquet")
 
 
-def open_backend(model: str | os.PathLike[str] | Backend) -> Backend:
+def open_backend(model: str | os.PathLike[str] | Backend, *, threads: int | None = None) -> Backend:
     """Return the backend for ``scheme:rest``, for a file of readings, or the one given.
 
-    >>> open_backend("demo").identity.model
-    'discode-prototype-b6s'
+    >>> open_backend("embedded", threads=1).capabilities
+    frozenset({'hidden'})
     """
     if isinstance(model, os.PathLike):
         model = os.fspath(model)
     if not isinstance(model, str):
         if not isinstance(model, Backend):
             raise InputError(f"a model is a name or a Backend, not {type(model).__name__}")
+        if threads is not None:
+            raise InputError(f"threads={threads} is for a model given by name, not for a Backend")
         return model
     if model.partition("#")[0].lower().endswith(_FILES) and not model.startswith("recorded:"):
-        return _recorded(model)
+        return _recorded(model, threads)
     scheme, _, rest = model.partition(":")
-    return lookup(BACKENDS, scheme, "model", also=" (recorded:FILE, embedded:FILE.onnx, demo)")(
-        rest
-    )
+    opened = lookup(BACKENDS, scheme, "model", also=" (embedded:FILE.onnx, recorded:FILE)")
+    return opened(rest, threads)

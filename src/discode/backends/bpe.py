@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 
-_WORDS = re.compile(r" ?[^\W\d_]+| ?\d| ?[^\s\w]+|_+|\s+")
+# Merging is quadratic in a word's length: what is no word any more is taken in pieces.
+_WORDS = re.compile(r" ?[^\W\d_]{1,200}| ?\d| ?[^\s\w]{1,200}|_{1,200}|\s{1,200}")
 
 
 def normalise(caption: str) -> str:

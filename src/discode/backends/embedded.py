@@ -1,53 +1,63 @@
 """The small judge that runs anywhere: an ONNX file, an image and its captions at a time.
 
 The picture and the instruction are computed once for all captions of a picture; captions are
-batched. Made by ``training/``, which says how.
+batched. Made by ``training/``, which says how. One such file ships with the package.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import threading
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from discode.backends.bpe import Bpe, normalise
-from discode.errors import ImageError, InputError, require
+from discode.errors import ImageError, InputError
 from discode.pairs import ImageSource, Pair, image_digest, open_image
 from discode.prompts import CAPTION_LAST, Prompt, neutralise
 from discode.readings import Identity, Readings
 from discode.scales import UNIT, Scale
 
+SHIPPED = Path(__file__).parent.parent / "data" / "embedded.onnx"
+"""The model that ships with the package."""
+SHA256 = "0d536ba0c2de25111b8840c5e1c653f97b4701628e136d985e8af585708f30e2"
+"""Of that file: half a download must not judge."""
 CAPTIONS_AT_ONCE = 64
 
 
 class Embedded:
-    """A backend for artefacts of ``training/``.
+    """A backend for the shipped model and other artefacts of ``training/``.
 
     Args:
-        path: The ONNX file.
+        path: The ONNX file; the shipped one if None.
         threads: Cores to use; all of them if None.
 
     It knows one prompt (``caption-last``), one scale (``unit``) and no references. Captions are
     read in lower case; what goes beyond its limit of tokens is cut and flagged ``cut``. Safe for
     several threads, and after a fork.
+
+    >>> Embedded(threads=1).identity.model
+    'discode-embedded'
     """
 
     capabilities = frozenset({"hidden"})
     prompt = CAPTION_LAST
     scale = UNIT
 
-    def __init__(self, path: str | os.PathLike[str], *, threads: int | None = None) -> None:
-        self.path = Path(path)
-        if not self.path.is_file():
-            raise InputError(f"no model at {self.path}")
-        if threads is not None and threads < 1:
+    def __init__(
+        self, path: str | os.PathLike[str] | None = None, *, threads: int | None = None
+    ) -> None:
+        self.path = SHIPPED if path is None else Path(path)
+        if threads is not None and (not isinstance(threads, int) or threads < 1):
             raise InputError(f"threads={threads} is not allowed; give 1 or more")
+        digest = _digest(self.path, shipped=path is None)
         self._threads = threads
         self._lock = threading.Lock()
         self._owner = 0
@@ -61,16 +71,17 @@ class Embedded:
         self._bpe = Bpe(tokens, merges)
         self._limit = int(metadata["limit"])
         self._side = int(self._run_session().get_inputs()[0].shape[-1])
-        digest = hashlib.sha256(self.path.read_bytes()).hexdigest()[:8]
-        self.identity = Identity("discode-embedded", f"{metadata['version']}-{digest}", "int8")
+        self.identity = Identity("discode-embedded", f"{metadata['version']}-{digest[:8]}", "int8")
 
     def _run_session(self) -> Any:
         """Return the session of this process; a fork does not inherit its threads."""
         with self._lock:
             if self._owner != os.getpid():
-                ort = require("onnxruntime", "embedded")
+                import onnxruntime as ort  # here: `import discode` stays light
+
                 options = ort.SessionOptions()
                 options.intra_op_num_threads = self._threads or 0
+                options.enable_cpu_mem_arena = False  # as fast, and 140 MB less at 64 captions
                 options.log_severity_level = 3
                 try:
                     self._session = ort.InferenceSession(
@@ -140,6 +151,36 @@ class Embedded:
             hidden=states if hidden else None,
             head=head if hidden else None,
         )
+
+
+@cache
+def introduce(identity: Identity) -> None:
+    """Say who judges where no model was named: one line, once a process.
+
+    It goes to the logger ``discode``, as a warning so that it is seen where logging was not set
+    up (on standard error); ``logging.getLogger("discode").setLevel("ERROR")`` silences it.
+    """
+    logging.getLogger("discode").warning(
+        "discode: judging with the embedded model %s, small and offline; for a larger judge give "
+        "load(...) or --model another (recorded:FILE, your own Backend); name 'embedded' to hide "
+        "this line",
+        identity.revision,
+    )
+
+
+def _digest(path: Path, *, shipped: bool) -> str:
+    """Return the file's SHA-256; the shipped one must be whole."""
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        cure = "; reinstall discode, or name another model" if shipped else ""
+        raise InputError(f"no model at {path}: {error.strerror}{cure}") from None
+    if shipped and digest != SHA256:
+        raise InputError(
+            f"{path} is not the model of this version (sha256 {digest[:8]}..., not "
+            f"{SHA256[:8]}...); reinstall discode, or name another model"
+        )
+    return digest
 
 
 def _pixels(image: ImageSource, side: int) -> np.ndarray:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from discode.errors import DiscodeError, InputError, StoreError
+from discode.errors import DiscodeError, InputError
 from discode.exchange import import_readings
 from discode.pairs import Pair, image_digest
 from discode.prompts import PROMPTS, Prompt
@@ -82,11 +82,3 @@ def _prompt_of(templates: Sequence[str]) -> Prompt:
             return prompt
     free = next((text for text in templates if "{references}" not in text), None)
     return Prompt("recorded", free, next((t for t in templates if "{references}" in t), None))
-
-
-def demo_path() -> Path:
-    """Return the folder of the shipped demo: pictures, and readings of them."""
-    folder = Path(__file__).parent.parent / "data" / "demo"
-    if not folder.is_dir():
-        raise StoreError("this installation lacks the demo data; reinstall discode")
-    return folder

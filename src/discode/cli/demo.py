@@ -1,9 +1,9 @@
-"""discode demo: real readings of real pictures, before and after the prior."""
+"""discode demo: the embedded model judges four photographs, before and after the prior."""
 
 from __future__ import annotations
 
-import json
 import textwrap
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,91 +12,122 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from discode.backends import demo_path
 from discode.cli import output
 from discode.decoders import get_decoder
 from discode.errors import MissingExtraError, require
-from discode.files import replacing
+from discode.files import read_rows, replacing
 from discode.judge import load
-from discode.pairs import Pair, open_image
+from discode.pairs import Pair, demo_path, open_image
 from discode.scores import Scores
 
-COMPARED = ("raw", "smoothing", "paper", "discode")
+COMPARED = ("raw", "smoothing", "discode")
+INK, PALE, GREY, RED = "#2f3437", "#98a2ab", "#a9b4bf", "#d1495b"
 
 
 def demo(
     out: Annotated[Path, typer.Option("--output", "-o", help="Where the picture goes.")] = Path(
         "demo.png"
     ),
+    threads: Annotated[int | None, typer.Option(help="Cores to use; default: all.")] = None,
 ) -> None:
-    """Decode recorded readings of four photographs and draw what the prior does."""
-    folder = demo_path()
-    lines = (folder / "readings.jsonl").read_text(encoding="utf-8").splitlines()
-    pairs = [Pair(str(folder / row["file"]), row["caption"]) for row in map(json.loads, lines)]
-    judge = load("demo")
+    """Judge captions of four photographs with the embedded model, and draw what the prior does."""
+    output.check_writable(out)
+    pairs = demo_pairs()
+    judge = load("embedded", threads=threads)
     readings = judge.read(pairs)
     results = {
         name: replace(judge, decoder=get_decoder(name)).decode(pairs, readings) for name in COMPARED
     }
-    table = Table("picture", "caption", *COMPARED, box=None, header_style="bold", pad_edge=False)
+    table = Table("picture", "caption", "meant as", box=None, header_style="bold", pad_edge=False)
+    for name in COMPARED:
+        table.add_column(name, justify="right", no_wrap=True)
     for i, pair in enumerate(pairs):
         values = [output.number(results[name].value[i]) for name in COMPARED]
-        new = i == 0 or pair.image != pairs[i - 1].image
-        table.add_row(Path(str(pair.image)).stem if new else "", escape(pair.caption), *values)
-    chosen = widest(pairs, results)
-    titles = [f"{Path(str(pair.image)).stem}: {pair.caption}" for pair in pairs]
-    output.show("discode", results["discode"], results["smoothing"], titles, chosen)
+        name = Path(str(pair.image)).stem
+        if i and pair.image == pairs[i - 1].image:
+            name = ""
+        elif i:
+            table.add_row()
+        table.add_row(name, escape(pair.caption), pair.id, *values)
     output.stdout.print(table)
+    identity = judge.backend.identity
+    who = f"judged by {identity.model} {identity.revision}"
     output.stdout.print(
-        f"\n{len(pairs)} recorded readings of {judge.backend.identity.model}, "
-        "a small prototype: it errs, and no decoder mends that.",
-        highlight=False,
+        f"\n{who}, a small model: it errs, and no decoder mends that", highlight=False
     )
     output.stdout.print(judge.signature, style="dim", markup=False, highlight=False, soft_wrap=True)
     try:
-        draw(out, pairs, chosen, results)
+        draw(out, pairs, results, who)
         output.stdout.print(f"picture written to {out}", highlight=False)
     except MissingExtraError as error:
         output.stderr.print(f"no picture drawn: {error}", markup=False)
 
 
-def widest(pairs: list[Pair], results: dict[str, Scores]) -> list[int]:
-    """Return, for each picture, the reading that the prior changes most."""
-    best: dict[str, int] = {}
-    change = abs(results["discode"].value - results["smoothing"].value)
-    for i, pair in enumerate(pairs):
-        name = str(pair.image)
-        if name not in best or change[i] > change[best[name]]:
-            best[name] = i
-    return list(best.values())
+def demo_pairs() -> list[Pair]:
+    """Return the shipped photographs with their captions; a pair's id says what it is meant as."""
+    folder = demo_path()
+    rows = [row for _, row in read_rows(folder / "captions.csv")]
+    return [Pair(str(folder / row["image"]), row["caption"], id=row["kind"]) for row in rows]
 
 
-def draw(out: Path, pairs: list[Pair], rows: list[int], results: dict[str, Scores]) -> None:
-    """Draw pictures, captions and distributions side by side."""
+def draw(out: Path, pairs: Sequence[Pair], results: dict[str, Scores], who: str) -> None:
+    """Draw a column a picture: the picture, and the first good, middling and wrong caption."""
+    pictures = list(dict.fromkeys(pair.image for pair in pairs))
+    kinds = list(dict.fromkeys(pair.id for pair in pairs))
+    first = {(pair.image, pair.id): i for i, pair in reversed(list(enumerate(pairs)))}
     # Not through pyplot, which wants a backend for windows we do not open.
     figure: Any = require("matplotlib.figure", "plot").Figure(
-        figsize=(3.6 * len(rows), 5.6), layout="constrained"
+        figsize=(2.9 * len(pictures), 2.6 + 1.9 * len(kinds)), layout="constrained"
     )
-    axes = figure.subplots(2, len(rows), height_ratios=(1.1, 1))
-    smoothing, corrected = results["smoothing"], results["discode"]
-    for (top, bottom), i in zip(axes.T, rows, strict=True):
-        pair = pairs[i]
-        top.imshow(open_image(pair.image))
-        top.set_axis_off()
-        top.set_title("\n".join(textwrap.wrap(pair.caption, 34)), fontsize=10)
-        ticks = range(len(smoothing.answers))
-        for offset, scores, colour, name in (
-            (-0.2, smoothing, "#9aa7b4", "token probabilities"),
-            (0.2, corrected, "#d1495b", "DISCODE"),
-        ):
-            assert scores.distribution is not None
-            label = f"{name}: {scores.value[i]:.2f}"
-            heights = scores.distribution[i]
-            bottom.bar([t + offset for t in ticks], heights, 0.4, color=colour, label=label)
-        bottom.set_xticks(list(ticks), [f"0.{answer}" for answer in smoothing.answers])
-        bottom.set_ylim(0, 0.9)
-        bottom.spines[["top", "right"]].set_visible(False)
-        bottom.legend(frameon=False, fontsize=9)
-    axes[1][0].set_ylabel("probability")
+    figure.get_layout_engine().set(w_pad=0.09, h_pad=0.07)
+    axes = figure.subplots(1 + len(kinds), len(pictures), height_ratios=(1.5, *[1.0] * len(kinds)))
+    for column, picture in enumerate(pictures):
+        axes[0][column].imshow(open_image(picture))
+        axes[0][column].set_axis_off()
+        for axis, kind in zip(axes[1:, column], kinds, strict=True):
+            i = first[picture, kind]
+            panel(axis, pairs[i].caption, results["smoothing"], results["discode"], i)
+            axis.tick_params(labelbottom=kind == kinds[-1])
+            if column == 0:
+                axis.set_ylabel(kind, fontsize=12, fontweight="bold", color=INK, labelpad=8)
+    handles, names = axes[1][0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper center", ncols=2, frameon=False, fontsize=12)
+    figure.supxlabel(f"probability of each rating; {who}", fontsize=9, color=PALE)
     with replacing(out) as temp:
         figure.savefig(temp, dpi=110, format="png")
+
+
+def panel(axis: Any, caption: str, before: Scores, after: Scores, i: int) -> None:
+    """Draw one caption's distribution before and after the prior, and both scores."""
+    ticks = range(len(before.answers))
+    edge = 0.98 if after.value[i] < 0.6 else 0.42  # the scores stand where the bars are low
+    for side, scores, colour, name in (
+        (-1, before, GREY, "token probabilities"),
+        (1, after, RED, "DISCODE"),
+    ):
+        assert scores.distribution is not None
+        places = [tick + 0.2 * side for tick in ticks]
+        axis.bar(places, scores.distribution[i], 0.4, color=colour, label=name)
+        axis.text(
+            edge - 0.12 * (1 - side), 0.95, f"{scores.value[i]:.2f}", transform=axis.transAxes,
+            ha="right", va="top", fontsize=13, fontweight="bold", color=colour,
+        )  # fmt: skip
+    axis.set_title(balanced(caption), fontsize=9, color=INK, linespacing=1.3)
+    axis.set_xticks(list(ticks), [f"0.{answer}" for answer in before.answers])
+    axis.set_yticks([])
+    axis.set_ylim(0, 1)
+    axis.tick_params(color=PALE, labelcolor=INK, labelsize=8, length=2)
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.spines["bottom"].set_color(PALE)
+
+
+def balanced(caption: str, width: int = 40) -> str:
+    """Break a caption into as few lines as fit, of much the same length.
+
+    >>> balanced("a man in a helmet rides a bike down a hill")
+    'a man in a helmet rides\\na bike down a hill'
+    """
+    lines = textwrap.wrap(caption, width)
+    while len(shorter := textwrap.wrap(caption, width)) == len(lines) and width > 1:
+        best, width = shorter, width - 1
+    return "\n".join(best)

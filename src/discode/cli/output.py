@@ -39,10 +39,15 @@ def check_output(path: Path | None, *inputs: Path | None) -> None:
         return
     if path.suffix.lower() not in (".jsonl", ".csv"):
         raise InputError(f"{path.name}: scores are written to .jsonl or .csv")
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK) or path.is_dir():
-        raise InputError(f"cannot write {path}: give a file in a folder that can be written")
+    check_writable(path)
     if any(other is not None and other.resolve() == path.resolve() for other in inputs):
         raise InputError(f"--output {path} is also read from; give another file")
+
+
+def check_writable(path: Path) -> None:
+    """Raise, before the work begins, where nothing could be written at its end."""
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK) or path.is_dir():
+        raise InputError(f"cannot write {path}: give a file in a folder that can be written")
 
 
 def check_show(show: bool, as_json: bool) -> None:

@@ -20,6 +20,7 @@ from rich.progress import (
 from rich.text import Text
 
 from discode.backends import Recorded, open_backend
+from discode.backends.embedded import introduce
 from discode.cli import output
 from discode.decoders import Decoder, get_decoder
 from discode.errors import InputError
@@ -33,7 +34,8 @@ def score(
     image: Annotated[str | None, typer.Argument(help="A picture.")] = None,
     captions: Annotated[list[str] | None, typer.Argument(help="Captions of it.")] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="recorded:FILE, embedded:FILE.onnx, or demo.")
+        str | None,
+        typer.Option(help="embedded (the default), embedded:FILE.onnx, or recorded:FILE."),
     ] = None,
     source: Annotated[
         Path | None,
@@ -58,20 +60,19 @@ def score(
         typer.Option(help="Keep readings here and resume from it; default: beside --output."),
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Pairs a batch.")] = 64,
+    threads: Annotated[int | None, typer.Option(help="Cores to use; default: all.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, not a table.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Draw the first distributions.")] = False,
 ) -> None:
     """Score a picture with captions, or a file of pairs."""
-    if model is None:
-        raise InputError("no model given; pass --model recorded:FILE, embedded:FILE.onnx or demo")
     output.check_show(show, as_json)
     if images is not None and not images.is_dir():
         raise InputError(f"--images {images} is not a folder")
-    recording = Path(model.removeprefix("recorded:").partition("#")[0])
-    output.check_output(out, source, store, recording)
+    recording = (model or "").removeprefix("recorded:").partition("#")[0]
+    output.check_output(out, source, store, Path(recording))
     decoders = {name: get_decoder(name) for name in method or ["discode"]}
     pairs = _pairs(image, captions, source, images, reference)
-    backend = open_backend(model)
+    backend = open_backend("embedded" if model is None else model, threads=threads)
     # What is replayed from a recording is kept already.
     if store is None and out is not None and not isinstance(backend, Recorded):
         store = out.with_name(f"{out.name}.readings.db")
@@ -80,6 +81,8 @@ def score(
     judge = load(
         backend, method=first, prompt=prompt, scale=scale, store=store, batch_size=batch_size
     )
+    if model is None:  # said last, so that a mistake in the command stays one line
+        introduce(backend.identity)
     readings = _read(judge, pairs)
 
     def decoded(decoder: Decoder) -> Scores:
