@@ -2,6 +2,7 @@
 
     python -m training.agreement read FLICKR8K FILE.onnx    what the file says: build/FILE_test.npz
     python -m training.agreement figures FLICKR8K NAME ...  agreement in percent, with intervals
+    python -m training.agreement dev FLICKR8K FILE.onnx     decoders on dev images, pseudo ratings
 
 ``read`` asks the finished file as a user would, on the published pictures, and on the same ones
 re-rendered (``discode.shift``). ``figures`` reads what this or ``evaluate.py`` wrote. Intervals are
@@ -29,7 +30,7 @@ from training import common
 from training.data import read_captions
 
 DOMAINS = ("photo", "sketch", "painting", "quickdraw", "clipart", "infograph", "noisy")
-METHODS = ("raw", "smoothing", "discode", "paper", "discode:reading=joint")
+METHODS = ("raw", "smoothing", "discode", "paper", "paper-unit", "no-adaptive-alpha")
 RESAMPLES = 200
 
 
@@ -83,32 +84,73 @@ def resampled(image: np.ndarray) -> list[np.ndarray]:
     ]
 
 
+def rendered(folder: Path, names: list[str], domain: str) -> list[Any]:
+    """Return pictures as published, or re-rendered."""
+    paths: list[Any] = [folder / "images" / name for name in names]
+    if domain == "photo":
+        return paths
+    side = common.config()["data"]["image_size"]
+    pictures = []
+    for number, path in enumerate(paths):  # small first, as in training: grain belongs to style
+        small = Image.open(path).convert("RGB").resize((side, side), Image.Resampling.BICUBIC)
+        buffer = io.BytesIO()
+        render(small, domain, seed=number).save(buffer, "PNG")
+        pictures.append(buffer.getvalue())
+    return pictures
+
+
+def said(
+    backend: Embedded, pictures: list[Any], image: np.ndarray, text: list[str]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return log P of the stems (N, 2) and of the digits behind "0." (N, 10)."""
+    pairs = [Pair(pictures[i], t) for i, t in zip(image, text, strict=True)]
+    readings = backend.read(pairs, CAPTION_LAST, UNIT)
+    return readings.stem_logp, readings.answer_logp[:, 0]
+
+
 def read(folder: Path, file: Path) -> None:
     """Ask the file about every judged pair."""
     names = (folder / "Flickr_8k.testImages.txt").read_text().split()
-    side = common.config()["data"]["image_size"]
     backend = Embedded(file)
     arrays: dict[str, Any] = {}
     judged = judged_pairs(folder, names)
     for domain in DOMAINS:
-        paths = [folder / "images" / name for name in names]
-        pictures: list[Any] = list(paths)
-        if domain != "photo":  # small first, as in training: a style has the grain of its picture
-            for number, path in enumerate(paths):
-                small = (
-                    Image.open(path).convert("RGB").resize((side, side), Image.Resampling.BICUBIC)
-                )
-                buffer = io.BytesIO()
-                render(small, domain, seed=number).save(buffer, "PNG")
-                pictures[number] = buffer.getvalue()
+        pictures = rendered(folder, names, domain)
         for which in ("expert", "crowd") if domain == "photo" else ("expert",):
-            image, text = judged[which]
-            pairs = [Pair(pictures[i], t) for i, t in zip(image, text, strict=True)]
-            said = backend.read(pairs, CAPTION_LAST, UNIT)
-            arrays[f"{which}_{domain}_stem"] = said.stem_logp.astype(np.float32)
-            arrays[f"{which}_{domain}_digits"] = said.answer_logp[:, 0].astype(np.float32)
+            stems, digits = said(backend, pictures, *judged[which])
+            arrays[f"{which}_{domain}_stem"] = stems.astype(np.float32)
+            arrays[f"{which}_{domain}_digits"] = digits.astype(np.float32)
             print("read", which, domain, flush=True)
     np.savez_compressed(common.BUILD / f"{file.stem}_test.npz", **arrays)
+
+
+def dev(folder: Path, file: Path, images: int = 400) -> None:
+    """Print τ_c of decoders with four levels of the pseudo ratings, on dev images."""
+    from training.labels import Similarity
+
+    names = common.load_json("names.json")
+    first, chosen = len(names["train"]), names["dev"][:images]
+    similarity = Similarity(common.config()["labels"], "cpu").within(first, first + len(chosen))
+    every = read_captions(folder)
+    captions = [text for name in chosen for text in every[name]]
+    rng = np.random.default_rng(1)
+    image, caption = [], []
+    for i, row in enumerate(similarity.numpy()):
+        order = np.argsort(-row)
+        order = order[order // 5 != i]
+        ranks = np.exp(rng.random(6) * np.log(min(1500, len(order)))).astype(int) - 1
+        image += [i] * 10
+        caption += [*order[ranks], *rng.choice(order, 4)]
+    rating = similarity.numpy()[image, caption]
+    level = np.digitize(rating, np.quantile(rating, [0.55, 0.8, 0.92]))
+    backend = Embedded(file)
+    print(f"| dev | {' | '.join(METHODS)} |")
+    print("| --- " * (len(METHODS) + 1) + "|")
+    for domain in DOMAINS:
+        pictures = rendered(folder, chosen, domain)
+        read = said(backend, pictures, np.array(image), [captions[c] for c in caption])
+        taus = [kendalltau(decoded(*read, m), level, variant="c").statistic for m in METHODS]
+        print(f"| {domain} | " + " | ".join(f"{100 * tau:.2f}" for tau in taus) + " |", flush=True)
 
 
 def figures(folder: Path, names: list[str]) -> None:
@@ -157,17 +199,16 @@ def _order(part: str) -> tuple[bool, int]:
 
 
 def main() -> None:
-    """Run one of the two commands."""
+    """Run one of the three commands."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("command", choices=("read", "figures"))
+    parser.add_argument("command", choices=("read", "figures", "dev"))
     parser.add_argument("flickr8k", type=Path)
     parser.add_argument("words", nargs="+")
     args = parser.parse_args()
-    if args.command == "read":
-        for word in args.words:
-            read(args.flickr8k, Path(word))
-    else:
+    if args.command == "figures":
         figures(args.flickr8k, args.words)
+    for word in args.words if args.command != "figures" else ():
+        {"read": read, "dev": dev}[args.command](args.flickr8k, Path(word))
 
 
 if __name__ == "__main__":

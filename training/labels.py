@@ -18,10 +18,10 @@ from torch.nn import functional as F
 from training import common
 
 
-class Labels:
-    """Similarities and ratings of the training and dev captions, on one device."""
+class Similarity:
+    """Similarities of the training and dev captions, on one device."""
 
-    def __init__(self, settings: dict[str, Any], images: int, dev_images: int, device: str) -> None:
+    def __init__(self, settings: dict[str, Any], device: str) -> None:
         data = np.load(common.BUILD / "minilm.npz")
         meaning = torch.from_numpy(data["q"].astype(np.float32) * data["scale"]).to(device)
         self.meaning = F.normalize(meaning, dim=-1)  # (captions, 384)
@@ -31,6 +31,31 @@ class Labels:
             torch.from_numpy(sparse["value"]).to(device)
         )
         self.words, self.settings, self.device = words, settings, device
+
+    def _similarity(self, first: int, last: int, captions: Tensor) -> Tensor:
+        references = torch.arange(first * 5, last * 5, device=self.device)
+        own = references.view(-1, 5, 1) == captions  # (n, 5, captions)
+        left = 5 - own.sum(1)
+        result = torch.zeros(last - first, len(captions), device=self.device)
+        weight = self.settings["minilm_weight"]
+        for features, share in ((self.meaning, weight), (self.words, 1 - weight)):
+            cosine = (features[references] @ features[captions].T).view(-1, 5, len(captions))
+            cosine = cosine.masked_fill(own, 0)
+            result += share * 0.5 * (cosine.sum(1) / left + cosine.amax(1))
+        return result
+
+    def within(self, first: int, last: int) -> Tensor:
+        """Return similarities of images ``first`` ... ``last`` to each other's captions."""
+        captions = torch.arange(first * 5, last * 5, device=self.device)
+        starts = range(first, last, 100)
+        return torch.cat([self._similarity(i, min(i + 100, last), captions) for i in starts])
+
+
+class Labels(Similarity):
+    """Ratings of the captions."""
+
+    def __init__(self, settings: dict[str, Any], images: int, dev_images: int, device: str) -> None:
+        super().__init__(settings, device)
         self.images, self.dev_images = images, dev_images
         everything = torch.arange(images * 5, device=device)
         self.similarity = torch.cat(
@@ -48,18 +73,6 @@ class Labels:
         span = settings["own_high"] - settings["own_low"]
         self.own = settings["own_low"] + span * rank  # (captions,)
         self.hard = self._nearest(settings["hard_ranks"])  # (images, ranks)
-
-    def _similarity(self, first: int, last: int, captions: Tensor) -> Tensor:
-        references = torch.arange(first * 5, last * 5, device=self.device)
-        own = references.view(-1, 5, 1) == captions  # (n, 5, captions)
-        left = 5 - own.sum(1)
-        result = torch.zeros(last - first, len(captions), device=self.device)
-        weight = self.settings["minilm_weight"]
-        for features, share in ((self.meaning, weight), (self.words, 1 - weight)):
-            cosine = (features[references] @ features[captions].T).view(-1, 5, len(captions))
-            cosine = cosine.masked_fill(own, 0)
-            result += share * 0.5 * (cosine.sum(1) / left + cosine.amax(1))
-        return result
 
     def _nearest(self, ranks: int) -> Tensor:
         ranks = min(ranks, self.images * 5 - 5)
@@ -83,14 +96,7 @@ class Labels:
 
     def dev(self) -> Tensor:
         """Return similarities of all dev captions to all dev images (images, captions)."""
-        first = self.images
-        captions = torch.arange(first * 5, (first + self.dev_images) * 5, device=self.device)
-        return torch.cat(
-            [
-                self._similarity(i, min(i + 100, first + self.dev_images), captions)
-                for i in range(first, first + self.dev_images, 100)
-            ]
-        )
+        return self.within(self.images, self.images + self.dev_images)
 
     def soft(self, rating: Tensor) -> Tensor:
         """Return a distribution over 0.0 ... 1.0 (..., 11) around ratings on 0 ... 10."""

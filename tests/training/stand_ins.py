@@ -35,6 +35,13 @@ def flickr8k(folder: Path) -> None:
                 lines.append(f"{name}#{j}\tA {colour} {actor} runs on the beach number {j} .")
         (folder / f"Flickr_8k.{split}Images.txt").write_text("\n".join(names))
     (folder / "Flickr8k.token.txt").write_text("\n".join(lines))
+    keys = [
+        (f"test{i}.jpg", f"test{j}.jpg#{k}") for i in range(3) for j in range(3) for k in (0, 2)
+    ]
+    experts = [f"{image}\t{key}\t{rng.randint(1, 4)}\t1\t4" for image, key in keys]
+    (folder / "ExpertAnnotations.txt").write_text("\n".join(experts))
+    crowd = [f"{image}\t{key}\t{rng.random():.2f}\t1\t2" for image, key in keys]
+    (folder / "CrowdFlowerAnnotations.txt").write_text("\n".join(crowd))
 
 
 def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from discode.backends.bpe import Bpe
 from tests.training.stand_ins import command
-from training import common, data, evaluate, packing, pictures, quantise, train
+from training import agreement, common, data, evaluate, packing, pictures, quantise, train
 from training.batches import Captions, Sampler, special_tokens
 from training.labels import Labels
 from training.wrong_words import KINDS, PENALTY, WORDS, splice, swap
@@ -115,6 +115,44 @@ def test_a_batch_is_a_function_of_its_number(build: Path) -> None:
     assert not torch.equal(one.packed.ids, other.packed.ids)
     own = one.true[:, : config["batch"]["own"]]
     assert torch.equal(own // 5, one.images[:, None].expand_as(own))
+
+
+def test_agreement_of_the_file_and_of_the_model(
+    build: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = build / "flickr8k"
+    monkeypatch.setattr(agreement, "RESAMPLES", 8)
+    command(monkeypatch, evaluate.main, "pairs", folder)
+    command(monkeypatch, evaluate.main, "read", "tiny")
+    model = dict(np.load(common.BUILD / "tiny_test.npz"))
+    command(monkeypatch, agreement.main, "read", folder, common.BUILD / "tiny.onnx")
+    file = dict(np.load(common.BUILD / "tiny_test.npz"))
+    assert model.keys() == file.keys()
+    assert file["expert_photo_digits"].shape == (12, 10)  # own captions are dropped
+    assert file["crowd_photo_digits"].shape == (18, 10)
+    assert np.isfinite(file["expert_sketch_digits"]).all()
+    # int8 weights, and pictures that were not recompressed: near, not equal
+    assert np.abs(file["crowd_photo_digits"] - model["crowd_photo_digits"]).max() < 0.5
+    capsys.readouterr()
+    command(monkeypatch, agreement.main, "figures", folder, "tiny")
+    table = capsys.readouterr().out
+    assert [row.split(" | ")[0] for row in table.splitlines()[3:]] == [
+        *(f"| expert_{domain}" for domain in agreement.DOMAINS),
+        "| crowd_photo",
+    ]
+    command(monkeypatch, agreement.main, "dev", folder, common.BUILD / "tiny.onnx")
+    assert [row.split(" | ")[0] for row in capsys.readouterr().out.splitlines()[2:]] == [
+        f"| {domain}" for domain in agreement.DOMAINS
+    ]
+
+
+def test_resamples_hold_whole_images() -> None:
+    image = np.array([3, 1, 3, 2, 1, 3])
+    for rows in agreement.resampled(image):
+        drawn = image[rows]
+        counts = {i: int((drawn == i).sum()) for i in (1, 2, 3)}
+        assert counts[1] % 2 == counts[3] % 3 == 0
+        assert counts[1] // 2 + counts[2] + counts[3] // 3 == 3
 
 
 def test_labels_rank_own_captions_first(build: Path) -> None:
