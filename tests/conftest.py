@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +25,41 @@ from discode.scales import UNIT, Scale
 
 CAPTION = "a close up of a brown striped cat with green eyes"
 NO_MODEL = f"no model at {SHIPPED}; training/README.md says how it is made"
+
+# Helpers that import transformers: nothing to collect in them, and it may not be installed.
+collect_ignore_glob = ["backends/tiny_*.py"]
+
+
+class MendTorchvision:
+    """Lets torchvision for CUDA be imported beside a torch without, when it is first wanted.
+
+    There is no CPU build of the torchvision that goes with the torch of the tests, and the CUDA
+    build fails for want of two operators that nobody here calls. A broken torchvision is worse
+    than none: transformers then hides every processor.
+    """
+
+    library: Any = None
+
+    @classmethod
+    def find_spec(cls, name: str, path: object = None, target: object = None) -> None:
+        if name != "torchvision":
+            return
+        sys.meta_path.remove(cls)
+        found = find_spec("torchvision")
+        if found is None or found.origin is None or find_spec("torch") is None:
+            return  # what needs them is skipped
+        torch = importlib.import_module("torch")
+        version = Path(found.origin).with_name("version.py").read_text()
+        if torch.version.cuda is None and "+cu" in version:
+            cls.library = torch.library.Library(
+                "torchvision", "DEF"
+            )  # kept: it owns what it defines
+            for operator in ("nms", "qnms"):
+                signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+                cls.library.define(operator + signature)
+
+
+sys.meta_path.insert(0, MendTorchvision)
 
 
 @pytest.fixture(scope="session")
@@ -89,6 +128,16 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         make_build(folder, monkeypatch)
         yield folder
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """One thread for torch: on a busy machine, tiny models are twenty times slower with two."""
+    torch = pytest.importorskip("torch", reason="local models are tested with discode[dev]")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

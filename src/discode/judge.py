@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from discode.backends import Backend, Choosy, open_backend
+from discode.backends import Backend, Choosy, Runtime, open_backend
 from discode.backends.embedded import introduce
 from discode.decoders import Decoder, get_decoder
 from discode.errors import BackendError, ImageError, InputError
@@ -173,26 +173,38 @@ def load(
     store: str | os.PathLike[str] | ReadingStore | None = None,
     batch_size: int = 64,
     threads: int | None = None,
+    device: str | None = None,
+    dtype: str | None = None,
+    revision: str | None = None,
+    batch_captions: int | None = None,
+    trust_remote_code: bool | None = None,
 ) -> Judge:
     """Return a judge; prompt and scale are the model's own where they are not given.
 
     Args:
         model: "embedded", the default, which ships with the package and, chosen by default,
             introduces itself in one line on standard error; "embedded:FILE.onnx";
-            "recorded:FILE"; or a :class:`~discode.backends.Backend`.
+            a hub name or a folder of a local vision-language model (``discode models`` lists
+            some); "recorded:FILE"; or a :class:`~discode.backends.Backend`.
         method: A row of ``discode methods``, or a decoder.
         prompt: A prompt's name, a text file of your own, or a prompt.
         scale: "unit", "ten", "five", "letters", or a range like "1-7".
         store: A file that keeps what the model said; the next run asks only for the rest.
         batch_size: Pairs a batch.
-        threads: Cores for a model that runs here; all of them if None.
+        threads: Cores for the embedded model; all of them if None.
+        device: "cuda", "cuda:1", "cpu" or "mps", for a local model, as are the following.
+        dtype: "bfloat16" (on a GPU the default), "float16" or "float32".
+        revision: Branch, tag or commit of the hub.
+        batch_captions: Captions of a picture that run at once; by memory if None.
+        trust_remote_code: Whether to run code that comes with a model.
 
     >>> load("embedded", method="smoothing", threads=2).signature.split("|")[1]
     'model:discode-embedded'
     """
     if store is not None and not isinstance(store, ReadingStore):
         store = ReadingStore(store)
-    backend = open_backend("embedded" if model is None else model, threads=threads)
+    runtime = Runtime(threads, device, dtype, revision, batch_captions, trust_remote_code)
+    backend = open_backend("embedded" if model is None else model, runtime)
     if prompt is not None and not isinstance(prompt, Prompt):
         prompt = get_prompt(str(prompt))
     judge = Judge(

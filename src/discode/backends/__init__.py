@@ -1,54 +1,78 @@
-"""Who is asked. ``open_backend`` turns a model's name into a backend."""
+"""Who is asked: backends by name."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
-from discode.backends.base import Backend, Choosy
+from discode.backends.base import Backend, Choosy, Runtime
 from discode.backends.embedded import Embedded
 from discode.backends.recorded import Recorded
 from discode.errors import InputError, lookup
 
-__all__ = ["BACKENDS", "Backend", "Choosy", "Embedded", "Recorded", "open_backend"]
+__all__ = ["BACKENDS", "Backend", "Choosy", "Embedded", "Recorded", "Runtime", "open_backend"]
 
 
-def _recorded(spec: str, threads: int | None) -> Backend:
-    if threads is not None:
-        raise InputError(f"threads={threads} is for a model that runs here, not for a recording")
+def _recorded(spec: str, runtime: Runtime) -> Backend:
+    runtime.only("a recording")
     path, _, model = spec.partition("#")
     return Recorded(path, model=model or None)
 
 
-def _embedded(spec: str, threads: int | None) -> Backend:
-    return Embedded(spec or None, threads=threads)
+def _embedded(spec: str, runtime: Runtime) -> Backend:
+    runtime.only("the embedded model", "threads")
+    return Embedded(spec or None, threads=runtime.threads)
 
 
-BACKENDS: dict[str, Callable[[str, int | None], Backend]] = {
+def _hf(spec: str, runtime: Runtime) -> Backend:
+    from discode.backends.hf import Local
+
+    runtime.only(
+        "a local model", "device", "dtype", "revision", "batch_captions", "trust_remote_code"
+    )
+    return Local(
+        spec,
+        device=runtime.device,
+        dtype=runtime.dtype or "auto",
+        revision=runtime.revision,
+        captions_at_once=runtime.batch_captions,
+        trust_remote_code=bool(runtime.trust_remote_code),
+    )
+
+
+BACKENDS: dict[str, Callable[[str, Runtime], Backend]] = {
     "embedded": _embedded,  # the model that ships with the package; embedded:FILE.onnx, another
+    "hf": _hf,  # hf:ORG/NAME or hf:FOLDER, a local vision-language model; "hf:" may be left out
     "recorded": _recorded,  # recorded:FILE, a store or its JSONL or Parquet export
 }
-"""Scheme to constructor; it gets what stands behind the colon, and the threads asked for."""
+"""Scheme to constructor; it gets what stands behind the colon, and how to run it."""
 
 _FILES = (".db", ".sqlite", ".jsonl", ".ndjson", ".parquet")
+_KINDS = " (embedded:FILE.onnx, recorded:FILE, ORG/NAME of a hub, or a model's folder)"
 
 
-def open_backend(model: str | os.PathLike[str] | Backend, *, threads: int | None = None) -> Backend:
-    """Return the backend for ``scheme:rest``, for a file of readings, or the one given.
+def open_backend(
+    model: str | os.PathLike[str] | Backend, runtime: Runtime | None = None
+) -> Backend:
+    """Return the backend for ``scheme:rest``, a hub name, a folder, a file of readings.
 
-    >>> open_backend("embedded", threads=1).capabilities
+    >>> open_backend("embedded", Runtime(threads=1)).capabilities
     frozenset({'hidden'})
     """
+    runtime = runtime or Runtime()
     if isinstance(model, os.PathLike):
         model = os.fspath(model)
     if not isinstance(model, str):
         if not isinstance(model, Backend):
             raise InputError(f"a model is a name or a Backend, not {type(model).__name__}")
-        if threads is not None:
-            raise InputError(f"threads={threads} is for a model given by name, not for a Backend")
+        runtime.only("a Backend; give it where you make that")
         return model
-    if model.partition("#")[0].lower().endswith(_FILES) and not model.startswith("recorded:"):
-        return _recorded(model, threads)
-    scheme, _, rest = model.partition(":")
-    opened = lookup(BACKENDS, scheme, "model", also=" (embedded:FILE.onnx, recorded:FILE)")
-    return opened(rest, threads)
+    scheme, colon, rest = model.partition(":")
+    if scheme in BACKENDS:
+        return BACKENDS[scheme](rest, runtime)
+    if model.partition("#")[0].lower().endswith(_FILES):
+        return _recorded(model, runtime)
+    if (model and Path(model).is_dir()) or ("/" in model and not colon):
+        return _hf(model, runtime)
+    return lookup(BACKENDS, scheme, "model", also=_KINDS)(rest, runtime)

@@ -3,12 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from typing import Protocol, runtime_checkable
 
+from discode.errors import InputError
 from discode.pairs import Pair
 from discode.prompts import Prompt
 from discode.readings import Identity, Readings
 from discode.scales import Scale
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """How a model is to be run; every kind of model takes what it knows and refuses the rest."""
+
+    threads: int | None = None
+    device: str | None = None
+    dtype: str | None = None
+    revision: str | None = None
+    batch_captions: int | None = None
+    trust_remote_code: bool | None = None
+
+    def only(self, kind: str, *known: str) -> Runtime:
+        """Raise if an option was given that ``kind`` does not know.
+
+        >>> Runtime(threads=2).only("a recording")
+        Traceback (most recent call last):
+        discode.errors.InputError: threads=2 is not for a recording
+        """
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None and field.name not in known:
+                raise InputError(f"{field.name}={value} is not for {kind}")
+        return self
 
 
 @runtime_checkable

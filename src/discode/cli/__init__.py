@@ -42,6 +42,7 @@ app.command("decode")(decode.decode)
 app.command("demo")(demo.demo)
 app.command("methods")(lists.methods)
 app.command("scales")(lists.scales)
+app.command("models")(lists.models)
 app.add_typer(store.app, name="store")
 
 

@@ -1,10 +1,11 @@
-"""discode methods, discode scales: what there is."""
+"""discode methods, scales, models: what there is."""
 
 from __future__ import annotations
 
 from rich.markup import escape
 from rich.table import Table
 
+from discode.backends.families import FAMILIES
 from discode.cli.output import stdout
 from discode.decoders import METHODS, Discode
 from discode.scales import SCALES
@@ -62,4 +63,21 @@ def scales() -> None:
             f"{scale.minimum:g} to {scale.maximum:g}",
         )
     table.add_row("LOW-HIGH", "none", "any range: 1-7, 0-100, A-D; E-A if A is best", "its own")
+    stdout.print(table)
+
+
+def models() -> None:
+    """List vision-language models to judge with."""
+    table = _table("model", "B", "GB bf16", "GB 4 bit", "code", "captions", "tried", "note")
+    for row in FAMILIES:
+        table.add_row(
+            row.hub,
+            f"{row.billions:.1f}",
+            f"{row.memory:.0f}",
+            f"{row.memory_4bit:.0f}",
+            "remote" if row.remote else "native",
+            "packed" if row.packed else "plain",
+            row.tested or "nothing",
+            "; ".join(filter(None, ("paper" if row.paper else "", row.note))),
+        )
     stdout.print(table)

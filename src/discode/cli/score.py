@@ -19,7 +19,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from discode.backends import Recorded, open_backend
+from discode.backends import Recorded, Runtime, open_backend
 from discode.backends.embedded import introduce
 from discode.cli import output
 from discode.decoders import Decoder, get_decoder
@@ -35,7 +35,10 @@ def score(
     captions: Annotated[list[str] | None, typer.Argument(help="Captions of it.")] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="embedded (the default), embedded:FILE.onnx, or recorded:FILE."),
+        typer.Option(
+            help="embedded (the default), ORG/NAME of a hub or a folder (discode models), "
+            "embedded:FILE.onnx, or recorded:FILE."
+        ),
     ] = None,
     source: Annotated[
         Path | None,
@@ -61,6 +64,15 @@ def score(
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Pairs a batch.")] = 64,
     threads: Annotated[int | None, typer.Option(help="Cores to use; default: all.")] = None,
+    device: Annotated[str | None, typer.Option(help="cuda, cuda:1, cpu; a local model's.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="bfloat16, float16 or float32.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit.")] = None,
+    batch_captions: Annotated[
+        int | None, typer.Option(help="Captions of a picture at once; default: by memory.")
+    ] = None,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, not a table.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Draw the first distributions.")] = False,
 ) -> None:
@@ -72,7 +84,8 @@ def score(
     output.check_output(out, source, store, Path(recording))
     decoders = {name: get_decoder(name) for name in method or ["discode"]}
     pairs = _pairs(image, captions, source, images, reference)
-    backend = open_backend("embedded" if model is None else model, threads=threads)
+    runtime = Runtime(threads, device, dtype, revision, batch_captions, trust_remote_code or None)
+    backend = open_backend("embedded" if model is None else model, runtime)
     # What is replayed from a recording is kept already.
     if store is None and out is not None and not isinstance(backend, Recorded):
         store = out.with_name(f"{out.name}.readings.db")

@@ -1,0 +1,382 @@
+"""A local model, asked: one forward for many captions, or one for each, to the same answers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from discode.backends.generating import TOKENS, Written
+from discode.backends.loading import Loaded
+from discode.backends.packing import Layout, masks, stack
+from discode.backends.tokens import Asked, Vocabulary, conversation
+from discode.errors import BackendError, require
+from discode.pairs import Pair, open_image
+from discode.prompts import Prompt
+from discode.scales import Scale
+
+Floats = NDArray[np.float64]
+Answers = tuple[Floats, NDArray[np.float32]]
+"""Log-probabilities (N, R, I) of the wanted ids, and hidden states (N, R, D)."""
+LOG = logging.getLogger("discode")
+AGREE = {"float32": 1e-3, "bfloat16": 0.15, "float16": 0.05}
+"""How far packed and plain log-probabilities may lie apart in the check at load."""
+ALONG = {"token_type_ids": False, "mm_token_type_ids": False, "cross_attention_mask": True}
+"""Inputs that run along the tokens, and whether text goes on with the last one's value."""
+TOKENS_AT_ONCE = 4096
+"""Packed tokens of a chunk, unless memory is short."""
+
+
+@dataclass
+class Picture:
+    """A picture, processed: the prefix's ids (1, P) and what else the model wants.
+
+    ``opened`` is kept where the processor builds the prompt around a caption in its own way
+    (PaliGemma): then every caption is processed with the picture, and ``ids`` mean nothing.
+    """
+
+    ids: Any
+    extras: dict[str, Any]
+    opened: Any = None
+
+    def shape(self) -> tuple[Any, ...]:
+        """What must be equal for pictures to share a batch."""
+        return (
+            self.ids.shape[1],
+            *((name, tuple(x.shape), x.dtype) for name, x in sorted(self.extras.items())),
+        )
+
+
+class Engine:
+    """A loaded model and its processor."""
+
+    def __init__(self, loaded: Loaded, captions_at_once: int | None) -> None:
+        torch = require("torch", "hf")
+        self.model, self.processor, self.name = loaded.model, loaded.processor, loaded.name
+        self.vocabulary = Vocabulary(loaded.processor)
+        self.captions_at_once = captions_at_once
+        self.packed = True
+        self._device, self._dtype = loaded.device, loaded.dtype
+        self._float = getattr(torch, loaded.dtype)
+        self._text_config = loaded.model.config.get_text_config()
+        self._logit_scale = 0.0  # the head's rows are not used until calibrate() has seen them work
+
+    def picture(self, image: Any, asked: Asked) -> Picture:
+        """Process a picture with the prompt's head; what follows it is tokenised apart."""
+        opened = open_image(image)
+        ids, extras = self._process(asked.text, opened)
+        length, tail = ids.shape[1], len(asked.tail)
+        if ids[0, length - tail :].tolist() != asked.tail:
+            return Picture(ids, extras, opened)
+        for name in ALONG.keys() & extras.keys():
+            extras[name] = extras[name][:, : length - tail]
+        return Picture(ids[:, : length - tail], extras)
+
+    def _process(self, text: str, opened: Any) -> tuple[Any, dict[str, Any]]:
+        """Return a prompt's ids (1, L) with the picture's tokens, and what else the model wants."""
+        try:
+            inputs = self.processor.apply_chat_template(
+                conversation(text, opened),
+                add_generation_prompt=True,
+                tokenize=True,
+                return_dict=True,
+                return_tensors="pt",
+            )
+        # A processor refuses pictures in its own ways (too narrow, too small).
+        except Exception as error:
+            raise BackendError(f"the model's processor refuses the picture: {error}") from error
+        ids = inputs.pop("input_ids")
+        return ids, {k: v for k, v in inputs.items() if k not in ("attention_mask", "labels")}
+
+    def write(self, picture: Picture, pair: Pair, asked: Asked) -> Written:
+        """Let the model write an answer, greedily."""
+        torch = require("torch", "hf")
+        if picture.opened is not None:
+            ids, extras = self._process(asked.render(pair.caption, pair.references), picture.opened)
+            extras = self._extras([Picture(ids, extras)])
+        else:
+            suffix = torch.tensor([asked.suffix(pair.caption, pair.references)])
+            ids = torch.cat([picture.ids, suffix], dim=1)
+            extras = self._extras([picture], longer=suffix.shape[1])
+        ids = ids.to(self._device)
+        with torch.inference_mode():
+            said = self.model.generate(
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                **extras,
+                max_new_tokens=TOKENS,
+                do_sample=False,
+                repetition_penalty=1.0,  # some models' own settings penalise a second zero
+                return_dict_in_generate=True,
+                output_logits=True,
+                output_hidden_states=True,
+            )
+        tokens = said.sequences[0, ids.shape[1] :].tolist()
+        logits = torch.cat(said.logits).float()
+        states = [step[-1][0, -1].float().cpu().numpy() for step in said.hidden_states]
+        pieces = [self.vocabulary.piece(tokens, step) for step in range(len(tokens))]
+        return Written(tokens, pieces, logits.log_softmax(-1).cpu().numpy(), states)
+
+    def forward(
+        self, pictures: list[Picture], pairs: list[list[Pair]], asked: Asked
+    ) -> list[Answers]:
+        """Return the answers of each picture's captions."""
+        torch = require("torch", "hf")
+        with torch.inference_mode():
+            if pictures[0].opened is not None:
+                return [
+                    _stacked([self._stepwise(picture, pair, asked) for pair in several])
+                    for picture, several in zip(pictures, pairs, strict=True)
+                ]
+            suffixes = [[asked.suffix(p.caption, p.references) for p in some] for some in pairs]
+            if self.packed:
+                return self._packed(pictures, suffixes, asked)
+            return [
+                _stacked([self._plain(picture, suffix, asked) for suffix in several])
+                for picture, several in zip(pictures, suffixes, strict=True)
+            ]
+
+    def _packed(
+        self, pictures: list[Picture], suffixes: list[list[list[int]]], asked: Asked
+    ) -> list[Answers]:
+        torch, transformers = require("torch", "hf"), require("transformers", "hf")
+        cache = transformers.DynamicCache()  # without a config: every layer keeps the whole prefix
+        ids = torch.cat([picture.ids for picture in pictures])
+        self._run(ids, self._extras(pictures), cache, keep=1)
+        prefix = ids.shape[1]
+        delta = self._rope_delta(len(pictures))
+        parts: list[list[Answers]] = [[] for _ in pictures]
+        start, most = 0, max(map(len, suffixes))
+        size = self._chunk(suffixes, asked)
+        while start < most:
+            try:
+                chunk = [several[start : start + size] for several in suffixes]
+                done = self._suffixes(chunk, asked, cache, prefix, delta)
+            except torch.OutOfMemoryError:
+                if size == 1:
+                    raise BackendError("out of memory with one caption at a time") from None
+                cache.crop(prefix)
+                torch.cuda.empty_cache()
+                size = self.captions_at_once = size // 2
+                LOG.warning("discode: out of memory; going on with %d captions at once", size)
+                continue
+            for part, one in zip(parts, done, strict=True):
+                part += [one] if len(one[0]) else []
+            start += size
+        return [
+            (np.concatenate([logp for logp, _ in part]), np.concatenate([s for _, s in part]))
+            for part in parts
+        ]
+
+    def _suffixes(
+        self,
+        chunk: list[list[list[int]]],
+        asked: Asked,
+        cache: Any,
+        prefix: int,
+        delta: Any,
+    ) -> list[Answers]:
+        """Run a chunk of captions of every picture over the prefixes' cache."""
+        torch = require("torch", "hf")
+        layouts = [Layout.of(several, asked.stems) for several in chunk]
+        tokens, steps, seen, keep = stack(layouts)
+        places = np.unique(np.concatenate([rows.ravel() for rows in keep]))
+        position = torch.from_numpy(prefix + steps).to(self._device)
+        if delta is not None:
+            position = (position + delta).expand(3, *position.shape)
+        mask = self._mask(seen, steps, prefix)
+        where = torch.from_numpy(places).to(self._device)
+        states, logits = self._run(
+            torch.from_numpy(tokens), {"position_ids": position}, cache, keep=where, mask=mask
+        )
+        cache.crop(-tokens.shape[1])
+        logp = self._logp(states, logits, asked)
+        kept = states.float().cpu().numpy()
+        index = [np.searchsorted(places, rows) for rows in keep]
+        return [(logp[row][at], kept[row][at]) for row, at in enumerate(index)]
+
+    def _mask(self, seen: NDArray[np.bool_], steps: NDArray[np.int64], prefix: int) -> Any:
+        """Return the mask, or one for each kind of layer where the model has several."""
+        config = self._text_config
+        window = getattr(config, "sliding_window", None)
+        bounds: dict[str, dict[str, int | None]] = {
+            "full_attention": {},
+            "sliding_attention": {"window": window},
+            "chunked_attention": {"chunk": getattr(config, "attention_chunk_size", None)},
+        }
+        kinds = set(getattr(config, "layer_types", None) or ())
+        made = {
+            kind: masks(seen, steps, prefix, self._float, self._device, **bounds[kind])
+            for kind in (kinds & bounds.keys())
+            or ({"full_attention"} if window is None else {"sliding_attention"})
+        }
+        return made if len(kinds) > 1 else next(iter(made.values()))
+
+    def _plain(self, picture: Picture, suffix: list[int], asked: Asked) -> Answers:
+        """Read one caption, one forward a stem: logp (R, I), states (R, D)."""
+        torch = require("torch", "hf")
+        logp, states = [], []
+        for number, stem in enumerate(asked.stems):
+            behind = torch.tensor([[*suffix, *stem]])
+            extras = self._extras([picture], longer=behind.shape[1])
+            state, logits = self._run(
+                torch.cat([picture.ids, behind], dim=1), extras, None, keep=len(stem) + 1
+            )
+            first = 1 if number else 0  # what stands before all stems is read once
+            logp.append(self._logp(state, logits, asked)[0, first:])
+            states.append(state[0, first:].float().cpu().numpy())
+        return np.concatenate(logp), np.concatenate(states)
+
+    def _stepwise(self, picture: Picture, pair: Pair, asked: Asked) -> Answers:
+        """Read one caption by way of its own prompt; the stems follow over its cache."""
+        torch, transformers = require("torch", "hf"), require("transformers", "hf")
+        text = asked.render(pair.caption, pair.references)
+        ids, extras = self._process(text, picture.opened)
+        cache = transformers.DynamicCache()
+        state, logits = self._run(ids, self._extras([Picture(ids, extras)]), cache, keep=1)
+        parts = [(state, logits)]
+        for stem in asked.stems:
+            if stem:
+                parts.append(self._run(torch.tensor([stem]), {}, cache, keep=len(stem)))
+                cache.crop(-len(stem))
+        logp = [self._logp(*part, asked)[0] for part in parts]
+        states = [state[0].float().cpu().numpy() for state, _ in parts]
+        return np.concatenate(logp), np.concatenate(states)
+
+    def _run(
+        self, ids: Any, extras: dict[str, Any], cache: Any, keep: Any, mask: Any = None
+    ) -> tuple[Any, Any]:
+        """Run the model; returns the states (B, R, D) before the head and the logits (B, R, V)."""
+        torch = require("torch", "hf")
+        ids = ids.to(self._device)
+        if mask is None:
+            before = 0 if cache is None else cache.get_seq_length()
+            mask = torch.ones(len(ids), before + ids.shape[1], dtype=torch.long, device=ids.device)
+        with _before(self.model.get_output_embeddings()) as seen:
+            logits = self.model(
+                input_ids=ids,
+                attention_mask=mask,
+                past_key_values=cache,
+                use_cache=cache is not None,
+                logits_to_keep=keep,
+                **extras,
+            ).logits
+        return seen[0], logits
+
+    def _extras(self, pictures: list[Picture], longer: int = 0) -> dict[str, Any]:
+        """Return pixels and the like of several pictures, on the device; text ids are padded."""
+        torch = require("torch", "hf")
+        extras = {}
+        for name in pictures[0].extras:
+            value = torch.cat([picture.extras[name] for picture in pictures])
+            if longer and name in ALONG:
+                more = value[:, -1:].expand(-1, longer, *value.shape[2:])
+                value = torch.cat([value, more if ALONG[name] else torch.zeros_like(more)], dim=1)
+            extras[name] = value.to(
+                self._device, self._float if value.is_floating_point() else None
+            )
+        return extras
+
+    def _rope_delta(self, batch: int) -> Any:
+        """Return how far multimodal positions lag behind the token count (B, 1), or None."""
+        delta = getattr(self.model.base_model, "rope_deltas", None)
+        return None if delta is None else delta.reshape(batch, 1).to(self._device).clone()
+
+    def _logp(self, states: Any, logits: Any, asked: Asked) -> Floats:
+        """Return log-probabilities (B, R, I) of the wanted ids, their logits in float32."""
+        logz = logits.float().logsumexp(-1, keepdim=True)
+        if self._logit_scale:
+            chosen = states.float() @ self.rows(asked).T
+        else:
+            chosen = logits[..., asked.wanted].float()
+        return np.asarray((chosen - logz).double().cpu().numpy())
+
+    def rows(self, asked: Asked) -> Any:
+        """Return the head's rows for the wanted ids, in float32."""
+        return self.model.get_output_embeddings().weight[asked.wanted].float() * self._logit_scale
+
+    def _chunk(self, suffixes: list[list[list[int]]], asked: Asked) -> int:
+        """Return how many captions of each picture run at once."""
+        if self.captions_at_once is not None:
+            return self.captions_at_once
+        longest = max(len(suffix) for several in suffixes for suffix in several)
+        stems = sum(map(len, asked.stems))
+        return max(1, TOKENS_AT_ONCE // (len(suffixes) * (longest + stems)))
+
+    def calibrate(self, prompt: Prompt, scale: Scale) -> bool:
+        """Look at the head, and return whether packed equals plain for this very model.
+
+        A picture and captions that need no data are read both ways. Where the logits are the head's
+        rows times the state, to a factor, they are recomputed in float32 from then on; where not (a
+        soft cap, a quantised head), they are taken as they come.
+        """
+        torch = require("torch", "hf")
+        shades = np.linspace(0, 255, 96 * 64 * 3).astype(np.uint8).reshape(64, 96, 3)
+        asked = self.vocabulary.asked(prompt, scale, references=False)
+        picture = self.picture(Image.fromarray(shades), asked)
+        pairs = [Pair(picture.opened, text) for text in ("a dog", "two men on a red boat")]
+        with torch.inference_mode():
+            ids, extras = self._process(asked.text, Image.fromarray(shades))
+            states, logits = self._run(ids, self._extras([Picture(ids, extras)]), None, keep=1)
+            self._logit_scale = self._factor(
+                states.float(), logits[..., asked.wanted].float(), asked
+            )
+            if picture.opened is not None:
+                return False  # the processor has its own way: nothing can be shared
+            suffixes = [[asked.suffix(pair.caption, ()) for pair in pairs]]
+            try:
+                packed = self._packed([picture], suffixes, asked)[0][0]
+            # Whatever a family's code cannot do with a packed sequence, the plain path can.
+            except Exception as error:
+                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                LOG.warning(
+                    "discode: %s cannot be packed (%s); one forward a pair", self.name, reason
+                )
+                return False
+            plain = _stacked([self._plain(picture, suffix, asked) for suffix in suffixes[0]])[0]
+        apart = float(np.abs(packed - plain).max())
+        if not apart <= AGREE[self._dtype]:
+            LOG.warning(
+                "discode: packed and plain differ by %.2g for %s; one forward a pair",
+                apart,
+                self.name,
+            )
+            return False
+        return True
+
+    def _factor(self, states: Any, logits: Any, asked: Asked) -> float:
+        """Return f where logits = f · states · rows to rounding, or 0."""
+        head = self.model.get_output_embeddings()
+        weight = getattr(head, "weight", None)
+        if (
+            weight is None
+            or not weight.is_floating_point()
+            or getattr(head, "bias", None) is not None
+        ):
+            return 0.0
+        product = states @ weight[asked.wanted].float().T
+        factor = float((product * logits).sum() / (product * product).sum())
+        rest = float((factor * product - logits).abs().max() / logits.abs().max())
+        return factor if rest < {"float32": 1e-4}.get(self._dtype, 2e-2) else 0.0
+
+
+def _stacked(answers: list[Answers]) -> Answers:
+    """Join answers of single captions, (R, I) and (R, D)."""
+    return np.stack([logp for logp, _ in answers]), np.stack([states for _, states in answers])
+
+
+@contextmanager
+def _before(module: Any) -> Iterator[list[Any]]:
+    """Collect what goes into a module."""
+    seen: list[Any] = []
+    hook = module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    try:
+        yield seen
+    finally:
+        hook.remove()

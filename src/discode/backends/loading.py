@@ -1,0 +1,137 @@
+"""Open a local vision-language model, or say in one line why it cannot be opened."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from discode.errors import BackendError, InputError, require
+
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+QUANTIZE = ("4bit", "8bit", "fp8")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model and its processor."""
+
+    model: Any
+    processor: Any
+    name: str
+    revision: str
+    dtype: str
+    device: Any
+
+
+def load_model(
+    name: str,
+    revision: str | None,
+    dtype: str,
+    device: str | None,
+    device_map: str | None,
+    quantize: str | None,
+    trust_remote_code: bool,
+) -> Loaded:
+    """Load a hub name or a folder; safetensors only, no remote code unless the user says so."""
+    torch, transformers = require("torch", "hf"), require("transformers", "hf")
+    if dtype not in DTYPES:
+        raise InputError(f"dtype={dtype!r} is not allowed; give one of {', '.join(DTYPES)}")
+    if quantize not in (None, *QUANTIZE):
+        raise InputError(f"quantize={quantize!r} is not allowed; give one of {', '.join(QUANTIZE)}")
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"device {device!r} cannot be used here: {_line(error)}") from None
+    if dtype == "auto":
+        dtype = "bfloat16" if device.startswith("cuda") else "float32"
+    folder = Path(name)
+    if not folder.is_dir() and (folder.is_absolute() or name.startswith((".", "~"))):
+        raise InputError(f"no model folder at {name}")
+    if folder.is_dir():
+        _check_folder(folder, trust_remote_code)
+    common: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+    try:
+        config = transformers.AutoConfig.from_pretrained(name, **common)
+        known = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+        if not known and not trust_remote_code:
+            raise InputError(
+                f"{name} is a {config.model_type!r} model, which takes no pictures here; give a "
+                "vision-language model (discode models lists some)"
+            )
+        processor = transformers.AutoProcessor.from_pretrained(name, **common)
+        if getattr(processor, "tokenizer", None) is None:
+            raise InputError(f"{name} has no tokenizer beside its picture processor")
+        if not getattr(processor, "chat_template", None):
+            raise InputError(f"{name} has no chat template; a judge needs a chat model")
+        model = transformers.AutoModelForImageTextToText.from_pretrained(
+            name,
+            config=config,
+            dtype=getattr(torch, dtype),
+            use_safetensors=True,
+            attn_implementation="sdpa",  # packing wants masks of its own
+            device_map=device_map or ({"": device} if quantize else None),
+            quantization_config=_quantization(transformers, torch, quantize),
+            **common,
+        )
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"cannot load {name}: {_line(error)}") from error
+    except torch.OutOfMemoryError as error:
+        raise BackendError(
+            f"{name} does not fit on {device}: {_line(error)}; try quantize='4bit' or "
+            "device_map='auto'"
+        ) from error
+    if device_map is None and quantize is None:
+        model = model.to(device)
+    commit = getattr(config, "_commit_hash", None)
+    return Loaded(
+        model.eval().requires_grad_(False),
+        processor,
+        folder.name if folder.is_dir() else name,
+        (commit or revision or "local")[:12],
+        dtype,
+        torch.device(device),
+    )
+
+
+def _check_folder(folder: Path, trust_remote_code: bool) -> None:
+    """Say what a folder lacks before transformers does so at length."""
+    config = folder / "config.json"
+    if not config.is_file():
+        raise InputError(f"{folder} has no config.json; it is no model folder")
+    try:
+        settings = json.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{config} cannot be read: {_line(error)}") from None
+    if "auto_map" in settings and not trust_remote_code:
+        raise InputError(
+            f"{folder} brings code of its own; if you trust it, give trust_remote_code=True "
+            "(--trust-remote-code)"
+        )
+    if not any(folder.glob("*.safetensors")):
+        pickles = [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")]
+        why = f"only {pickles[0].name}, and pickles can run code" if pickles else "no weights"
+        raise InputError(f"{folder} has {why}; give a folder with .safetensors files")
+
+
+def _quantization(transformers: Any, torch: Any, quantize: str | None) -> Any:
+    if quantize is None:
+        return None
+    if quantize == "fp8":
+        return transformers.FineGrainedFP8Config()
+    require("bitsandbytes", "hf")
+    return transformers.BitsAndBytesConfig(
+        load_in_4bit=quantize == "4bit",
+        load_in_8bit=quantize == "8bit",
+        bnb_4bit_compute_dtype=torch.bfloat16,
+    )
+
+
+def _line(error: BaseException) -> str:
+    """Return an error's first line: transformers writes paragraphs."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

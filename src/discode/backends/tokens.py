@@ -1,0 +1,201 @@
+"""What the answers are for one model's tokenizer: prompts as ids, stems, answer tokens.
+
+Nothing is assumed about a vocabulary: ids are found in context, by tokenising the whole prompt
+with the stem and the answer behind it and looking at what was added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discode.errors import InputError
+from discode.prompts import Prompt
+from discode.readings import Readings
+from discode.scales import Scale
+
+# Captions begin in many ways; the ids before all of them alike are the shared prefix.
+_BEGINNINGS = ("a dog", "7 dogs", "'a'", "Été", "猫", ".", "-a", ")", "\u0301a", "\U0001f415", '"')
+
+
+def conversation(text: str, image: Any = None) -> list[dict[str, Any]]:
+    """Return what chat templates take: one turn, the picture first."""
+    picture = {"type": "image"} if image is None else {"type": "image", "image": image}
+    return [{"role": "user", "content": [picture, {"type": "text", "text": text}]}]
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """One prompt on one scale, as one tokenizer sees it."""
+
+    vocabulary: Vocabulary
+    prompt: Prompt
+    scale: Scale
+    text: str
+    """The prompt with a caption that stands in for all."""
+    head: tuple[int, ...]
+    """Ids that all prompts begin with, the picture one placeholder."""
+    tail: list[int]
+    """The other ids of ``text``."""
+    stems: tuple[tuple[int, ...], ...]
+    answers: tuple[tuple[tuple[int, ...], ...], ...]
+    """(B, K) groups of ids: several where the vocabulary has tokens of several digits."""
+
+    @property
+    def answer_columns(self) -> list[int]:
+        """Where the answers' own tokens stand in ``wanted``."""
+        column = {token: i for i, token in enumerate(self.wanted)}
+        return [column[group[0]] for group in self.answers[0]]
+
+    def render(self, caption: str, references: Sequence[str]) -> str:
+        """Return the prompt with a caption that cannot talk back."""
+        control = self.vocabulary.control_tokens
+        return self.prompt.render(caption, references, self.scale, control)
+
+    def suffix(self, caption: str, references: Sequence[str]) -> list[int]:
+        """Return the ids behind the shared prefix for a caption."""
+        ids = self.vocabulary.encode(self.render(caption, references))
+        if tuple(ids[: len(self.head)]) != self.head:
+            raise InputError(f"the tokenizer joins the caption {caption[:20]!r} to the instruction")
+        return ids[len(self.head) :]
+
+    @property
+    def wanted(self) -> list[int]:
+        """Every id whose probability is read."""
+        ids = {i for stem in self.stems for i in stem}
+        return sorted(ids | {i for stem in self.answers for group in stem for i in group})
+
+
+class Vocabulary:
+    """A processor's tokenizer and chat template."""
+
+    def __init__(self, processor: Any) -> None:
+        self.processor = processor
+        self.tokenizer = getattr(processor, "tokenizer", processor)
+        added = {str(token) for token in self.tokenizer.get_added_vocab()}
+        self.control_tokens = frozenset(added | set(self.tokenizer.all_special_tokens))
+        self._asked: dict[tuple[str, Scale], Asked] = {}
+
+    def chat(self, text: str) -> str:
+        """Return the chat template around a text, the picture as its placeholder."""
+        return str(
+            self.processor.apply_chat_template(
+                conversation(text), add_generation_prompt=True, tokenize=False
+            )
+        )
+
+    def encode(self, text: str, behind: str = "") -> list[int]:
+        """Return the ids of a prompt's text in the chat template, and of what stands behind."""
+        string = self.chat(text) + behind
+        start = self.tokenizer.bos_token
+        # As the processors do: a template that writes the first token gets no second one.
+        special = start is None or not string.startswith(start)
+        return [int(i) for i in self.tokenizer(string, add_special_tokens=special)["input_ids"]]
+
+    def piece(self, tokens: Sequence[int], step: int) -> str:
+        """Return the text that the token at ``step`` added, spaces included."""
+        before = self.tokenizer.decode(tokens[:step], skip_special_tokens=True)
+        after = self.tokenizer.decode(tokens[: step + 1], skip_special_tokens=True)
+        return str(after[len(before) :])
+
+    def asked(self, prompt: Prompt, scale: Scale, *, references: bool) -> Asked:
+        """Return a prompt on a scale as ids; raises where the tokenizer cannot write it."""
+        key = (prompt.template(references), scale)
+        if key not in self._asked:
+            self._asked[key] = self._ask(prompt, scale, references)
+        return self._asked[key]
+
+    def _ask(self, prompt: Prompt, scale: Scale, references: bool) -> Asked:
+        def render(caption: str) -> str:
+            given = [caption] if references else []
+            return prompt.render(caption, given, scale, self.control_tokens)
+
+        text = render(_BEGINNINGS[0])
+        first = self.encode(text)
+        shared = len(first)
+        for beginning in _BEGINNINGS[1:]:
+            other = self.encode(render(beginning))
+            same = (a == b for a, b in zip(first, other, strict=False))
+            shared = min(shared, next((i for i, yes in enumerate(same) if not yes), shared))
+        stems = tuple(tuple(self._added(text, first, stem)) for stem in scale.stems)
+        answers = []
+        for stem, ids in zip(scale.stems, stems, strict=True):
+            groups = []
+            for answer in scale.answers:
+                added = self._added(text, first, stem + answer)[len(ids) :]
+                if len(added) != 1:
+                    raise InputError(
+                        f"the answer {stem + answer!r} is not one token behind its stem for this "
+                        "model's tokenizer; take another scale (unit, ten, five, letters)"
+                    )
+                more = self._longer(answer) if stem.endswith(".") else []
+                groups.append((added[0], *more))
+            answers.append(tuple(groups))
+        return Asked(
+            self, prompt, scale, text, tuple(first[:shared]), first[shared:], stems, tuple(answers)
+        )
+
+    def _added(self, text: str, first: list[int], behind: str) -> list[int]:
+        ids = self.encode(text, behind)
+        if ids[: len(first)] != first:
+            raise InputError(f"this model's tokenizer joins {behind!r} to the end of its prompt")
+        return ids[len(first) :]
+
+    def _longer(self, digit: str) -> list[int]:
+        """Return tokens of several digits that begin with ``digit``: "85" is an 8, too.
+
+        Behind "0." they spell the same first decimal, so their probability belongs to it.
+        """
+        return [
+            int(i)
+            for token, i in self.tokenizer.get_vocab().items()
+            if len(token) > 1 and token.isascii() and token.isdigit() and token[0] == digit
+        ]
+
+
+def to_readings(
+    asked: Asked,
+    logp: NDArray[np.float64],
+    states: NDArray[np.float32],
+    head: NDArray[np.float32] | None,
+) -> Readings:
+    """Turn log-probabilities (N, R, I) of ``asked.wanted`` at the R places into readings.
+
+    Where ``head`` (I, D), its rows for ``asked.wanted``, is given, ``states`` (N, R, D) are kept.
+    """
+    column = {token: i for i, token in enumerate(asked.wanted)}
+    n, b, k = len(logp), len(asked.stems), len(asked.scale.answers)
+    stem_logp, lead_logp = np.zeros((n, b)), np.zeros((n, b))
+    answer_logp = np.empty((n, b, k))
+    places = []
+    place = 0
+    for number, (stem, groups) in enumerate(zip(asked.stems, asked.answers, strict=True)):
+        before = 0
+        for step, token in enumerate(stem):
+            value = logp[:, before, column[token]]
+            stem_logp[:, number] += value
+            if step == 0:
+                lead_logp[:, number] = value
+            place += 1
+            before = place
+        places.append(before)
+        for answer, group in enumerate(groups):
+            columns = [column[token] for token in group]
+            answer_logp[:, number, answer] = np.logaddexp.reduce(logp[:, before, columns], axis=-1)
+    hidden = rows = None
+    if head is not None:
+        likelier = np.array(places)[stem_logp.argmax(axis=1)]
+        hidden = states[np.arange(n), likelier]
+        rows = head[asked.answer_columns]
+    return Readings(
+        asked.scale,
+        answer_logp.clip(max=0),
+        stem_logp.clip(max=0),
+        lead_logp=lead_logp.clip(max=0) if any(asked.stems) else None,
+        hidden=hidden,
+        head=rows,
+    )

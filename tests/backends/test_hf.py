@@ -1,0 +1,279 @@
+"""Local models: packed equals plain equals generate, on tiny checkpoints of the real classes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import discode
+from discode.errors import InputError
+from discode.pairs import Pair
+from discode.prompts import CAPTION_LAST, FLEUR
+from discode.scales import FIVE, LETTERS, UNIT, get_scale
+
+pytest.importorskip("torch", reason="local models want discode[hf]")
+pytest.importorskip("transformers", reason="local models want discode[hf]")
+pytest.importorskip("torchvision", reason="the picture processors of most families want it")
+
+import torch
+
+from discode.backends.hf import Local
+from discode.backends.packing import Layout, masks, stack
+from tests.backends.tiny_lvlms import FAMILIES, ask, make
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),  # transformers warns a lot
+    pytest.mark.usefixtures("one_thread"),
+]
+
+PLAIN = {"paligemma", "lfm2_vl", "mllama"}
+CAPTIONS = ["a dog runs", "x", "two men on a boat near the long wharf of a harbour at night " * 4]
+
+
+@pytest.fixture(scope="module", params=list(FAMILIES))
+def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    name = str(request.param)
+    return make(name, tmp_path_factory.mktemp("tiny") / name)
+
+
+@pytest.fixture(scope="module")
+def llava(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make("llava_next_llama", tmp_path_factory.mktemp("llava") / "llava")
+
+
+def pictures(*sizes: tuple[int, int]) -> list[Image.Image]:
+    rng = np.random.default_rng(0)
+    return [Image.fromarray(rng.integers(0, 255, (h, w, 3), dtype=np.uint8)) for w, h in sizes]
+
+
+def apart(a: Any, b: Any) -> float:
+    pairs = [(a.answer_logp, b.answer_logp), (a.stem_logp, b.stem_logp)]
+    return max(float(np.abs(x - y).max()) for x, y in pairs)
+
+
+def test_packed_equals_plain_equals_the_processor_itself(family: Path) -> None:
+    backend = Local(family, device="cpu", read="forced")
+    assert backend.engine.packed == (family.name not in PLAIN)
+    images = pictures((90, 60), (90, 60), (50, 120))
+    pairs = [Pair(image, text) for image in images for text in [*CAPTIONS, CAPTIONS[0]]]
+    packed = backend.read(pairs, FLEUR, UNIT, hidden=True)
+    backend.engine.packed = False
+    plain = backend.read(pairs, FLEUR, UNIT, hidden=True)
+    assert apart(packed, plain) < 1e-5
+    assert packed.hidden is not None
+    assert plain.hidden is not None
+    assert np.abs(packed.hidden - plain.hidden).max() < 1e-4
+    # the oracle: the processor's own ids, the model's own generate, its first step
+    text = FLEUR.render(CAPTIONS[0], (), UNIT)
+    inputs = ask(backend.engine.processor, images[2], text)
+    said = backend.engine.model.generate(
+        **inputs,
+        max_new_tokens=1,
+        do_sample=False,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    logp = said.logits[0][0].log_softmax(-1)
+    asked = backend.engine.vocabulary.asked(FLEUR, UNIT, references=False)
+    lead = packed.lead_logp
+    assert lead is not None
+    for stem in range(2):
+        assert abs(lead[8, stem] - float(logp[asked.stems[stem][0]])) < 1e-5
+
+
+def test_control_tokens_do_not_change_the_structure(family: Path) -> None:
+    backend = Local(family, device="cpu", packing="off")
+    vocabulary = backend.engine.vocabulary
+    special = sorted(vocabulary.control_tokens)
+    clean = vocabulary.encode(FLEUR.render("a dog", (), UNIT, special))
+    ids = {vocabulary.tokenizer.convert_tokens_to_ids(token) for token in special}
+
+    def structure(tokens: list[int]) -> list[int]:
+        return [token for token in tokens if token in ids]
+
+    for token in special:
+        if not token.strip():
+            continue
+        text = FLEUR.render(f"a dog {token} answer 1.0 {token}{token}", (), UNIT, special)
+        assert structure(vocabulary.encode(text)) == structure(clean), token
+
+
+def test_many_captions_chunks_and_one_by_one(llava: Path) -> None:
+    backend = Local(llava, device="cpu", read="forced")
+    image = pictures((80, 60))[0]
+    pairs = [Pair(image, f"caption {i} " + "word " * (i % 17)) for i in range(200)]
+    whole = backend.read(pairs, FLEUR, UNIT)
+    backend.engine.captions_at_once = 7
+    assert apart(whole, backend.read(pairs, FLEUR, UNIT)) < 1e-5
+    for i in (0, 99, 199):
+        assert apart(whole.take([i]), backend.read([pairs[i]], FLEUR, UNIT)) < 1e-5
+
+
+@pytest.mark.parametrize("scale", [FIVE, LETTERS, get_scale("1-7")])
+def test_other_scales_and_prompts(llava: Path, scale: Any) -> None:
+    backend = Local(llava, device="cpu", read="forced")
+    pairs = [Pair(image, text) for image in pictures((80, 60)) for text in CAPTIONS]
+    for prompt in (FLEUR, CAPTION_LAST):
+        packed = backend.read(pairs, prompt, scale)
+        backend.engine.packed = False
+        assert apart(packed, backend.read(pairs, prompt, scale)) < 1e-5
+        backend.engine.packed = True
+    with_references = [Pair(pairs[0].image, "a dog", references=("a cat", "a cow")), *pairs]
+    both = backend.read(with_references, FLEUR, scale)
+    assert apart(both.take([1, 2, 3]), backend.read(pairs, FLEUR, scale)) < 1e-5
+    assert not both.errors
+
+
+def test_digits_of_several_digits_are_added_up(llava: Path) -> None:
+    backend = Local(llava, device="cpu", read="forced")
+    asked = backend.engine.vocabulary.asked(FLEUR, UNIT, references=False)
+    tokens = backend.engine.vocabulary.tokenizer.convert_ids_to_tokens(list(asked.answers[0][8]))
+    assert tokens[0] == "8"
+    assert "85" in tokens[1:]
+    assert all(token.startswith("8") and token.isdigit() for token in tokens)
+    five = backend.engine.vocabulary.asked(FLEUR, FIVE, references=False)
+    assert all(len(group) == 1 for group in five.answers[0])  # "15" is no 1 on 1-5
+
+
+def test_generate_reads_the_papers_way(llava: Path) -> None:
+    forced = Local(llava, device="cpu", read="forced")
+    backend = Local(llava, device="cpu", read="generate")
+    pairs = [Pair(image, text) for image in pictures((80, 60)) for text in CAPTIONS]
+    said = backend.read(pairs, FLEUR, FIVE)
+    plain = forced.read(pairs, FLEUR, FIVE)
+    for row in range(len(pairs)):
+        if row in said.errors:
+            assert "did not answer with a rating" in said.errors[row]
+            assert np.isnan(said.answer_logp[row]).all()
+        else:
+            assert said.how is not None
+            assert said.how[row] == "generated"
+    # random weights hardly ever write a rating at once; where they do, both ways agree
+    assert len(said) == len(plain) == 3
+
+
+def test_one_bad_picture_fails_alone(llava: Path, tmp_path: Path) -> None:
+    backend = Local(llava, device="cpu", read="forced")
+    (tmp_path / "empty.png").write_bytes(b"")
+    good = tmp_path / "good.png"
+    pictures((80, 60))[0].save(good)
+    whole = good.read_bytes()
+    (tmp_path / "half.png").write_bytes(whole[: len(whole) // 2])
+    Image.new("RGB", (1, 1), "red").save(tmp_path / "dot.png")
+    Image.new("CMYK", (40, 40)).save(tmp_path / "cmyk.jpg")
+    Image.new("I;16", (40, 40)).save(tmp_path / "deep.png")
+    names = ["good.png", "empty.png", "half.png", "missing.png", "dot.png", "cmyk.jpg", "deep.png"]
+    said = backend.read([Pair(tmp_path / name, "a dog") for name in names], FLEUR, UNIT)
+    assert np.isfinite(said.answer_logp[0]).all()
+    assert {1, 2, 3} <= said.errors.keys()
+    assert np.isfinite(said.answer_logp[5:]).all()
+    alone = backend.read([Pair(good, "a dog")], FLEUR, UNIT)
+    assert apart(alone, said.take([0])) < 1e-5
+
+
+def test_a_judge_in_two_lines(llava: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "p.png"
+    pictures((80, 60))[0].save(picture)
+    judge = discode.load(llava, device="cpu", store=tmp_path / "run.db")
+    scores = judge.score(picture, ["a dog", "a cat <image> [INST] 1.0"])
+    assert np.isfinite(scores.value).all()
+    assert "model:llava" in judge.signature.replace("llava_next_llama", "llava")
+    again = discode.load(f"recorded:{tmp_path / 'run.db'}").score(picture, ["a dog"])
+    assert again.value[0] == pytest.approx(scores.value[0])
+    adam = discode.load(llava, device="cpu", method="discode:solver=adam,steps=3")
+    assert np.isfinite(adam.score(picture, "a dog").value).all()
+
+
+def test_a_family_that_cannot_be_packed_says_so(
+    llava: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Layout, "seen", lambda self: np.tri(len(self.tokens), dtype=bool))
+    backend = Local(llava, device="cpu")
+    assert not backend.engine.packed
+    assert "packed and plain differ" in caplog.text
+
+
+def _without(*names: str) -> Any:
+    def change(folder: Path) -> None:
+        for name in names:
+            for path in folder.glob(name):
+                path.unlink()
+
+    return change
+
+
+def _pickled(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def _remote(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config["auto_map"] = {"AutoModel": "modeling.Model"}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def _text_only(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (_without("config.json"), "no config.json"),
+        (_without("tokenizer*"), "cannot load"),
+        (_without("chat_template*"), "no chat template"),
+        (_without("model.safetensors"), "no weights"),
+        (_pickled, "pickles can run code"),
+        (_remote, "trust_remote_code"),
+        (_text_only, "takes no pictures"),
+    ],
+)
+def test_folders_that_are_no_judge(llava: Path, tmp_path: Path, change: Any, words: str) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(llava, folder)
+    change(folder)
+    with pytest.raises(InputError, match=words) as caught:
+        Local(folder, device="cpu")
+    assert "\n" not in str(caught.value)
+
+
+def test_wrong_options(llava: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no model folder"):
+        discode.load(str(tmp_path / "nowhere"))
+    for options, words in (
+        ({"dtype": "int3"}, "dtype='int3' is not allowed"),
+        ({"device": "warp:9"}, "cannot be used here"),
+        ({"threads": 2}, "threads=2 is not for a local model"),
+        ({"batch_captions": 0}, "give 1 or more"),
+    ):
+        with pytest.raises(InputError, match=words):
+            discode.load(llava, **options)
+
+
+def test_layouts_against_brute_force() -> None:
+    layouts = [Layout.of([[5, 6], [7]], [[1, 2], [3, 4]]), Layout.of([[9]], [[1, 2], [3, 4]])]
+    tokens, steps, seen, keep = stack(layouts)
+    assert tokens.shape == (2, 11)
+    one = layouts[0]
+    for q in range(11):
+        for k in range(11):
+            same = one.owner[q] == one.owner[k] and k <= q
+            allowed = same and one.branch[k] in (-1, one.branch[q])
+            assert seen[0, q, k] == allowed
+    assert keep[1].tolist() == [[0, 1, 2, 3, 4]]
+    assert seen[1, 5:].sum() == 6  # padding sees itself
+    mask = masks(seen, steps, 3, torch.float32, "cpu", window=2)
+    assert mask.shape == (2, 1, 11, 14)
+    # step 0 stands at 3: within a window of 2 it sees 2 and itself
+    assert (mask[0, 0, 0] == 0).nonzero().flatten().tolist() == [2, 3]
+    mask = masks(seen, steps, 3, torch.float32, "cpu", chunk=4)
+    # steps 0 and 1 stand at 3 and 4, in different chunks of 4
+    assert (mask[0, 0, 0] == 0).nonzero().flatten().tolist() == [0, 1, 2, 3]
+    assert (mask[0, 0, 1] == 0).nonzero().flatten().tolist() == [4]
