@@ -48,7 +48,7 @@ def test_the_default_judge_introduces_itself_once(
     assert record.name == "discode"
     line = record.getMessage()
     assert "\n" not in line
-    for word in (f"-{SHA256[:8]},", "load(...)", "--model", "recorded:FILE"):
+    for word in (f"-{SHA256[:8]},", "load(...)", "--model", "discode models"):
         assert word in line
     assert capfd.readouterr().out == ""
 

@@ -162,7 +162,8 @@ def introduce(identity: Identity) -> None:
     """
     logging.getLogger("discode").warning(
         "discode: judging with the embedded model %s, small and offline; for a larger judge give "
-        "load(...) or --model another (discode models lists some); name 'embedded' to hide this line",
+        "load(...) or --model another (discode models lists some); name 'embedded' to hide this "
+        "line",
         identity.revision,
     )
 
