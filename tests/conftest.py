@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +15,7 @@ from PIL import Image
 
 import discode
 from discode.backends.embedded import SHIPPED
+from discode.backends.loading import mend_torchvision
 from discode.pairs import Pair, demo_path
 from discode.prompts import FLEUR, Prompt
 from discode.readings import Identity, Readings
@@ -31,32 +29,13 @@ collect_ignore_glob = ["backends/tiny_*.py"]
 
 
 class MendTorchvision:
-    """Lets torchvision for CUDA be imported beside a torch without, when it is first wanted.
-
-    There is no CPU build of the torchvision that goes with the torch of the tests, and the CUDA
-    build fails for want of two operators that nobody here calls. A broken torchvision is worse
-    than none: transformers then hides every processor.
-    """
-
-    library: Any = None
+    """Mends torchvision, if it must be, when it is first wanted: importing torch takes seconds."""
 
     @classmethod
     def find_spec(cls, name: str, path: object = None, target: object = None) -> None:
-        if name != "torchvision":
-            return
-        sys.meta_path.remove(cls)
-        found = find_spec("torchvision")
-        if found is None or found.origin is None or find_spec("torch") is None:
-            return  # what needs them is skipped
-        torch = importlib.import_module("torch")
-        version = Path(found.origin).with_name("version.py").read_text()
-        if torch.version.cuda is None and "+cu" in version:
-            cls.library = torch.library.Library(
-                "torchvision", "DEF"
-            )  # kept: it owns what it defines
-            for operator in ("nms", "qnms"):
-                signature = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-                cls.library.define(operator + signature)
+        if name == "torchvision":
+            sys.meta_path.remove(cls)
+            mend_torchvision()
 
 
 sys.meta_path.insert(0, MendTorchvision)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import runpy
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ pytest.importorskip("torchvision", reason="the picture processors of most famili
 
 import torch
 
+from discode.backends.generating import Written, located
 from discode.backends.hf import Local
 from discode.backends.packing import Layout, masks, stack
 from tests.backends.tiny_lvlms import FAMILIES, ask, make
@@ -255,6 +258,64 @@ def test_wrong_options(llava: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=words):
             discode.load(llava, **options)
+
+
+def test_generate_reads_what_was_written(tmp_path: Path) -> None:
+    folder = make("llava_next_llama", tmp_path / "talks", answers=True)
+    pairs = [Pair(image, text) for image in pictures((80, 60), (40, 90)) for text in CAPTIONS]
+    said = Local(folder, device="cpu", read="generate").read(pairs, FLEUR, UNIT)
+    forced = Local(folder, device="cpu", read="auto").read(pairs, FLEUR, UNIT)
+    assert said.how is not None
+    assert forced.how is not None
+    assert set(said.how) == {"generated"}
+    assert set(forced.how) == {"forced"}  # it would have begun so by itself: no way out needed
+    assert not said.errors
+    for row in range(len(pairs)):
+        stem = int(np.flatnonzero(np.isfinite(said.stem_logp[row]))[0])
+        assert stem == forced.stem_logp[row].argmax()
+        assert np.abs(said.answer_logp[row, stem] - forced.answer_logp[row, stem]).max() < 1e-4
+        assert abs(said.stem_logp[row, stem] - forced.stem_logp[row, stem]) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("pieces", "found"),
+    [
+        (["0", ".", "7"], (0, 2)),
+        (["1", ".", "0"], (1, 2)),
+        (["Score", ":", " ", "0", ".", "85"], (0, 5)),
+        (["1", "0", ".", "5"], None),  # 10.5 holds no "0."
+        (["3", ".", "0", ".", "5"], None),
+        (["I", " think"], None),
+        (["0.", "7"], (0, 1)),
+        (["1"], None),
+    ],
+)
+def test_the_place_of_the_answer(pieces: list[str], found: tuple[int, int] | None) -> None:
+    asked: Any = type("Asked", (), {"scale": UNIT})
+    assert located(Written([], pieces, None, None), asked) == found
+
+
+def test_perf_engine_prints_its_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = Path(__file__).parents[2] / "perf" / "engine.py"
+    arguments = [
+        str(script),
+        "--arch",
+        "tiny",
+        "--device",
+        "cpu",
+        "--images",
+        "2",
+        "--captions",
+        "6",
+    ]
+    monkeypatch.setattr(sys, "argv", arguments)
+    runpy.run_path(str(script), run_name="__main__")
+    table = capsys.readouterr().out
+    assert "packed: True" in table
+    ratio = float(table.split("| x")[1].split(" ")[0])
+    assert ratio > 1
 
 
 def test_layouts_against_brute_force() -> None:

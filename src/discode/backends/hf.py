@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from discode.backends.engine import Engine, Picture
 from discode.backends.generating import to_reading
-from discode.backends.loading import load_model
+from discode.backends.loading import Loaded, load_model
 from discode.backends.tokens import Asked, to_readings
 from discode.errors import BackendError, ImageError, InputError
 from discode.pairs import Pair, image_digest
@@ -32,7 +32,7 @@ class Local:
     """A backend for a model folder or a hub name.
 
     Args:
-        model: Hub name ("llava-hf/llama3-llava-next-8b-hf") or folder.
+        model: Hub name ("llava-hf/llama3-llava-next-8b-hf"), folder, or a model already loaded.
         revision: Branch, tag or commit of the hub's repository.
         dtype: "auto" (bfloat16 on a GPU, else float32), "float32", "bfloat16", "float16".
         device: "cuda", "cuda:1", "cpu", "mps"; the GPU if there is one.
@@ -55,7 +55,7 @@ class Local:
 
     def __init__(
         self,
-        model: str | os.PathLike[str],
+        model: str | os.PathLike[str] | Loaded,
         *,
         revision: str | None = None,
         dtype: str = "auto",
@@ -78,8 +78,12 @@ class Local:
         ):
             if number is not None and number < 1:
                 raise InputError(f"{name}={number} is not allowed; give 1 or more")
-        loaded = load_model(
-            os.fspath(model), revision, dtype, device, device_map, quantize, trust_remote_code
+        loaded = (
+            model
+            if isinstance(model, Loaded)
+            else load_model(
+                os.fspath(model), revision, dtype, device, device_map, quantize, trust_remote_code
+            )
         )
         self.engine = Engine(loaded, captions_at_once)
         self.identity = Identity(loaded.name, loaded.revision, quantize or loaded.dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,28 @@ from discode.errors import BackendError, InputError, require
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 QUANTIZE = ("4bit", "8bit", "fp8")
+
+
+_KEPT: list[Any] = []
+
+
+def mend_torchvision() -> None:
+    """Let a torchvision for CUDA be imported beside a torch without.
+
+    Where torch has no CUDA, pip may still bring torchvision's CUDA build, which fails for want of
+    two operators that nobody here calls. transformers then hides every picture processor: a broken
+    torchvision is worse than none.
+    """
+    found = find_spec("torchvision")
+    if _KEPT or found is None or found.origin is None or find_spec("torch") is None:
+        return
+    torch = require("torch", "hf")
+    version = Path(found.origin).with_name("version.py").read_text(encoding="utf-8")
+    if torch.version.cuda is None and "+cu" in version:
+        library = torch.library.Library("torchvision", "DEF")
+        for operator in ("nms", "qnms"):
+            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        _KEPT.append(library)  # it owns what it defines
 
 
 @dataclass(frozen=True)
@@ -35,6 +58,7 @@ def load_model(
     trust_remote_code: bool,
 ) -> Loaded:
     """Load a hub name or a folder; safetensors only, no remote code unless the user says so."""
+    mend_torchvision()
     torch, transformers = require("torch", "hf"), require("transformers", "hf")
     if dtype not in DTYPES:
         raise InputError(f"dtype={dtype!r} is not allowed; give one of {', '.join(DTYPES)}")
