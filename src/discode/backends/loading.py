@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +16,7 @@ from discode.errors import BackendError, InputError, require
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 QUANTIZE = ("4bit", "8bit", "fp8")
+BLOCK = 1 << 16
 
 
 _KEPT: list[Any] = []
@@ -79,7 +84,8 @@ def load_model(
         _check_folder(folder, trust_remote_code)
     common: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     try:
-        config = transformers.AutoConfig.from_pretrained(name, **common)
+        with _quiet():
+            config = transformers.AutoConfig.from_pretrained(name, **common)
         known = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
         if not known and not trust_remote_code:
             raise InputError(
@@ -112,15 +118,47 @@ def load_model(
         ) from error
     if device_map is None and quantize is None:
         model = model.to(device)
-    commit = getattr(config, "_commit_hash", None)
+    commit = getattr(config, "_commit_hash", None) or revision or "main"
     return Loaded(
         model.eval().requires_grad_(False),
         processor,
         folder.name if folder.is_dir() else name,
-        (commit or revision or "local")[:12],
+        fingerprint(folder) if folder.is_dir() else commit[:12],
         dtype,
         torch.device(device),
     )
+
+
+def fingerprint(folder: Path) -> str:
+    """Return eight hexadecimal digits that tell a model's folder from others of its name.
+
+    All small files count whole, large ones by their size and sixteen blocks spread over them:
+    a trained tensor changes everywhere, and nobody waits for 150 GB to be read.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if not path.is_file() or path.suffix not in (".json", ".jinja", ".safetensors", ".model"):
+            continue
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}".encode())
+        with path.open("rb") as file:
+            blocks = 16 if size > 16 * BLOCK else 1
+            for number in range(blocks):
+                file.seek(number * (size - BLOCK) // (blocks - 1) if blocks > 1 else 0)
+                digest.update(file.read(BLOCK if blocks > 1 else -1))
+    return digest.hexdigest()[:8]
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the hub's retries to itself: what fails is said once, in one line."""
+    logger = logging.getLogger("huggingface_hub")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _check_folder(folder: Path, trust_remote_code: bool) -> None:
