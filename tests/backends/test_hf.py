@@ -27,7 +27,7 @@ import torch
 
 from discode.backends.generating import Written, located
 from discode.backends.hf import Local
-from discode.backends.loading import fingerprint
+from discode.backends.loading import folder_digest
 from discode.backends.packing import Layout, masks, stack
 from tests.backends.tiny_lvlms import FAMILIES, ask, make
 
@@ -251,17 +251,17 @@ def test_folders_that_are_no_judge(llava: Path, tmp_path: Path, change: Any, wor
 def test_a_folder_is_known_by_what_it_holds(llava: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(llava, folder)
-    first = fingerprint(folder)
-    assert first == fingerprint(llava) == Local(llava, device="cpu").identity.revision
+    first = folder_digest(folder)
+    assert first == folder_digest(llava) == Local(llava, device="cpu").identity.revision
     weights = folder / "model.safetensors"
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
     weights.write_bytes(data)
-    assert fingerprint(folder) != first
+    assert folder_digest(folder) != first
     (folder / "large.safetensors").write_bytes(bytes(3_000_000))
-    second = fingerprint(folder)
+    second = folder_digest(folder)
     (folder / "large.safetensors").write_bytes(bytes(2_999_999) + b"1")
-    assert fingerprint(folder) != second
+    assert folder_digest(folder) != second
 
 
 def test_wrong_options(llava: Path, tmp_path: Path) -> None:

@@ -123,13 +123,13 @@ def load_model(
         model.eval().requires_grad_(False),
         processor,
         folder.name if folder.is_dir() else name,
-        fingerprint(folder) if folder.is_dir() else commit[:12],
+        folder_digest(folder) if folder.is_dir() else commit[:12],
         dtype,
         torch.device(device),
     )
 
 
-def fingerprint(folder: Path) -> str:
+def folder_digest(folder: Path) -> str:
     """Return eight hexadecimal digits that tell a model's folder from others of its name.
 
     All small files count whole, large ones by their size and sixteen blocks spread over them:

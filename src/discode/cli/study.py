@@ -1,0 +1,72 @@
+"""discode study: the paper's tables and figures."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from discode.backends import Runtime, open_backend
+from discode.cli import output
+from discode.errors import InputError
+from discode.pairs import demo_path
+from discode.studies import cost as study
+
+app = typer.Typer(help="The paper's tables and figures.", no_args_is_help=True)
+
+
+@app.callback()
+def _root() -> None:
+    """The paper's tables and figures."""
+
+
+@app.command()
+def cost(
+    model: Annotated[str | None, typer.Option(help="As for discode score.")] = None,
+    random_weights: Annotated[
+        str | None,
+        typer.Option(help="An architecture instead: llava-next-8b, -13b, -34b, tiny."),
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cuda, cuda:1, cpu.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="bfloat16, float16 or float32.")] = None,
+    captions: Annotated[int, typer.Option(help="Captions a picture, for the batch columns.")] = 16,
+) -> None:
+    """Time the model and the decoders: the paper's computational overhead for scoring."""
+    if (model is None) == (random_weights is None):
+        raise InputError("give either --model or --random-weights")
+    if captions < 1:
+        raise InputError(f"--captions {captions} is not allowed; give 1 or more")
+    if random_weights is not None:
+        from discode.backends.hf import Local
+        from discode.backends.random_weights import random_model
+
+        backend = open_backend(Local(random_model(random_weights, device, dtype), read="forced"))
+    else:
+        assert model is not None
+        backend = open_backend(model, Runtime(device=device, dtype=dtype))
+    images = [
+        demo_path() / name for name in ("astronaut.jpg", "cat.jpg", "coffee.jpg", "rocket.jpg")
+    ]
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in ("method", "backbone s", "scoring s", "overhead %", "packed s", "batched s", "%"):
+        table.add_column(name, justify="left" if name == "method" else "right")
+    for row in study.measure(backend, backend.prompt, images, captions):
+        table.add_row(
+            row.method,
+            f"{row.backbone:.4f}",
+            f"{row.scoring:.6f}",
+            f"{row.overhead:.4f}",
+            f"{row.backbone_batch:.4f}",
+            f"{row.scoring_batch:.7f}",
+            f"{row.overhead_batch:.5f}",
+        )
+    output.stdout.print(table)
+    identity = backend.identity
+    output.stdout.print(
+        f"{identity.model} {identity.revision} {identity.dtype}; one pair at a time, then "
+        f"{captions} captions a picture packed and 512 readings a batch",
+        style="dim",
+        markup=False,
+        highlight=False,
+    )

@@ -1,0 +1,97 @@
+"""The paper's "Computational overhead for scoring": what a decoder costs beside the model it reads.
+
+Every row is timed in one run on one machine: the backbone reads one pair at a time, as the paper's
+does, and a decoder scores one reading at a time; ``batch`` columns are what this package makes of
+it, captions packed and readings decoded together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from discode.backends import Backend
+from discode.decoders import get_decoder
+from discode.pairs import ImageSource, Pair
+from discode.prompts import Prompt
+from discode.readings import Readings
+from discode.scales import UNIT
+
+METHODS = {
+    "raw": "raw",
+    "smoothing": "smoothing",
+    "FLEUR": "fleur",
+    "DISCODE": "discode",
+    "DISCODE by Adam": "discode:solver=adam",
+}
+CAPTION = "a man in a red shirt is riding a bike down a hill"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds a pair: of the backbone, and of a decoder, one at a time and in a batch."""
+
+    method: str
+    backbone: float
+    scoring: float
+    backbone_batch: float
+    scoring_batch: float
+
+    @property
+    def overhead(self) -> float:
+        """Scoring in percent of the backbone, both one at a time."""
+        return 100 * self.scoring / self.backbone
+
+    @property
+    def overhead_batch(self) -> float:
+        """Scoring in percent of the backbone, both in a batch."""
+        return 100 * self.scoring_batch / self.backbone_batch
+
+
+def measure(
+    backend: Backend,
+    prompt: Prompt,
+    images: list[ImageSource],
+    captions: int = 16,
+    repeats: int = 3,
+) -> list[Cost]:
+    """Time the backbone and every decoder of the table.
+
+    Args:
+        backend: The model; one that gives hidden states, for Adam.
+        prompt: How it is asked.
+        images: Some pictures.
+        captions: Captions a picture for the batch columns.
+        repeats: Of several timings the shortest counts: noise only ever adds.
+    """
+    ones = [Pair(image, CAPTION) for image in images]
+    many = [Pair(image, f"{CAPTION} {i}") for image in images for i in range(captions)]
+
+    def read(pairs: list[Pair]) -> Readings:
+        return backend.read(pairs, prompt, UNIT, hidden=True)
+
+    readings = read(many)  # also warms up
+    single = _best(repeats, lambda: [read([pair]) for pair in ones]) / len(ones)
+    packed = _best(repeats, lambda: read(many)) / len(many)
+    rows = [readings.take([i % len(readings)]) for i in range(20)]
+    several = readings.take(np.arange(512) % len(readings))
+    result = []
+    for name, method in METHODS.items():
+        decoder = get_decoder(method)
+        decoder.decode(rows[0])
+        one = _best(repeats, lambda d=decoder: [d.decode(row) for row in rows]) / len(rows)  # type: ignore[misc]  # bound at once
+        block = _best(repeats, lambda d=decoder: d.decode(several)) / len(several)  # type: ignore[misc]  # bound at once
+        result.append(Cost(name, single, one, packed, block))
+    return result
+
+
+def _best(times: int, run: Callable[[], object]) -> float:
+    shortest = float("inf")
+    for _ in range(times):
+        start = time.perf_counter()
+        run()
+        shortest = min(shortest, time.perf_counter() - start)
+    return shortest
