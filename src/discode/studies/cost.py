@@ -8,7 +8,7 @@ it, captions packed and readings decoded together.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,7 +54,7 @@ class Cost:
 def measure(
     backend: Backend,
     prompt: Prompt,
-    images: list[ImageSource],
+    images: Sequence[ImageSource],
     captions: int = 16,
     repeats: int = 3,
 ) -> list[Cost]:
