@@ -25,6 +25,7 @@ pytest.importorskip("torchvision", reason="the picture processors of most famili
 
 import torch
 
+from discode.backends.families import FAMILIES as MODELS
 from discode.backends.generating import Written, located
 from discode.backends.hf import Local
 from discode.backends.loading import folder_digest
@@ -333,6 +334,16 @@ def test_perf_engine_prints_its_table(
     assert "packed: True" in table
     ratio = float(table.split("| x")[1].split(" ")[0])
     assert ratio > 1
+
+
+def test_the_table_says_what_was_tried() -> None:
+    tiny = {name.removesuffix("_short_window") for name in FAMILIES}
+    for row in MODELS:
+        tried = any(name.startswith(row.kind) for name in tiny)
+        assert row.tested == ("tiny" if tried else ""), row.hub
+        assert row.packed == (tried and row.kind not in PLAIN), row.hub
+    assert sum(row.paper for row in MODELS) == 10
+    assert [row.hub for row in MODELS if "default" in row.note] == ["llava-hf/llava-next-72b-hf"]
 
 
 def test_layouts_against_brute_force() -> None:

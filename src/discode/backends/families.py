@@ -51,10 +51,11 @@ FAMILIES = (
     Family("Qwen/Qwen2-VL-72B-Instruct", 73.4, "qwen2_vl", paper=True),
     Family(
         "zai-org/cogvlm2-llama3-chat-19B", 19.5, "cogvlm2", packed=False, remote=True, paper=True,
-        tested="",
+        tested="", note="not supported yet",
     ),
     Family(
         "openbmb/MiniCPM-V-2_6", 8.1, "minicpmv", packed=False, remote=True, paper=True, tested="",
+        note="not supported yet",
     ),
     Family("Qwen/Qwen2.5-VL-7B-Instruct", 8.3, "qwen2_5_vl"),
     Family("Qwen/Qwen3-VL-8B-Instruct", 8.8, "qwen3_vl"),
@@ -67,6 +68,6 @@ FAMILIES = (
     Family("llava-hf/llava-onevision-qwen2-7b-ov-hf", 8.0, "llava_onevision"),
     Family("CohereLabs/aya-vision-8b", 8.6, "aya_vision"),
     Family("google/paligemma2-10b-mix-448", 9.7, "paligemma", packed=False, note="a prefix-LM"),
-    Family("meta-llama/Llama-4-Scout-17B-16E-Instruct", 108.6, "llama4", tested=""),
-    Family("LiquidAI/LFM2-VL-1.6B", 1.6, "lfm2_vl", packed=False, tested=""),
+    Family("meta-llama/Llama-4-Scout-17B-16E-Instruct", 108.6, "llama4"),
+    Family("LiquidAI/LFM2-VL-1.6B", 1.6, "lfm2_vl", packed=False, note="convolutions carry state"),
 )  # fmt: skip
