@@ -185,3 +185,18 @@ def test_digest_is_of_the_bytes(picture: Path) -> None:
     one.putpalette([255, 0, 0])
     two.putpalette([0, 0, 255])
     assert image_digest(one) != image_digest(two)
+
+
+def test_a_quote_that_is_never_closed_swallows_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text('image,caption\na.jpg,"a cat\nb.jpg,a dog\n')
+    with pytest.raises(InputError, match="cannot read"):
+        read_pairs(path)
+
+
+def test_what_is_no_picture_is_said_the_same_way_every_time(tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match=r"it is no picture$"):
+        open_image(b"<svg></svg>")
+    with pytest.raises(ImageError) as caught:
+        open_image(tmp_path)
+    assert str(caught.value).count("cannot read") == 1

@@ -49,6 +49,8 @@ def load(name: str, folder: Path) -> dict[str, np.ndarray]:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        raise SystemExit(__doc__)
     whole = pack(sys.argv[1])
     for i in range(0, len(whole), PIECE):
         (Path(sys.argv[2]) / f"{sys.argv[1]}.w{i // PIECE}").write_bytes(whole[i : i + PIECE])

@@ -66,7 +66,8 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file, delimiter=delimiter)
+        # strict: a quote that is never closed would swallow all later rows
+        reader = csv.DictReader(file, delimiter=delimiter, strict=True)
         for row in reader:
             if None in row or None in row.values():
                 raise InputError(

@@ -7,13 +7,14 @@ import io
 import json
 import os
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from discode.errors import ImageError, InputError
 from discode.files import read_rows
@@ -60,9 +61,13 @@ def open_image(image: ImageSource) -> Image.Image:
     first frame is taken.
     """
     try:
-        opened = (
-            image if isinstance(image, Image.Image) else Image.open(io.BytesIO(_image_bytes(image)))
-        )
+        with warnings.catch_warnings():  # Pillow warns of what is refused below
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            opened = (
+                image
+                if isinstance(image, Image.Image)
+                else Image.open(io.BytesIO(_image_bytes(image)))
+            )
         if opened.width * opened.height > MAX_PIXELS:
             raise ImageError(f"{opened.width}x{opened.height} pixels are over {MAX_PIXELS}")
         # A copy of a large photograph is a hundred megabytes: none is made without need.
@@ -81,7 +86,8 @@ def open_image(image: ImageSource) -> Image.Image:
         raise
     # Pillow raises a different error for every way a file can be broken.
     except Exception as error:
-        raise ImageError(f"cannot decode {_label(image)}: {error}") from error
+        why = "it is no picture" if isinstance(error, UnidentifiedImageError) else error
+        raise ImageError(f"cannot decode {_label(image)}: {why}") from error
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
@@ -104,6 +110,8 @@ def _image_bytes(image: str | os.PathLike[str] | bytes) -> bytes:
         if Path(image).exists() and not Path(image).is_file():
             raise ImageError(f"cannot read {image}: it is no regular file")  # a pipe would hang
         return Path(image).read_bytes()
+    except ImageError:
+        raise
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         raise ImageError(f"cannot read {image}: {getattr(error, 'strerror', error)}") from error
 

@@ -423,15 +423,23 @@ def test_a_full_disk_is_one_line(file: Path) -> None:
 def test_interrupt_is_one_line(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
     command = [sys.executable, "-c", "from discode.cli import main; print(1, flush=True); main()"]
-    with subprocess.Popen(
-        [*command, "decode", str(tmp_path / "pipe.jsonl")],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # may be ignored behind "&"
+    try:
+        process = subprocess.Popen(
+            [*command, "decode", str(tmp_path / "pipe.jsonl")],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
         assert process.stdout is not None
         process.stdout.readline()  # imports are done; now it waits for the pipe
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        try:
+            _, errors = process.communicate(timeout=20)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert errors.startswith("discode: interrupted")
 

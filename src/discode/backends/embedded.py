@@ -80,7 +80,8 @@ class Embedded:
                 import onnxruntime as ort  # here: `import discode` stays light
 
                 options = ort.SessionOptions()
-                options.intra_op_num_threads = self._threads or 0
+                # More threads than cores only get into each other's way, by the minute.
+                options.intra_op_num_threads = min(self._threads or 0, os.cpu_count() or 1)
                 options.enable_cpu_mem_arena = False  # as fast, and 140 MB less at 64 captions
                 options.log_severity_level = 3
                 try:
