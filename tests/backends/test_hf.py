@@ -268,6 +268,8 @@ def test_a_folder_is_known_by_what_it_holds(llava: Path, tmp_path: Path) -> None
 def test_wrong_options(llava: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no model folder"):
         discode.load(str(tmp_path / "nowhere"))
+    with pytest.raises(InputError, match="needs a hub"):
+        discode.load("hf:")
     for options, words in (
         ({"dtype": "int3"}, "dtype='int3' is not allowed"),
         ({"device": "warp:9"}, "cannot be used here"),

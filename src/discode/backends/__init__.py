@@ -26,6 +26,8 @@ def _embedded(spec: str, runtime: Runtime) -> Backend:
 
 
 def _hf(spec: str, runtime: Runtime) -> Backend:
+    if not spec:
+        raise InputError("hf: needs a hub's ORG/NAME or a model's folder behind the colon")
     from discode.backends.hf import Local
 
     runtime.only(
