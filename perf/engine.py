@@ -1,23 +1,31 @@
 """Packed captions against the loop: python perf/engine.py --arch llava-next-8b --random-weights
 
-The loop is FLEUR's: one pair at a time, ``generate`` of five tokens with scores. Both are timed in
-one run, picture processing included, on the same pictures and captions. Exits with 1 unless packed
-and plain agree. ``--arch tiny --device cpu`` takes less than a minute.
+The loop is FLEUR's: one pair at a time, ``generate`` of five tokens with scores, on the model as
+transformers gives it. Both are timed in one run, picture processing included, on the same pictures
+and captions. A prefix (pictures and instruction, vision tower and language model) is held against
+its own matrix products: every linear layer and convolution that it calls, on inputs of the same
+shape, and nothing else. Exits with 1 unless packed and plain agree. ``--arch tiny --device cpu``
+takes less than a minute.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from PIL import Image
 
-from discode.backends.engine import AGREE
+from discode.backends.engine import AGREE, Picture
 from discode.backends.hf import Local
+from discode.backends.loading import Loaded, load_model
 from discode.backends.random_weights import ARCHITECTURES, random_model
 from discode.backends.tokens import conversation
 from discode.decoders import get_decoder
@@ -34,19 +42,22 @@ def pictures(count: int) -> list[Image.Image]:
     return [Image.fromarray(rng.integers(0, 255, (375, 500, 3), np.uint8)) for _ in range(count)]
 
 
-def wait() -> None:
-    """Let the GPU finish."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
+def seconds(work: Callable[[], object], repeats: int = 3) -> float:
+    """Return the shortest of several timings behind a first one that warms up."""
+    times = []
+    for _ in range(1 + repeats):
+        start = time.perf_counter()
+        work()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return min(times[1:])
 
 
-def loop(backend: Local, pairs: list[Pair]) -> float:
-    """Return seconds a pair, one at a time, five tokens generated with their scores."""
-    engine = backend.engine
-    device, dtype = engine.model.device, engine.model.dtype
-
-    def ask(pair: Pair) -> None:
-        inputs: Any = engine.processor.apply_chat_template(
+def loop(loaded: Loaded, pairs: list[Pair]) -> None:
+    """Ask one at a time, five tokens generated with their scores."""
+    for pair in pairs:
+        inputs: Any = loaded.processor.apply_chat_template(
             conversation(FLEUR.render(pair.caption, (), UNIT), pair.image),
             add_generation_prompt=True,
             tokenize=True,
@@ -54,31 +65,45 @@ def loop(backend: Local, pairs: list[Pair]) -> float:
             return_tensors="pt",
         )
         with torch.inference_mode():
-            engine.model.generate(
-                **inputs.to(device, dtype),
+            loaded.model.generate(
+                **inputs.to(loaded.device, loaded.model.dtype),
                 max_new_tokens=5,
                 do_sample=False,
                 output_scores=True,
                 return_dict_in_generate=True,
             )
 
-    ask(pairs[0])
-    wait()
-    start = time.perf_counter()
-    for pair in pairs:
-        ask(pair)
-    wait()
-    return (time.perf_counter() - start) / len(pairs)
+
+def prefix(backend: Local, ready: list[Picture]) -> None:
+    """Run the prefixes of some pictures."""
+    engine = backend.engine
+    with torch.inference_mode():
+        ids = torch.cat([picture.ids for picture in ready])
+        engine._run(ids, engine._extras(ready), transformers.DynamicCache(), keep=1)
 
 
-def packed(backend: Local, pairs: list[Pair]) -> float:
-    """Return seconds a pair, packed."""
-    backend.read(pairs, FLEUR, UNIT)
-    wait()
-    start = time.perf_counter()
-    backend.read(pairs, FLEUR, UNIT)
-    wait()
-    return (time.perf_counter() - start) / len(pairs)
+def products(backend: Local, ready: list[Picture]) -> Callable[[], None]:
+    """Return a function that runs a prefix's matrix products alone."""
+    calls: list[tuple[Any, tuple[int, ...]]] = []
+    hooks = [
+        module.register_forward_pre_hook(lambda m, given: calls.append((m, given[0].shape)))
+        for module in backend.engine.model.modules()
+        if isinstance(module, torch.nn.Linear | torch.nn.Conv2d)
+    ]
+    prefix(backend, ready)
+    for hook in hooks:
+        hook.remove()
+    model = backend.engine.model
+    inputs = {
+        shape: torch.randn(shape, device=model.device, dtype=model.dtype) for _, shape in calls
+    }
+
+    def run() -> None:
+        with torch.inference_mode():
+            for module, shape in calls:
+                module(inputs[shape])
+
+    return run
 
 
 def main() -> None:
@@ -89,39 +114,61 @@ def main() -> None:
     parser.add_argument("--random-weights", action="store_true", help="say that you know")
     parser.add_argument("--device")
     parser.add_argument("--dtype")
-    parser.add_argument("--images", type=int, default=4)
+    parser.add_argument("--images", type=int, help="16 on a GPU, else 4")
     parser.add_argument("--captions", type=int, nargs="*", default=[1, 2, 6, 16, 48])
+    parser.add_argument("--json", type=Path, help="write the figures to a file, too")
     args = parser.parse_args()
-    model = args.model or random_model(args.arch, args.device, args.dtype)
-    backend = Local(model, read="forced", images_at_once=args.images)
-    images = pictures(args.images)
+    loaded = (
+        load_model(args.model, None, args.dtype or "auto", args.device, None, None, False)
+        if args.model
+        else random_model(args.arch, args.device, args.dtype)
+    )
+    images = pictures(args.images or (16 if loaded.device.type == "cuda" else 4))
+    each = [Pair(image, CAPTION) for image in images]
+    alone = seconds(lambda: loop(loaded, each[:4])) / 4
+
+    backend = Local(loaded, read="forced")
     some = [Pair(image, f"{CAPTION} {i}") for image in images[:2] for i in range(3)]
     together = backend.read(some, FLEUR, UNIT)
     was, backend.engine.packed = backend.engine.packed, False
     apart = float(np.abs(together.answer_logp - backend.read(some, FLEUR, UNIT).answer_logp).max())
     backend.engine.packed = was
     dtype = backend.identity.dtype
-    tokens = backend.engine.picture(
-        images[0], backend.engine.vocabulary.asked(FLEUR, UNIT, references=False)
-    ).ids.shape[1]
-    print(f"{backend.identity.model}, {dtype}, {tokens} prefix tokens, packed: {was}")
+    asked = backend.engine.vocabulary.asked(FLEUR, UNIT, references=False)
+    ready = [backend.engine.picture(image, asked) for image in images]
+    ready = ready[: backend.engine.pictures_at_once(ready[0])]
+    tokens = ready[0].ids.shape[1]
+    where = torch.cuda.get_device_name() if loaded.device.type == "cuda" else "CPU"
+    print(f"{backend.identity.model}, {dtype}, {where}, torch {torch.__version__}")
     print(f"packed against plain: {apart:.1e} in log-probability")
-    alone = loop(backend, [Pair(image, CAPTION) for image in images])
     print(f"loop: {1e3 * alone:.1f} ms a pair")
+    whole = seconds(lambda: prefix(backend, ready)) / len(ready)
+    bare = seconds(products(backend, ready)) / len(ready)
+    print(
+        f"prefix of {tokens} tokens, {len(ready)} pictures at once: {1e3 * whole:.2f} ms, its "
+        f"matrix products {1e3 * bare:.2f} ms: x{whole / bare:.2f}"
+    )
     print("| captions a picture | packed, ms a pair | pairs/s | against the loop |")
     print("| --- | --- | --- | --- |")
+    rows = []
     for count in args.captions:
         pairs = [Pair(image, f"{CAPTION} {i}") for image in images for i in range(count)]
-        each = packed(backend, pairs)
-        print(f"| {count} | {1e3 * each:.2f} | {1 / each:.0f} | x{alone / each:.1f} |", flush=True)
-    readings = backend.read(some, FLEUR, UNIT)
-    many = readings.take(np.resize(np.arange(len(readings)), 10_000))
+        pair = seconds(lambda p=pairs: backend.read(p, FLEUR, UNIT)) / len(pairs)  # type: ignore[misc]  # bound at once
+        rows.append({"captions": count, "packed": pair, "ratio": alone / pair})
+        print(f"| {count} | {1e3 * pair:.2f} | {1 / pair:.0f} | x{alone / pair:.1f} |", flush=True)
+    many = together.take(np.resize(np.arange(len(together)), 10_000))
     decoder = get_decoder("discode")
-    decoder.decode(many)
-    start = time.perf_counter()
-    decoder.decode(many)
-    share = (time.perf_counter() - start) / len(many) / alone
-    print(f"decoding costs {100 * share:.5f} % of the loop's pair")
+    decode = seconds(lambda: decoder.decode(many)) / len(many)
+    print(
+        f"decoding: {1e6 * decode:.2f} µs a pair, {100 * decode / alone:.5f} % of the loop's, "
+        f"{100 * decode / pair:.5f} % of the last packed pair"
+    )
+    if args.json:
+        figures = {
+            "model": backend.identity.model, "dtype": dtype, "device": where, "loop": alone,
+            "tokens": tokens, "prefix": whole, "products": bare, "decode": decode, "rows": rows,
+        }  # fmt: skip
+        args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     if not was or apart > AGREE[dtype]:
         sys.exit("packed and plain do not agree")
 

@@ -25,7 +25,9 @@ pytest.importorskip("torchvision", reason="the picture processors of most famili
 
 import torch
 
+from discode.backends import engine
 from discode.backends.families import FAMILIES as MODELS
+from discode.backends.fusing import fuse_norms, rotate, rotating, rotations
 from discode.backends.generating import Written, located
 from discode.backends.hf import Local
 from discode.backends.loading import folder_digest
@@ -199,7 +201,10 @@ def test_a_judge_in_two_lines(llava: Path, tmp_path: Path) -> None:
 def test_a_family_that_cannot_be_packed_says_so(
     llava: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(Layout, "seen", lambda self: np.tri(len(self.tokens), dtype=bool))
+    right = engine.masks
+    monkeypatch.setattr(
+        engine, "masks", lambda o, *rest, **more: right(torch.zeros_like(o), *rest, **more)
+    )  # captions see each other
     backend = Local(llava, device="cpu")
     assert not backend.engine.packed
     assert "packed and plain differ" in caplog.text
@@ -333,7 +338,7 @@ def test_perf_engine_prints_its_table(
     monkeypatch.setattr(sys, "argv", arguments)
     runpy.run_path(str(script), run_name="__main__")
     table = capsys.readouterr().out
-    assert "packed: True" in table
+    assert "matrix products" in table
     ratio = float(table.split("| x")[1].split(" ")[0])
     assert ratio > 1
 
@@ -350,21 +355,45 @@ def test_the_table_says_what_was_tried() -> None:
 
 def test_layouts_against_brute_force() -> None:
     layouts = [Layout.of([[5, 6], [7]], [[1, 2], [3, 4]]), Layout.of([[9]], [[1, 2], [3, 4]])]
-    tokens, steps, seen, keep = stack(layouts)
+    *rows, keep = stack(layouts)
+    tokens, steps, owner, branch = torch.from_numpy(np.stack(rows))
     assert tokens.shape == (2, 11)
     one = layouts[0]
+    seen = masks(owner, branch, steps, 3, torch.float32)[:, 0] == 0
+    assert seen.shape == (2, 11, 14)
+    assert seen[0, :, :3].all()
     for q in range(11):
         for k in range(11):
             same = one.owner[q] == one.owner[k] and k <= q
             allowed = same and one.branch[k] in (-1, one.branch[q])
-            assert seen[0, q, k] == allowed
+            assert seen[0, q, 3 + k] == allowed
     assert keep[1].tolist() == [[0, 1, 2, 3, 4]]
-    assert seen[1, 5:].sum() == 6  # padding sees itself
-    mask = masks(seen, steps, 3, torch.float32, "cpu", window=2)
-    assert mask.shape == (2, 1, 11, 14)
+    assert seen[1, 5:, 3:].sum() == 6  # padding sees itself
+    mask = masks(owner, branch, steps, 3, torch.float32, window=2)
     # step 0 stands at 3: within a window of 2 it sees 2 and itself
     assert (mask[0, 0, 0] == 0).nonzero().flatten().tolist() == [2, 3]
-    mask = masks(seen, steps, 3, torch.float32, "cpu", chunk=4)
+    mask = masks(owner, branch, steps, 3, torch.float32, chunk=4)
     # steps 0 and 1 stand at 3 and 4, in different chunks of 4
     assert (mask[0, 0, 0] == 0).nonzero().flatten().tolist() == [0, 1, 2, 3]
     assert (mask[0, 0, 1] == 0).nonzero().flatten().tolist() == [4]
+
+
+def test_fused_norms_and_rotations(tmp_path: Path) -> None:
+    for family, some in (("llava_next_llama", True), ("qwen2_vl", False), ("gemma3", True)):
+        model = Local(make(family, tmp_path / family), device="cpu").engine.model
+        norms = [m for m in model.modules() if type(m).__name__.endswith("RMSNorm")]
+        x = torch.randn(2, 3, len(norms[0].weight))
+        for norm in norms:
+            torch.nn.init.normal_(norm.weight)
+        before = [norm(x) for norm in norms if len(norm.weight) == x.shape[-1]]
+        # Gemma multiplies by one plus the weight: the probe finds out
+        assert fuse_norms(model) == (0 if family == "gemma3" else len(norms))
+        after = [norm(x) for norm in norms if len(norm.weight) == x.shape[-1]]
+        for old, new in zip(before, after, strict=True):
+            torch.testing.assert_close(new, old)
+        owners = rotations(model)
+        assert bool(owners) == some, family
+        functions = [owner.apply_rotary_pos_emb for owner in owners]
+        with rotating(owners):
+            assert all(owner.apply_rotary_pos_emb is rotate for owner in owners)
+        assert [owner.apply_rotary_pos_emb for owner in owners] == functions

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from discode.backends.fusing import fuse_norms, rotating, rotations
 from discode.backends.generating import TOKENS, Written
 from discode.backends.loading import Loaded
 from discode.backends.packing import Layout, masks, stack
@@ -30,7 +31,10 @@ AGREE = {"float32": 1e-3, "bfloat16": 0.15, "float16": 0.05}
 ALONG = {"token_type_ids": False, "mm_token_type_ids": False, "cross_attention_mask": True}
 """Inputs that run along the tokens, and whether text goes on with the last one's value."""
 TOKENS_AT_ONCE = 4096
-"""Packed tokens of a chunk, unless memory is short."""
+"""Packed tokens of a chunk, unless memory is short: more gain nothing, and longer rows see more
+that they must not."""
+PICTURES_AT_ONCE = 8
+"""Prefixes of a batch, unless memory is short; likewise."""
 
 
 @dataclass
@@ -66,11 +70,19 @@ class Engine:
         self._float = getattr(torch, loaded.dtype)
         self._text_config = loaded.model.config.get_text_config()
         self._logit_scale = 0.0  # the head's rows are not used until calibrate() has seen them work
+        self._rotations = []
+        if self._device.type == "cuda":  # elsewhere the products are what takes time
+            fuse_norms(self.model)
+            self._rotations = rotations(self.model)
 
     def picture(self, image: Any, asked: Asked) -> Picture:
         """Process a picture with the prompt's head; what follows it is tokenised apart."""
         opened = open_image(image)
         ids, extras = self._process(asked.text, opened)
+        extras = {
+            name: value.to(self._float) if value.is_floating_point() else value
+            for name, value in extras.items()
+        }
         length, tail = ids.shape[1], len(asked.tail)
         if ids[0, length - tail :].tolist() != asked.tail:
             return Picture(ids, extras, opened)
@@ -185,23 +197,22 @@ class Engine:
         """Run a chunk of captions of every picture over the prefixes' cache."""
         torch = require("torch", "hf")
         layouts = [Layout.of(several, asked.stems) for several in chunk]
-        tokens, steps, seen, keep = stack(layouts)
+        *rows, keep = stack(layouts)
+        tokens, steps, owner, branch = torch.from_numpy(np.stack(rows)).to(self._device)
         places = np.unique(np.concatenate([rows.ravel() for rows in keep]))
-        position = torch.from_numpy(prefix + steps).to(self._device)
+        position = prefix + steps
         if delta is not None:
             position = (position + delta).expand(3, *position.shape)
-        mask = self._mask(seen, steps, prefix)
+        mask = self._mask(owner, branch, steps, prefix)
         where = torch.from_numpy(places).to(self._device)
-        states, logits = self._run(
-            torch.from_numpy(tokens), {"position_ids": position}, cache, keep=where, mask=mask
-        )
+        states, logits = self._run(tokens, {"position_ids": position}, cache, keep=where, mask=mask)
         cache.crop(-tokens.shape[1])
         logp = self._logp(states, logits, asked)
         kept = states.float().cpu().numpy()
         index = [np.searchsorted(places, rows) for rows in keep]
         return [(logp[row][at], kept[row][at]) for row, at in enumerate(index)]
 
-    def _mask(self, seen: NDArray[np.bool_], steps: NDArray[np.int64], prefix: int) -> Any:
+    def _mask(self, owner: Any, branch: Any, steps: Any, prefix: int) -> Any:
         """Return the mask, or one for each kind of layer where the model has several."""
         config = self._text_config
         window = getattr(config, "sliding_window", None)
@@ -212,7 +223,7 @@ class Engine:
         }
         kinds = set(getattr(config, "layer_types", None) or ())
         made = {
-            kind: masks(seen, steps, prefix, self._float, self._device, **bounds[kind])
+            kind: masks(owner, branch, steps, prefix, self._float, **bounds[kind])
             for kind in (kinds & bounds.keys())
             or ({"full_attention"} if window is None else {"sliding_attention"})
         }
@@ -258,7 +269,7 @@ class Engine:
         if mask is None:
             before = 0 if cache is None else cache.get_seq_length()
             mask = torch.ones(len(ids), before + ids.shape[1], dtype=torch.long, device=ids.device)
-        with _before(self.model.get_output_embeddings()) as seen:
+        with _before(self.model.get_output_embeddings()) as seen, rotating(self._rotations):
             logits = self.model(
                 input_ids=ids,
                 attention_mask=mask,
@@ -307,7 +318,32 @@ class Engine:
             return self.captions_at_once
         longest = max(len(suffix) for several in suffixes for suffix in several)
         stems = sum(map(len, asked.stems))
-        return max(1, TOKENS_AT_ONCE // (len(suffixes) * (longest + stems)))
+        tokens = min(TOKENS_AT_ONCE, self._tokens_that_fit())
+        return max(1, tokens // (len(suffixes) * (longest + stems)))
+
+    def pictures_at_once(self, picture: Picture) -> int:
+        """Return how many prefixes like this one run at once."""
+        half = self._tokens_that_fit() // 2  # the captions want their share
+        return max(1, min(PICTURES_AT_ONCE, half // picture.ids.shape[1]))
+
+    def _tokens_that_fit(self) -> int:
+        """Return for how many tokens a GPU's free memory is enough; elsewhere nobody knows.
+
+        A token leaves its keys and values in every layer, and passes through the widest layer and,
+        one in eight at most, through the head in float32. Where this is too hopeful, chunks halve.
+        """
+        torch = require("torch", "hf")
+        if self._device.type != "cuda":
+            return PICTURES_AT_ONCE * TOKENS_AT_ONCE
+        free = torch.cuda.mem_get_info(self._device)[0]
+        free += torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
+        config = self._text_config
+        heads = config.num_attention_heads
+        width = getattr(config, "head_dim", None) or config.hidden_size // heads
+        kept = 2 * config.num_hidden_layers * (config.num_key_value_heads or heads) * width
+        passing = 8 * config.hidden_size + 3 * config.intermediate_size
+        bytes_each = self._float.itemsize * (kept + passing) + config.vocab_size
+        return int(0.8 * free / bytes_each)
 
     def calibrate(self, prompt: Prompt, scale: Scale) -> bool:
         """Look at the head, and return whether packed equals plain for this very model.

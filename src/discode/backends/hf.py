@@ -43,7 +43,7 @@ class Local:
         read: "forced" (stems given, one forward), "auto" (the same, but a model that would have
             begun otherwise is let to write its answer), or "generate" (the paper's way).
         captions_at_once: Captions of a chunk; by memory if None.
-        images_at_once: Pictures in flight.
+        images_at_once: Pictures in flight; by memory, eight at most, if None.
 
     Exact: packed equals plain to rounding, and a check at load makes sure for this very model;
     where it fails, the plain path is taken and a warning says so.
@@ -66,7 +66,7 @@ class Local:
         packing: str = "auto",
         read: str = "auto",
         captions_at_once: int | None = None,
-        images_at_once: int = 4,
+        images_at_once: int | None = None,
     ) -> None:
         if packing not in ("auto", "off"):
             raise InputError(f"packing={packing!r} is not allowed; give 'auto' or 'off'")
@@ -127,7 +127,7 @@ class Local:
                         rows[number] = Readings.failed(scale, [str(error)])
                     continue
                 if ready and (
-                    len(ready) == self._images_at_once
+                    len(ready) >= (self._images_at_once or self.engine.pictures_at_once(picture))
                     or ready[0][0].shape() != picture.shape()
                     or ready[0][2] is not asked
                 ):

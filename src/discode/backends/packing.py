@@ -67,60 +67,53 @@ class Layout:
         rows = (tokens, steps, owner, branch, keep)
         return cls(*(np.array(row, np.int64) for row in rows))
 
-    def seen(self) -> NDArray[np.bool_]:
-        """Return (Q, Q): whether the row's token sees the column's."""
-        order = np.arange(len(self.tokens))
-        same = self.owner[:, None] == self.owner[None]
-        trunk = (self.branch[None] == -1) | (self.branch[:, None] == self.branch[None])
-        return np.asarray(same & trunk & (order[:, None] >= order[None]))
 
+def stack(layouts: Sequence[Layout]) -> tuple[Ints, Ints, Ints, Ints, list[Ints]]:
+    """Pad layouts of B pictures: tokens, steps, owner and branch (B, Q), places to read.
 
-def stack(layouts: Sequence[Layout]) -> tuple[Ints, Ints, NDArray[np.bool_], list[Ints]]:
-    """Pad layouts of B pictures: tokens and steps (B, Q), seen (B, Q, Q), places to read.
-
-    Padding sees itself alone, and nobody sees it.
+    Padding belongs to owners of its own: it sees itself alone, and nobody sees it.
     """
     width = max(len(layout.tokens) for layout in layouts)
-    tokens = np.zeros((len(layouts), width), np.int64)
-    steps = np.zeros((len(layouts), width), np.int64)
-    seen = np.broadcast_to(np.eye(width, dtype=bool), (len(layouts), width, width)).copy()
+    tokens, steps, branch = (np.zeros((len(layouts), width), np.int64) for _ in range(3))
+    owner = np.tile(-1 - np.arange(width), (len(layouts), 1))
     for row, layout in enumerate(layouts):
         n = len(layout.tokens)
-        tokens[row, :n], steps[row, :n], seen[row, :n, :n] = (
-            layout.tokens,
-            layout.steps,
-            layout.seen(),
-        )
-    return tokens, steps, seen, [layout.keep for layout in layouts]
+        tokens[row, :n], steps[row, :n] = layout.tokens, layout.steps
+        owner[row, :n], branch[row, :n] = layout.owner, layout.branch
+    return tokens, steps, owner, branch, [layout.keep for layout in layouts]
 
 
 def masks(
-    seen: NDArray[np.bool_],
-    steps: Ints,
+    owner: Any,
+    branch: Any,
+    steps: Any,
     prefix: int,
     dtype: Any,
-    device: Any,
     *,
     window: int | None = None,
     chunk: int | None = None,
 ) -> Any:
-    """Return the additive mask (B, 1, Q, prefix + Q).
+    """Return the additive mask (B, 1, Q, prefix + Q), from tensors (B, Q) and where they are.
 
-    ``window`` bounds how far back one sees (sliding attention), ``chunk`` how far back to a
-    multiple of it (chunked attention). Places are those of a sequence of its own: step s stands
-    ``prefix + s`` from the start.
+    A token sees the prefix, and of its own caption what stands before it on the trunk or on its
+    own branch. ``window`` bounds how far back one sees (sliding attention), ``chunk`` how far back
+    to a multiple of it (chunked attention). Places are those of a sequence of its own: step s
+    stands ``prefix + s`` from the start.
     """
     import torch
 
-    batch, width, _ = seen.shape
-    far = np.ones((batch, width, prefix + width), bool)
-    far[:, :, prefix:] = seen
+    batch, width = owner.shape
+    order = torch.arange(width, device=owner.device)
+    own = owner[:, :, None] == owner[:, None]
+    own &= (branch[:, None] == -1) | (branch[:, :, None] == branch[:, None])
+    own &= order[:, None] >= order
+    allowed = torch.cat([own.new_ones(batch, width, prefix), own], dim=2)
     if window or chunk:
         here = (prefix + steps)[:, :, None]
-        front = np.broadcast_to(np.arange(prefix), (batch, prefix))
-        there = np.concatenate([front, prefix + steps], axis=1)[:, None]
+        front = torch.arange(prefix, device=owner.device).expand(batch, prefix)
+        there = torch.cat([front, prefix + steps], dim=1)[:, None]
         near = here - there < window if window else here // (chunk or 1) == there // (chunk or 1)
-        far &= near | np.eye(width, prefix + width, prefix, dtype=bool)
-    allowed = torch.from_numpy(far).to(device)
-    mask = torch.zeros(batch, 1, width, prefix + width, dtype=dtype, device=device)
+        near[:, order, prefix + order] = True
+        allowed &= near
+    mask = torch.zeros(batch, 1, width, prefix + width, dtype=dtype, device=owner.device)
     return mask.masked_fill_(~allowed[:, None], torch.finfo(dtype).min)
