@@ -15,7 +15,7 @@ from discode.decoders import Decoder, get_decoder
 from discode.errors import BackendError, ImageError, InputError
 from discode.pairs import ImageSource, Pair, image_digest, make_pairs
 from discode.prompts import FLEUR, Prompt, get_prompt, neutralise
-from discode.readings import Readings
+from discode.readings import Gather, Readings
 from discode.scales import UNIT, Scale, get_scale
 from discode.scores import Scores
 from discode.signature import GIVEN, signature
@@ -106,15 +106,7 @@ class Judge:
 
     def _read_batch(self, pairs: Sequence[Pair]) -> Readings:
         hidden = "hidden" in self.decoder.requires
-        blocks: list[Readings] = []
-        place = np.zeros(len(pairs), np.intp)  # where a pair's row stands in the joined blocks
-
-        def add(block: Readings, owners: Sequence[Sequence[int]]) -> None:
-            first = sum(map(len, blocks))
-            for row, numbers in enumerate(owners):
-                place[list(numbers)] = first + row
-            blocks.append(block)
-
+        gather = Gather(self.scale, len(pairs))
         # One ask with references, one without: their prompts differ. A pair that stands twice in
         # the batch is asked once.
         groups: dict[Ask, dict[Item, list[int]]] = {}
@@ -131,23 +123,23 @@ class Judge:
                     digests[key] = image_digest(pair.image)
                 item = Item(digests[key], pair.caption, pair.references)
             except (ImageError, InputError) as error:
-                add(Readings.failed(self.scale, [str(error)]), [[number]])
+                gather.add(Readings.failed(self.scale, [str(error)]), [[number]])
                 continue
             ask = Ask(self.backend.identity, template, self.scale)
             groups.setdefault(ask, {}).setdefault(item, []).append(number)
         if unkept:
-            add(self._ask([pairs[i] for i in unkept]), [[i] for i in unkept])
+            gather.add(self._ask([pairs[i] for i in unkept]), [[i] for i in unkept])
         for ask, members in groups.items():
             assert self.store is not None
             items, owners = list(members), list(members.values())
             kept, here = self.store.get(ask, items, hidden=hidden)
-            add(kept, [owners[i] for i in here])
+            gather.add(kept, [owners[i] for i in here])
             missing = sorted(set(range(len(items))) - set(here))
             if missing:
                 new = self._ask([pairs[owners[i][0]] for i in missing])
                 self.store.put(ask, [items[i] for i in missing], new)
-                add(new, [owners[i] for i in missing])
-        return Readings.concat(self.scale, blocks).take(place)
+                gather.add(new, [owners[i] for i in missing])
+        return gather.readings()
 
     def _ask(self, pairs: Sequence[Pair]) -> Readings:
         try:

@@ -270,6 +270,33 @@ class Readings:
         return cls(scale, answers, np.full((n, len(scale.stems)), np.nan), **rest)
 
 
+class Gather:
+    """Readings that come in blocks and out of order, for N rows that want them in theirs.
+
+    >>> from discode.scales import TEN
+    >>> gather = Gather(TEN, 3)
+    >>> gather.add(Readings.failed(TEN, ["late"]), [[2]])
+    >>> gather.add(Readings.failed(TEN, ["twice"]), [[0, 1]])
+    >>> gather.readings().errors
+    {0: 'twice', 1: 'twice', 2: 'late'}
+    """
+
+    def __init__(self, scale: Scale, rows: int) -> None:
+        self._scale, self._blocks, self._filled = scale, list[Readings](), 0
+        self._place = np.zeros(rows, np.intp)
+
+    def add(self, block: Readings, owners: Sequence[Sequence[int]]) -> None:
+        """Take a block; its row i belongs to the rows ``owners[i]``."""
+        for row, numbers in enumerate(owners):
+            self._place[list(numbers)] = self._filled + row
+        self._blocks.append(block)
+        self._filled += len(block)
+
+    def readings(self) -> Readings:
+        """Return all rows in order."""
+        return Readings.concat(self._scale, self._blocks).take(self._place)
+
+
 def _freeze(readings: Readings, name: str, shape: tuple[int, ...], dtype: Any) -> None:
     """Check an array's shape and keep a read-only copy: what was checked stays as it was."""
     array = np.array(getattr(readings, name), dtype=None if dtype is np.str_ else dtype)

@@ -27,7 +27,7 @@ import torch
 
 from discode.backends import engine
 from discode.backends.families import FAMILIES as MODELS
-from discode.backends.fusing import fuse_norms, rotate, rotating, rotations
+from discode.backends.fusing import fuse_norms, grouped, rotate, rotating, rotations
 from discode.backends.generating import Written, located
 from discode.backends.hf import Local
 from discode.backends.loading import folder_digest
@@ -201,9 +201,8 @@ def test_a_judge_in_two_lines(llava: Path, tmp_path: Path) -> None:
 def test_a_family_that_cannot_be_packed_says_so(
     llava: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    right = engine.masks
     monkeypatch.setattr(
-        engine, "masks", lambda o, *rest, **more: right(torch.zeros_like(o), *rest, **more)
+        engine, "masks", lambda o, *rest, **more: masks(torch.zeros_like(o), *rest, **more)
     )  # captions see each other
     backend = Local(llava, device="cpu")
     assert not backend.engine.packed
@@ -378,22 +377,31 @@ def test_layouts_against_brute_force() -> None:
     assert (mask[0, 0, 1] == 0).nonzero().flatten().tolist() == [4]
 
 
-def test_fused_norms_and_rotations(tmp_path: Path) -> None:
-    for family, some in (("llava_next_llama", True), ("qwen2_vl", False), ("gemma3", True)):
-        model = Local(make(family, tmp_path / family), device="cpu").engine.model
-        norms = [m for m in model.modules() if type(m).__name__.endswith("RMSNorm")]
-        x = torch.randn(2, 3, len(norms[0].weight))
-        for norm in norms:
-            torch.nn.init.normal_(norm.weight)
-        before = [norm(x) for norm in norms if len(norm.weight) == x.shape[-1]]
-        # Gemma multiplies by one plus the weight: the probe finds out
-        assert fuse_norms(model) == (0 if family == "gemma3" else len(norms))
-        after = [norm(x) for norm in norms if len(norm.weight) == x.shape[-1]]
-        for old, new in zip(before, after, strict=True):
-            torch.testing.assert_close(new, old)
-        owners = rotations(model)
-        assert bool(owners) == some, family
-        functions = [owner.apply_rotary_pos_emb for owner in owners]
-        with rotating(owners):
-            assert all(owner.apply_rotary_pos_emb is rotate for owner in owners)
-        assert [owner.apply_rotary_pos_emb for owner in owners] == functions
+@pytest.mark.parametrize("family", ["llava_next_llama", "aya_vision", "gemma3"])
+def test_fused_norms_and_rotations(family: str, tmp_path: Path) -> None:
+    model = Local(make(family, tmp_path / family), device="cpu").engine.model
+    norms = [m for m in model.modules() if type(m).__name__.endswith("RMSNorm")]
+    for norm in norms:
+        torch.nn.init.normal_(norm.weight)
+    given = [torch.randn(2, 3, len(norm.weight)) for norm in norms]
+    before = [norm(x) for norm, x in zip(norms, given, strict=True)]
+    # Gemma multiplies by one plus the weight, Cohere turns neighbours: the probe finds out
+    assert fuse_norms(model) == (0 if family == "gemma3" else len(norms))
+    for norm, x, old in zip(norms, given, before, strict=True):
+        torch.testing.assert_close(norm(x), old)
+    owners = rotations(model)
+    functions = [owner.apply_rotary_pos_emb for owner in owners]
+    assert bool(owners) == (family != "aya_vision")
+    with rotating(owners):
+        assert all(owner.apply_rotary_pos_emb is rotate for owner in owners)
+    assert [owner.apply_rotary_pos_emb for owner in owners] == functions
+
+
+def test_grouped_heads_are_not_copied() -> None:
+    q, k = torch.randn(2, 6, 5, 8), torch.randn(2, 3, 9, 8)
+    v, mask = torch.randn(2, 3, 9, 8), torch.randn(2, 1, 5, 9)
+    whole = torch.nn.functional.scaled_dot_product_attention(
+        q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1), mask, scale=0.3
+    )
+    ours, _ = grouped(None, q, k, v, mask, scaling=0.3)
+    torch.testing.assert_close(ours, whole.transpose(1, 2))

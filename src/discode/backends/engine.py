@@ -6,13 +6,14 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from discode.backends.fusing import fuse_norms, rotating, rotations
+from discode.backends.fusing import attending, fuse_norms, rotating, rotations
 from discode.backends.generating import TOKENS, Written
 from discode.backends.loading import Loaded
 from discode.backends.packing import Layout, masks, stack
@@ -30,7 +31,7 @@ AGREE = {"float32": 1e-3, "bfloat16": 0.15, "float16": 0.05}
 """How far packed and plain log-probabilities may lie apart in the check at load."""
 ALONG = {"token_type_ids": False, "mm_token_type_ids": False, "cross_attention_mask": True}
 """Inputs that run along the tokens, and whether text goes on with the last one's value."""
-TOKENS_AT_ONCE = 4096
+TOKENS_AT_ONCE = 8192
 """Packed tokens of a chunk, unless memory is short: more gain nothing, and longer rows see more
 that they must not."""
 PICTURES_AT_ONCE = 8
@@ -57,6 +58,20 @@ class Picture:
         )
 
 
+@dataclass
+class Work:
+    """Captions of one picture, ready for the model.
+
+    ``rows`` are their places in the batch; ``suffixes`` their ids behind the prefix.
+    """
+
+    asked: Asked
+    picture: Picture
+    pairs: list[Pair]
+    rows: list[int]
+    suffixes: list[list[int]]
+
+
 class Engine:
     """A loaded model and its processor."""
 
@@ -70,7 +85,8 @@ class Engine:
         self._float = getattr(torch, loaded.dtype)
         self._text_config = loaded.model.config.get_text_config()
         self._logit_scale = 0.0  # the head's rows are not used until calibrate() has seen them work
-        self._rotations = []
+        self._rows: dict[Asked, Any] = {}
+        self._rotations: list[ModuleType] = []
         if self._device.type == "cuda":  # elsewhere the products are what takes time
             fuse_norms(self.model)
             self._rotations = rotations(self.model)
@@ -106,14 +122,16 @@ class Engine:
         ids = inputs.pop("input_ids")
         return ids, {k: v for k, v in inputs.items() if k not in ("attention_mask", "labels")}
 
-    def write(self, picture: Picture, pair: Pair, asked: Asked) -> Written:
-        """Let the model write an answer, greedily."""
+    def write(self, work: Work, place: int) -> Written:
+        """Let the model write an answer to one of a picture's captions, greedily."""
         torch = require("torch", "hf")
+        picture, pair = work.picture, work.pairs[place]
         if picture.opened is not None:
-            ids, extras = self._process(asked.render(pair.caption, pair.references), picture.opened)
+            text = work.asked.render(pair.caption, pair.references)
+            ids, extras = self._process(text, picture.opened)
             extras = self._extras([Picture(ids, extras)])
         else:
-            suffix = torch.tensor([asked.suffix(pair.caption, pair.references)])
+            suffix = torch.tensor([work.suffixes[place]])
             ids = torch.cat([picture.ids, suffix], dim=1)
             extras = self._extras([picture], longer=suffix.shape[1])
         ids = ids.to(self._device)
@@ -135,41 +153,35 @@ class Engine:
         pieces = [self.vocabulary.piece(tokens, step) for step in range(len(tokens))]
         return Written(tokens, pieces, logits.log_softmax(-1).cpu().numpy(), states)
 
-    def forward(
-        self, pictures: list[Picture], pairs: list[list[Pair]], asked: Asked
-    ) -> list[Answers]:
-        """Return the answers of each picture's captions."""
+    def forward(self, works: list[Work]) -> list[Answers]:
+        """Return the answers of each picture's captions; pictures of one shape, asked alike."""
         torch = require("torch", "hf")
         with torch.inference_mode():
-            if pictures[0].opened is not None:
-                return [
-                    _stacked([self._stepwise(picture, pair, asked) for pair in several])
-                    for picture, several in zip(pictures, pairs, strict=True)
-                ]
-            suffixes = [[asked.suffix(p.caption, p.references) for p in some] for some in pairs]
-            if self.packed:
-                return self._packed(pictures, suffixes, asked)
-            return [
-                _stacked([self._plain(picture, suffix, asked) for suffix in several])
-                for picture, several in zip(pictures, suffixes, strict=True)
-            ]
+            if self.packed and works[0].picture.opened is None:
+                return self._packed(works)
+            return [_stacked(self._one_by_one(work)) for work in works]
 
-    def _packed(
-        self, pictures: list[Picture], suffixes: list[list[list[int]]], asked: Asked
-    ) -> list[Answers]:
+    def _one_by_one(self, work: Work) -> list[Answers]:
+        if work.picture.opened is not None:
+            return [self._stepwise(work.picture, pair, work.asked) for pair in work.pairs]
+        return [self._plain(work.picture, suffix, work.asked) for suffix in work.suffixes]
+
+    def _packed(self, works: list[Work], size: int | None = None) -> list[Answers]:
+        pictures, suffixes = [w.picture for w in works], [w.suffixes for w in works]
+        asked = works[0].asked
         torch, transformers = require("torch", "hf"), require("transformers", "hf")
         cache = transformers.DynamicCache()  # without a config: every layer keeps the whole prefix
         ids = torch.cat([picture.ids for picture in pictures])
         self._run(ids, self._extras(pictures), cache, keep=1)
         prefix = ids.shape[1]
         delta = self._rope_delta(len(pictures))
-        parts: list[list[Answers]] = [[] for _ in pictures]
+        parts: list[tuple[Any, Any, list[NDArray[np.int64]]]] = []
         start, most = 0, max(map(len, suffixes))
-        size = self._chunk(suffixes, asked)
+        size = size or self._chunk(suffixes, asked)
         while start < most:
             try:
                 chunk = [several[start : start + size] for several in suffixes]
-                done = self._suffixes(chunk, asked, cache, prefix, delta)
+                parts.append(self._suffixes(chunk, asked, cache, prefix, delta))
             except torch.OutOfMemoryError:
                 if size == 1:
                     raise BackendError("out of memory with one caption at a time") from None
@@ -178,12 +190,15 @@ class Engine:
                 size = self.captions_at_once = size // 2
                 LOG.warning("discode: out of memory; going on with %d captions at once", size)
                 continue
-            for part, one in zip(parts, done, strict=True):
-                part += [one] if len(one[0]) else []
             start += size
+        # The device has been given all its work before anybody waits for it.
+        fetched = [(logp.cpu().numpy(), states.cpu().numpy(), at) for logp, states, at in parts]
         return [
-            (np.concatenate([logp for logp, _ in part]), np.concatenate([s for _, s in part]))
-            for part in parts
+            (
+                np.concatenate([logp[row][at[row]] for logp, _, at in fetched]),
+                np.concatenate([states[row][at[row]] for _, states, at in fetched]),
+            )
+            for row in range(len(pictures))
         ]
 
     def _suffixes(
@@ -193,24 +208,35 @@ class Engine:
         cache: Any,
         prefix: int,
         delta: Any,
-    ) -> list[Answers]:
-        """Run a chunk of captions of every picture over the prefixes' cache."""
+    ) -> tuple[Any, Any, list[NDArray[np.int64]]]:
+        """Run a chunk of captions of every picture over the prefixes' cache.
+
+        Returns log-probabilities (B, places, I) and states (B, places, D), still on the device, and
+        for every picture which of the places its captions' answers (N, R) are at.
+        """
         torch = require("torch", "hf")
         layouts = [Layout.of(several, asked.stems) for several in chunk]
         *rows, keep = stack(layouts)
-        tokens, steps, owner, branch = torch.from_numpy(np.stack(rows)).to(self._device)
-        places = np.unique(np.concatenate([rows.ravel() for rows in keep]))
+        places = np.unique(np.concatenate([places.ravel() for places in keep]))
+        tokens, steps, owner, branch = self._send(torch.from_numpy(np.stack(rows)))
+        where = self._send(torch.from_numpy(places))
         position = prefix + steps
         if delta is not None:
             position = (position + delta).expand(3, *position.shape)
         mask = self._mask(owner, branch, steps, prefix)
-        where = torch.from_numpy(places).to(self._device)
-        states, logits = self._run(tokens, {"position_ids": position}, cache, keep=where, mask=mask)
+        with attending(self._text_config):
+            states, logits = self._run(
+                tokens, {"position_ids": position}, cache, keep=where, mask=mask
+            )
         cache.crop(-tokens.shape[1])
-        logp = self._logp(states, logits, asked)
-        kept = states.float().cpu().numpy()
-        index = [np.searchsorted(places, rows) for rows in keep]
-        return [(logp[row][at], kept[row][at]) for row, at in enumerate(index)]
+        at = [np.searchsorted(places, wanted) for wanted in keep]
+        return self._logp(states, logits, asked), states.float(), at
+
+    def _send(self, tensor: Any) -> Any:
+        """Copy to the device without waiting for what it is busy with."""
+        if self._device.type != "cuda":
+            return tensor.to(self._device)
+        return tensor.pin_memory().to(self._device, non_blocking=True)
 
     def _mask(self, owner: Any, branch: Any, steps: Any, prefix: int) -> Any:
         """Return the mask, or one for each kind of layer where the model has several."""
@@ -240,7 +266,7 @@ class Engine:
                 torch.cat([picture.ids, behind], dim=1), extras, None, keep=len(stem) + 1
             )
             first = 1 if number else 0  # what stands before all stems is read once
-            logp.append(self._logp(state, logits, asked)[0, first:])
+            logp.append(self._logp(state, logits, asked)[0, first:].cpu().numpy())
             states.append(state[0, first:].float().cpu().numpy())
         return np.concatenate(logp), np.concatenate(states)
 
@@ -256,7 +282,7 @@ class Engine:
             if stem:
                 parts.append(self._run(torch.tensor([stem]), {}, cache, keep=len(stem)))
                 cache.crop(-len(stem))
-        logp = [self._logp(*part, asked)[0] for part in parts]
+        logp = [self._logp(*part, asked)[0].cpu().numpy() for part in parts]
         states = [state[0].float().cpu().numpy() for state, _ in parts]
         return np.concatenate(logp), np.concatenate(states)
 
@@ -299,18 +325,21 @@ class Engine:
         delta = getattr(self.model.base_model, "rope_deltas", None)
         return None if delta is None else delta.reshape(batch, 1).to(self._device).clone()
 
-    def _logp(self, states: Any, logits: Any, asked: Asked) -> Floats:
+    def _logp(self, states: Any, logits: Any, asked: Asked) -> Any:
         """Return log-probabilities (B, R, I) of the wanted ids, their logits in float32."""
         logz = logits.float().logsumexp(-1, keepdim=True)
         if self._logit_scale:
             chosen = states.float() @ self.rows(asked).T
         else:
             chosen = logits[..., asked.wanted].float()
-        return np.asarray((chosen - logz).double().cpu().numpy())
+        return (chosen - logz).double()
 
     def rows(self, asked: Asked) -> Any:
         """Return the head's rows for the wanted ids, in float32."""
-        return self.model.get_output_embeddings().weight[asked.wanted].float() * self._logit_scale
+        if asked not in self._rows:
+            weight = self.model.get_output_embeddings().weight
+            self._rows[asked] = weight[asked.wanted].float() * self._logit_scale
+        return self._rows[asked]
 
     def _chunk(self, suffixes: list[list[list[int]]], asked: Asked) -> int:
         """Return how many captions of each picture run at once."""
@@ -324,7 +353,7 @@ class Engine:
     def pictures_at_once(self, picture: Picture) -> int:
         """Return how many prefixes like this one run at once."""
         half = self._tokens_that_fit() // 2  # the captions want their share
-        return max(1, min(PICTURES_AT_ONCE, half // picture.ids.shape[1]))
+        return max(1, min(PICTURES_AT_ONCE, half // int(picture.ids.shape[1])))
 
     def _tokens_that_fit(self) -> int:
         """Return for how many tokens a GPU's free memory is enough; elsewhere nobody knows.
@@ -356,7 +385,7 @@ class Engine:
         shades = np.linspace(0, 255, 96 * 64 * 3).astype(np.uint8).reshape(64, 96, 3)
         asked = self.vocabulary.asked(prompt, scale, references=False)
         picture = self.picture(Image.fromarray(shades), asked)
-        pairs = [Pair(picture.opened, text) for text in ("a dog", "two men on a red boat")]
+        pairs = [Pair(picture.opened, text) for text in ("a dog", "two men on a red boat", "x")]
         with torch.inference_mode():
             ids, extras = self._process(asked.text, Image.fromarray(shades))
             states, logits = self._run(ids, self._extras([Picture(ids, extras)]), None, keep=1)
@@ -365,9 +394,10 @@ class Engine:
             )
             if picture.opened is not None:
                 return False  # the processor has its own way: nothing can be shared
-            suffixes = [[asked.suffix(pair.caption, ()) for pair in pairs]]
+            suffixes = [asked.suffix(pair.caption, ()) for pair in pairs]
+            work = Work(asked, picture, pairs, [0, 1, 2], suffixes)
             try:
-                packed = self._packed([picture], suffixes, asked)[0][0]
+                packed = self._packed([work], size=2)[0][0]  # two, then one over the same prefix
             # Whatever a family's code cannot do with a packed sequence, the plain path can.
             except Exception as error:
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -375,7 +405,7 @@ class Engine:
                     "discode: %s cannot be packed (%s); one forward a pair", self.name, reason
                 )
                 return False
-            plain = _stacked([self._plain(picture, suffix, asked) for suffix in suffixes[0]])[0]
+            plain = _stacked(self._one_by_one(work))[0]
         apart = float(np.abs(packed - plain).max())
         if not apart <= AGREE[self._dtype]:
             LOG.warning(

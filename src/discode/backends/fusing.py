@@ -2,7 +2,8 @@
 
 On a large GPU a fifth of a prefix goes into normalising and rotating, which transformers writes as
 five to eight kernels each. Here they are one and three. Nothing is assumed about a family: what
-gives the same numbers on a probe is replaced, what does not is left alone.
+gives the same numbers on a probe is replaced, what does not is left alone. And where transformers
+copies keys and values for every group of heads, captions read them where they lie.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def fuse_norms(model: Any) -> int:
     torch = require("torch", "hf")
     done = 0
     for module in model.modules():
-        weight = getattr(module, "weight", None)
+        weight: Any = getattr(module, "weight", None)
         if not type(module).__name__.endswith("RMSNorm") or getattr(weight, "ndim", 0) != 1:
             continue
         eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
@@ -99,6 +100,39 @@ def rotating(owners: list[ModuleType]) -> Iterator[None]:
     finally:
         for owner, function in zip(owners, before, strict=True):
             setattr(owner, ROTATION, function)
+
+
+def grouped(
+    module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **settings: Any
+) -> tuple[Any, None]:
+    """Attend with G query heads to each key head, none of which is copied.
+
+    ``query`` is (B, G·H, Q, D), ``key`` and ``value`` (B, H, K, D), the result (B, Q, G·H, D).
+    ``settings`` are what transformers hands to every attention; the scale is the one used.
+    """
+    attend = require("torch", "hf").nn.functional.scaled_dot_product_attention
+    batch, heads, width, size = query.shape
+    groups = heads // key.shape[1]
+    out = query.new_empty(batch, width, heads, size)
+    for group in range(groups):
+        some = attend(
+            query[:, group::groups], key, value, attention_mask, scale=settings["scaling"]
+        )
+        out[:, :, group::groups] = some.transpose(1, 2)
+    return out, None
+
+
+@contextmanager
+def attending(config: Any) -> Iterator[None]:
+    """Let a language model attend by :func:`grouped` for a while."""
+    transformers = require("transformers", "hf")
+    transformers.AttentionInterface.register(grouped.__name__, grouped)
+    before = config._attn_implementation
+    config._attn_implementation = grouped.__name__
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
 
 
 def _alike(ours: Any, theirs: Any) -> bool:

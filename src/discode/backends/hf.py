@@ -10,18 +10,19 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.backends.engine import Engine, Picture
+from discode.backends.engine import Engine, Work
 from discode.backends.generating import to_reading
 from discode.backends.loading import Loaded, load_model
 from discode.backends.tokens import Asked, to_readings
 from discode.errors import BackendError, ImageError, InputError
 from discode.pairs import Pair, image_digest
 from discode.prompts import FLEUR, Prompt
-from discode.readings import Identity, Readings
+from discode.readings import Gather, Identity, Readings
 from discode.scales import UNIT, Scale
 
 ENOUGH = 0.5
@@ -99,98 +100,110 @@ class Local:
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Readings:
         """Read N pairs; the captions of a picture share its computation."""
-        rows: list[Readings | None] = [None] * len(pairs)
+        gather = Gather(scale, len(pairs))
+
+        def fail(rows: Sequence[int], reason: object) -> None:
+            gather.add(Readings.failed(scale, [str(reason)] * len(rows)), [[row] for row in rows])
+
         groups: dict[tuple[str, bool], list[int]] = {}
-        for number, pair in enumerate(pairs):
+        digests: dict[Any, str] = {}
+        for row, pair in enumerate(pairs):
             try:
                 prompt.template(bool(pair.references))
-                groups.setdefault((image_digest(pair.image), bool(pair.references)), []).append(
-                    number
-                )
+                # Captions of a picture mostly come together: it is read once.
+                key = pair.image if isinstance(pair.image, str | os.PathLike) else id(pair.image)
+                if key not in digests:
+                    digests[key] = image_digest(pair.image)
             except (ImageError, InputError) as error:
-                rows[number] = Readings.failed(scale, [str(error)])
-        work = [
-            (numbers, self.engine.vocabulary.asked(prompt, scale, references=references))
-            for (_, references), numbers in groups.items()
-        ]
-        with ThreadPoolExecutor(4) as threads:  # decoding runs ahead of the model
-            jobs = [
-                threads.submit(self.engine.picture, pairs[numbers[0]].image, asked)
-                for numbers, asked in work
-            ]
-            ready: list[tuple[Picture, list[int], Asked]] = []
-            for job, (numbers, asked) in zip(jobs, work, strict=True):
+                fail([row], error)
+                continue
+            groups.setdefault((digests[key], bool(pair.references)), []).append(row)
+        with ThreadPoolExecutor(4) as threads:  # decoding and words run ahead of the model
+            jobs = []
+            for (_, references), rows in groups.items():
+                asked = self.engine.vocabulary.asked(prompt, scale, references=references)
+                jobs.append((threads.submit(self._prepare, pairs, rows, asked), rows))
+            ready: list[Work] = []
+            for job, rows in jobs:
                 try:
-                    picture = job.result()
+                    work, refused = job.result()
                 except (ImageError, BackendError) as error:
-                    for number in numbers:
-                        rows[number] = Readings.failed(scale, [str(error)])
+                    fail(rows, error)
                     continue
+                for row, reason in refused.items():
+                    fail([row], reason)
+                if not work.rows:
+                    continue
+                most = self._images_at_once or self.engine.pictures_at_once(work.picture)
                 if ready and (
-                    len(ready) >= (self._images_at_once or self.engine.pictures_at_once(picture))
-                    or ready[0][0].shape() != picture.shape()
-                    or ready[0][2] is not asked
+                    len(ready) >= most
+                    or ready[0].picture.shape() != work.picture.shape()
+                    or ready[0].asked is not work.asked
                 ):
-                    self._answer(ready, pairs, rows, hidden)
+                    self._answer(ready, gather, hidden)
                     ready = []
-                ready.append((picture, numbers, asked))
+                ready.append(work)
             if ready:
-                self._answer(ready, pairs, rows, hidden)
-        return Readings.concat(scale, [row for row in rows if row is not None])
+                self._answer(ready, gather, hidden)
+        return gather.readings()
 
-    def _answer(
-        self,
-        ready: list[tuple[Picture, list[int], Asked]],
-        pairs: Sequence[Pair],
-        rows: list[Readings | None],
-        hidden: bool,
-    ) -> None:
-        """Fill the rows of pictures that share a shape; what fails fails alone."""
-        asked = ready[0][2]
+    def _prepare(
+        self, pairs: Sequence[Pair], rows: Sequence[int], asked: Asked
+    ) -> tuple[Work, dict[int, str]]:
+        """Return a picture and its captions as the model wants them, and what cannot be asked."""
+        work = Work(asked, self.engine.picture(pairs[rows[0]].image, asked), [], [], [])
+        refused = {}
+        for row in rows:
+            try:
+                suffix = asked.suffix(pairs[row].caption, pairs[row].references)
+            except InputError as error:
+                refused[row] = str(error)
+                continue
+            work.pairs.append(pairs[row])
+            work.rows.append(row)
+            work.suffixes.append(suffix)
+        return work, refused
+
+    def _answer(self, ready: list[Work], gather: Gather, hidden: bool) -> None:
+        """Read pictures that share a shape; what fails fails alone."""
         try:
-            many = self._read_pictures(ready, pairs, hidden)
+            many = self._read_pictures(ready, hidden)
         # A model's code fails in its own ways; a picture must not take its neighbours along.
         except Exception as error:
             if len(ready) > 1:
                 for one in ready:
-                    self._answer([one], pairs, rows, hidden)
+                    self._answer([one], gather, hidden)
                 return
             reason = f"the model failed on this picture: {str(error).splitlines()[0][:200]}"
-            many = [
-                Readings.failed(asked.scale, [reason] * len(numbers)) for _, numbers, _ in ready
-            ]
-        for (_, numbers, _), readings in zip(ready, many, strict=True):
-            for place, number in enumerate(numbers):
-                rows[number] = readings.take([place])
+            many = [Readings.failed(ready[0].asked.scale, [reason] * len(ready[0].rows))]
+        for work, readings in zip(ready, many, strict=True):
+            gather.add(readings, [[row] for row in work.rows])
 
-    def _read_pictures(
-        self, ready: list[tuple[Picture, list[int], Asked]], pairs: Sequence[Pair], hidden: bool
-    ) -> list[Readings]:
-        asked = ready[0][2]
+    def _read_pictures(self, ready: list[Work], hidden: bool) -> list[Readings]:
+        asked = ready[0].asked
         head = self.engine.rows(asked).cpu().numpy() if hidden else None
         own = head[asked.answer_columns] if head is not None else None
-        several = [[pairs[n] for n in numbers] for _, numbers, _ in ready]
+
+        def write(work: Work, place: int) -> Readings:
+            return to_reading(self.engine.write(work, place), asked, own)
+
         if self._read_by == "generate":
             return [
-                Readings.concat(
-                    asked.scale,
-                    [
-                        to_reading(self.engine.write(picture, pair, asked), asked, own)
-                        for pair in some
-                    ],
-                )
-                for (picture, _, _), some in zip(ready, several, strict=True)
+                Readings.concat(asked.scale, [write(work, i) for i in range(len(work.rows))])
+                for work in ready
             ]
         result = []
-        answers = self.engine.forward([picture for picture, _, _ in ready], several, asked)
-        for (picture, _, _), some, (logp, states) in zip(ready, several, answers, strict=True):
+        answers = self.engine.forward(ready)
+        for work, (logp, states) in zip(ready, answers, strict=True):
             readings = to_readings(asked, logp, states, head)
-            parts = [readings.take([i]) for i in range(len(some))]
-            for i in np.flatnonzero(_mass(readings) < ENOUGH) if self._read_by == "auto" else ():
-                written = to_reading(self.engine.write(picture, some[i], asked), asked, own)
+            gather = Gather(asked.scale, len(work.rows))
+            gather.add(readings, [[i] for i in range(len(readings))])
+            unsure = np.flatnonzero(_mass(readings) < ENOUGH).tolist()
+            for i in unsure if self._read_by == "auto" else ():
+                written = write(work, i)
                 if not written.errors:  # else the forced reading is the best there is
-                    parts[i] = written
-            result.append(Readings.concat(asked.scale, parts))
+                    gather.add(written, [[i]])
+            result.append(gather.readings())
         return result
 
 
