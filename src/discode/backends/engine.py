@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from discode.backends.generating import TOKENS, Written
-from discode.backends.loading import Loaded
+from discode.backends.loading import Loaded, first_line
 from discode.backends.packing import Layout, masks, stack
 from discode.backends.tokens import Asked, Vocabulary, conversation
 from discode.errors import BackendError, require
@@ -90,7 +90,8 @@ class Engine:
             )
         # A processor refuses pictures in its own ways (too narrow, too small).
         except Exception as error:
-            raise BackendError(f"the model's processor refuses the picture: {error}") from error
+            why = first_line(error)
+            raise BackendError(f"the model's processor refuses the picture: {why}") from error
         ids = inputs.pop("input_ids")
         return ids, {k: v for k, v in inputs.items() if k not in ("attention_mask", "labels")}
 
@@ -153,14 +154,14 @@ class Engine:
         delta = self._rope_delta(len(pictures))
         parts: list[list[Answers]] = [[] for _ in pictures]
         start, most = 0, max(map(len, suffixes))
-        size = self._chunk(suffixes, asked)
+        size = min(self._chunk(suffixes, asked), most)
         while start < most:
             try:
                 chunk = [several[start : start + size] for several in suffixes]
                 done = self._suffixes(chunk, asked, cache, prefix, delta)
             except torch.OutOfMemoryError:
                 if size == 1:
-                    raise BackendError("out of memory with one caption at a time") from None
+                    raise
                 cache.crop(prefix)
                 torch.cuda.empty_cache()
                 size = self.captions_at_once = size // 2

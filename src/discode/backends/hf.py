@@ -7,6 +7,7 @@ computation (:mod:`discode.backends.packing`).
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,14 +17,15 @@ from numpy.typing import NDArray
 
 from discode.backends.engine import Engine, Picture
 from discode.backends.generating import to_reading
-from discode.backends.loading import Loaded, load_model
+from discode.backends.loading import Loaded, first_line, load_model
 from discode.backends.tokens import Asked, to_readings
-from discode.errors import BackendError, ImageError, InputError
+from discode.errors import BackendError, ImageError, InputError, require
 from discode.pairs import Pair, image_digest
 from discode.prompts import FLEUR, Prompt
 from discode.readings import Identity, Readings
 from discode.scales import UNIT, Scale
 
+LOG = logging.getLogger("discode")
 ENOUGH = 0.5
 """Below this probability of a stem's first token, the model is let to write its answer itself."""
 
@@ -88,7 +90,13 @@ class Local:
         self.engine = Engine(loaded, captions_at_once)
         self.identity = Identity(loaded.name, loaded.revision, quantize or loaded.dtype)
         self._read_by, self._images_at_once = read, images_at_once
-        agrees = self.engine.calibrate(FLEUR, UNIT)
+        try:
+            agrees = self.engine.calibrate(FLEUR, UNIT)
+        except require("torch", "hf").OutOfMemoryError as error:
+            raise BackendError(
+                f"{loaded.name} leaves no memory on {loaded.device} to run it: {first_line(error)}; "
+                "try quantize='4bit', device_map='auto' or a smaller model"
+            ) from error
         self.engine.packed = agrees and packing == "auto"
 
     def check(self, prompt: Prompt, scale: Scale) -> None:
@@ -146,19 +154,30 @@ class Local:
         hidden: bool,
     ) -> None:
         """Fill the rows of pictures that share a shape; what fails fails alone."""
-        asked = ready[0][2]
+        asked, captions_at_once = ready[0][2], self.engine.captions_at_once
+        reason, short = "", False
         try:
             many = self._read_pictures(ready, pairs, hidden)
         # A model's code fails in its own ways; a picture must not take its neighbours along.
         except Exception as error:
-            if len(ready) > 1:
-                for one in ready:
-                    self._answer([one], pairs, rows, hidden)
-                return
-            reason = f"the model failed on this picture: {str(error).splitlines()[0][:200]}"
-            many = [
-                Readings.failed(asked.scale, [reason] * len(numbers)) for _, numbers, _ in ready
-            ]
+            short = isinstance(error, require("torch", "hf").OutOfMemoryError)
+            what = "ran out of memory with this picture alone" if short else "failed on this picture"
+            reason = f"the model {what}: {first_line(error)[:200]}"
+        # From here on nothing holds on to the error, and through it to the memory of what failed.
+        if short:  # with one caption at a time: it was the pictures
+            self.engine.captions_at_once = captions_at_once
+        if reason and len(ready) > 1:
+            if short:
+                self._images_at_once = len(ready) // 2
+                LOG.warning(
+                    "discode: out of memory; going on with %d pictures at once",
+                    self._images_at_once,
+                )
+            for one in ready:
+                self._answer([one], pairs, rows, hidden)
+            return
+        if reason:
+            many = [Readings.failed(asked.scale, [reason] * len(numbers)) for _, numbers, _ in ready]
         for (_, numbers, _), readings in zip(ready, many, strict=True):
             for place, number in enumerate(numbers):
                 rows[number] = readings.take([place])
