@@ -162,7 +162,9 @@ class Engine:
             except torch.OutOfMemoryError:
                 if size == 1:
                     raise
-                cache.crop(prefix)
+                for layer in cache.layers:  # those behind the one that failed have no more
+                    if layer.get_seq_length() > prefix:
+                        layer.crop(prefix - layer.get_seq_length())
                 torch.cuda.empty_cache()
                 size = self.captions_at_once = size // 2
                 LOG.warning("discode: out of memory; going on with %d captions at once", size)

@@ -135,7 +135,8 @@ def load_model(
             f"{name} does not fit on {device}: {first_line(error)}; try quantize='4bit' or "
             "device_map='auto'"
         ) from error
-    commit = getattr(config, "_commit_hash", None) or revision or "main"
+    kept = None if folder.is_dir() else hub.cached_folder(name, revision)
+    commit = kept.name if kept else revision or "main"
     return Loaded(
         model.eval().requires_grad_(False),
         processor,
