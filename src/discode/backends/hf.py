@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -121,7 +122,9 @@ class Local:
             (numbers, self.engine.vocabulary.asked(prompt, scale, references=references))
             for (_, references), numbers in groups.items()
         ]
-        with ThreadPoolExecutor(4) as threads:  # decoding runs ahead of the model
+        # Decoding runs ahead of the model; Ctrl-C does not wait for what has not begun.
+        with ThreadPoolExecutor(4) as threads, ExitStack() as leaving:
+            leaving.callback(threads.shutdown, wait=False, cancel_futures=True)
             jobs = [
                 threads.submit(self.engine.picture, pairs[numbers[0]].image, asked)
                 for numbers, asked in work

@@ -98,6 +98,8 @@ def load_model(
                 f"{name} is a {config.model_type!r} model, which takes no pictures here; give a "
                 "vision-language model (discode models lists some)"
             )
+        if folder.is_dir():
+            _check_processor(folder)
         processor = transformers.AutoProcessor.from_pretrained(name, **common)
         if getattr(processor, "tokenizer", None) is None:
             raise InputError(f"{name} has no tokenizer beside its picture processor")
@@ -194,6 +196,16 @@ def _check_folder(folder: Path, trust_remote_code: bool) -> None:
         pickles = [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")]
         why = f"only {pickles[0].name}, and pickles can run code" if pickles else "no weights"
         raise InputError(f"{folder} has {why}; give a folder with .safetensors files")
+
+
+def _check_processor(folder: Path) -> None:
+    """Say which half of its processor a folder lacks; transformers tells what it tried instead."""
+    for what, names in (
+        ("tokenizer (tokenizer.json)", ("tokenizer*", "vocab*", "*.model", "tekken.json")),
+        ("picture processor (preprocessor_config.json)", ("*processor_config.json",)),
+    ):
+        if not any(any(folder.glob(name)) for name in names):
+            raise InputError(f"{folder} has no {what}; copy all files of the model into it")
 
 
 def _quantization(transformers: Any, torch: Any, quantize: str | None) -> Any:

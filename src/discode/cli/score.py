@@ -90,6 +90,8 @@ def score(
     output.check_output(out, source, store, Path(recording))
     decoders = {name: get_decoder(name) for name in method or ["discode"]}
     pairs = _pairs(image, captions, source, images, reference)
+    if not output.stderr.is_terminal:  # bars of loading and downloading would fill a log
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     trust = trust_remote_code or None
     runtime = Runtime(
         threads, device, dtype, revision, batch_captions, trust, quantize, device_map
