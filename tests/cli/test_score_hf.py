@@ -109,7 +109,15 @@ def test_interrupted_it_goes_on_from_its_store(llava: Path, tmp_path: Path) -> N
     number = 300
     pairs, store = tmp_path / "pairs.csv", tmp_path / "out.jsonl.readings.db"
     pairs.write_text("image,caption\n" + "".join(f"{CAT},caption {i}\n" for i in range(number)))
-    arguments = ("score", "-i", pairs, "-o", tmp_path / "out.jsonl", "--model", llava)
+    arguments: tuple[object, ...] = (
+        "score",
+        "-i",
+        pairs,
+        "-o",
+        tmp_path / "out.jsonl",
+        "--model",
+        llava,
+    )
     arguments += ("--device", "cpu", "--batch-size", 2)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # may be ignored behind "&"
     try:

@@ -20,7 +20,7 @@ from discode.backends.engine import Engine, Picture
 from discode.backends.generating import to_reading
 from discode.backends.loading import Loaded, first_line, load_model
 from discode.backends.tokens import Asked, to_readings
-from discode.errors import BackendError, ImageError, InputError, require
+from discode.errors import BackendError, DiscodeError, ImageError, InputError, require
 from discode.pairs import Pair, image_digest
 from discode.prompts import FLEUR, Prompt
 from discode.readings import Identity, Readings
@@ -95,9 +95,14 @@ class Local:
             agrees = self.engine.calibrate(FLEUR, UNIT)
         except require("torch", "hf").OutOfMemoryError as error:
             raise BackendError(
-                f"{loaded.name} leaves no memory on {loaded.device} to run it: {first_line(error)}; "
-                "try quantize='4bit', device_map='auto' or a smaller model"
+                f"{loaded.name} leaves no memory on {loaded.device} to run it: "
+                f"{first_line(error)}; try quantize='4bit', device_map='auto' or a smaller model"
             ) from error
+        except DiscodeError:
+            raise
+        # A model whose first forward fails, in whatever way, is no judge.
+        except Exception as error:
+            raise BackendError(f"{loaded.name} cannot be run: {first_line(error)}") from error
         self.engine.packed = agrees and packing == "auto"
 
     def check(self, prompt: Prompt, scale: Scale) -> None:
@@ -164,8 +169,8 @@ class Local:
         # A model's code fails in its own ways; a picture must not take its neighbours along.
         except Exception as error:
             short = isinstance(error, require("torch", "hf").OutOfMemoryError)
-            what = "ran out of memory with this picture alone" if short else "failed on this picture"
-            reason = f"the model {what}: {first_line(error)[:200]}"
+            what = "ran out of memory with" if short else "failed on"
+            reason = f"the model {what} this picture{' alone' * short}: {first_line(error)[:200]}"
         # From here on nothing holds on to the error, and through it to the memory of what failed.
         if short:  # with one caption at a time: it was the pictures
             self.engine.captions_at_once = captions_at_once
@@ -180,7 +185,7 @@ class Local:
                 self._answer([one], pairs, rows, hidden)
             return
         if reason:
-            many = [Readings.failed(asked.scale, [reason] * len(numbers)) for _, numbers, _ in ready]
+            many = [Readings.failed(asked.scale, [reason] * len(rest)) for _, rest, _ in ready]
         for (_, numbers, _), readings in zip(ready, many, strict=True):
             for place, number in enumerate(numbers):
                 rows[number] = readings.take([place])

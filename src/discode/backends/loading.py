@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from discode.backends import hub, memory
-from discode.errors import BackendError, InputError, require
+from discode.errors import BackendError, DiscodeError, InputError, require
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 QUANTIZE = ("4bit", "8bit", "fp8")
@@ -86,6 +86,7 @@ def load_model(
         raise InputError(f"no model folder at {name}")
     if folder.is_dir():
         _check_folder(folder, trust_remote_code)
+    quantization = _quantization(transformers, torch, quantize)
     common: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     if not folder.is_dir():
         common["local_files_only"] = hub.offline(name, revision)
@@ -121,22 +122,23 @@ def load_model(
             use_safetensors=True,
             attn_implementation="sdpa",  # packing wants masks of its own
             device_map=device_map or ({"": device} if quantize else None),
-            quantization_config=_quantization(transformers, torch, quantize),
+            quantization_config=quantization,
             **common,
         )
         if device_map is None and quantize is None:
             model = model.to(device)
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        if isinstance(error, InputError):
-            raise
-        if "trust_remote_code=True" in str(error) and not trust_remote_code:
-            raise InputError(REMOTE.format(name)) from None
-        raise InputError(f"cannot load {name}: {first_line(error)}") from error
+    except DiscodeError:
+        raise
     except torch.OutOfMemoryError as error:
         raise BackendError(
             f"{name} does not fit on {device}: {first_line(error)}; try quantize='4bit' or "
             "device_map='auto'"
         ) from error
+    # A settings file of the wrong shape fails anywhere in transformers, with any error.
+    except Exception as error:
+        if "trust_remote_code=True" in str(error) and not trust_remote_code:
+            raise InputError(REMOTE.format(name)) from None
+        raise InputError(f"cannot load {name}: {first_line(error)}") from error
     kept = None if folder.is_dir() else hub.cached_folder(name, revision)
     commit = kept.name if kept else revision or "main"
     return Loaded(
@@ -213,7 +215,7 @@ def _quantization(transformers: Any, torch: Any, quantize: str | None) -> Any:
         return None
     if quantize == "fp8":
         return transformers.FineGrainedFP8Config()
-    require("bitsandbytes", "hf")
+    require("bitsandbytes", "quantize")
     return transformers.BitsAndBytesConfig(
         load_in_4bit=quantize == "4bit",
         load_in_8bit=quantize == "8bit",

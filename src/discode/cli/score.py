@@ -93,9 +93,7 @@ def score(
     if not output.stderr.is_terminal:  # bars of loading and downloading would fill a log
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     trust = trust_remote_code or None
-    runtime = Runtime(
-        threads, device, dtype, revision, batch_captions, trust, quantize, device_map
-    )
+    runtime = Runtime(threads, device, dtype, revision, batch_captions, trust, quantize, device_map)
     backend = open_backend("embedded" if model is None else model, runtime)
     # What is replayed from a recording is kept already.
     if store is None and out is not None and not isinstance(backend, Recorded):
