@@ -170,6 +170,8 @@ def load(
     revision: str | None = None,
     batch_captions: int | None = None,
     trust_remote_code: bool | None = None,
+    quantize: str | None = None,
+    device_map: str | None = None,
 ) -> Judge:
     """Return a judge; prompt and scale are the model's own where they are not given.
 
@@ -189,13 +191,17 @@ def load(
         revision: Branch, tag or commit of the hub.
         batch_captions: Captions of a picture that run at once; by memory if None.
         trust_remote_code: Whether to run code that comes with a model.
+        quantize: "4bit", "8bit" or "fp8", for a model that is too large otherwise.
+        device_map: "auto" for a model that wants several GPUs.
 
     >>> load("embedded", method="smoothing", threads=2).signature.split("|")[1]
     'model:discode-embedded'
     """
     if store is not None and not isinstance(store, ReadingStore):
         store = ReadingStore(store)
-    runtime = Runtime(threads, device, dtype, revision, batch_captions, trust_remote_code)
+    runtime = Runtime(
+        threads, device, dtype, revision, batch_captions, trust_remote_code, quantize, device_map
+    )
     backend = open_backend("embedded" if model is None else model, runtime)
     if prompt is not None and not isinstance(prompt, Prompt):
         prompt = get_prompt(str(prompt))

@@ -86,7 +86,9 @@ def open_image(image: ImageSource) -> Image.Image:
         raise
     # Pillow raises a different error for every way a file can be broken.
     except Exception as error:
-        why = "it is no picture" if isinstance(error, UnidentifiedImageError) else error
+        why: object = "it is no picture" if isinstance(error, UnidentifiedImageError) else error
+        if isinstance(error, Image.DecompressionBombError):
+            why = f"its pixels are over {MAX_PIXELS}"
         raise ImageError(f"cannot decode {_label(image)}: {why}") from error
 
 

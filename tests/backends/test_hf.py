@@ -236,7 +236,8 @@ def _text_only(folder: Path) -> None:
     ("change", "words"),
     [
         (_without("config.json"), "no config.json"),
-        (_without("tokenizer*"), "cannot load"),
+        (_without("tokenizer*"), "no tokenizer"),
+        (_without("*processor_config.json"), "no picture processor"),
         (_without("chat_template*"), "no chat template"),
         (_without("model.safetensors"), "no weights"),
         (_pickled, "pickles can run code"),

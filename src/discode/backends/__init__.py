@@ -31,8 +31,9 @@ def _hf(spec: str, runtime: Runtime) -> Backend:
     from discode.backends.hf import Local
 
     runtime.only(
-        "a local model", "device", "dtype", "revision", "batch_captions", "trust_remote_code"
-    )
+        "a local model", "device", "dtype", "revision", "batch_captions", "trust_remote_code",
+        "quantize", "device_map",
+    )  # fmt: skip
     return Local(
         spec,
         device=runtime.device,
@@ -40,6 +41,8 @@ def _hf(spec: str, runtime: Runtime) -> Backend:
         revision=runtime.revision,
         captions_at_once=runtime.batch_captions,
         trust_remote_code=bool(runtime.trust_remote_code),
+        quantize=runtime.quantize,
+        device_map=runtime.device_map,
     )
 
 

@@ -23,6 +23,8 @@ class Runtime:
     revision: str | None = None
     batch_captions: int | None = None
     trust_remote_code: bool | None = None
+    quantize: str | None = None
+    device_map: str | None = None
 
     def only(self, kind: str, *known: str) -> Runtime:
         """Raise if an option was given that ``kind`` does not know.

@@ -15,7 +15,7 @@ from PIL import Image
 
 from discode.backends.fusing import attending, fuse_norms, rotating, rotations
 from discode.backends.generating import TOKENS, Written
-from discode.backends.loading import Loaded
+from discode.backends.loading import Loaded, first_line
 from discode.backends.packing import Layout, masks, stack
 from discode.backends.tokens import Asked, Vocabulary, conversation
 from discode.errors import BackendError, require
@@ -118,7 +118,8 @@ class Engine:
             )
         # A processor refuses pictures in its own ways (too narrow, too small).
         except Exception as error:
-            raise BackendError(f"the model's processor refuses the picture: {error}") from error
+            why = first_line(error)
+            raise BackendError(f"the model's processor refuses the picture: {why}") from error
         ids = inputs.pop("input_ids")
         return ids, {k: v for k, v in inputs.items() if k not in ("attention_mask", "labels")}
 
@@ -177,15 +178,17 @@ class Engine:
         delta = self._rope_delta(len(pictures))
         parts: list[tuple[Any, Any, list[NDArray[np.int64]]]] = []
         start, most = 0, max(map(len, suffixes))
-        size = size or self._chunk(suffixes, asked)
+        size = size or min(self._chunk(suffixes, asked), most)
         while start < most:
             try:
                 chunk = [several[start : start + size] for several in suffixes]
                 parts.append(self._suffixes(chunk, asked, cache, prefix, delta))
             except torch.OutOfMemoryError:
                 if size == 1:
-                    raise BackendError("out of memory with one caption at a time") from None
-                cache.crop(prefix)
+                    raise
+                for layer in cache.layers:  # those behind the one that failed have no more
+                    if layer.get_seq_length() > prefix:
+                        layer.crop(prefix - layer.get_seq_length())
                 torch.cuda.empty_cache()
                 size = self.captions_at_once = size // 2
                 LOG.warning("discode: out of memory; going on with %d captions at once", size)

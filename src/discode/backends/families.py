@@ -38,6 +38,10 @@ class Family:
         return 0.56 * self.billions
 
 
+CONVERT = (
+    "give a folder that transformers' convert_internvl_weights_to_hf.py made of it: as it is on "
+    "the hub, only its own code loads it"
+)
 FAMILIES = (
     Family("llava-hf/llama3-llava-next-8b-hf", 8.4, "llava_next", paper=True),
     Family("llava-hf/llava-v1.6-vicuna-13b-hf", 13.4, "llava_next", paper=True),
@@ -45,8 +49,8 @@ FAMILIES = (
     Family(
         "llava-hf/llava-next-72b-hf", 73.3, "llava_next", paper=True, note="the paper's default"
     ),
-    Family("OpenGVLab/InternVL2_5-8B", 8.1, "internvl", paper=True, note="-hf conversion"),
-    Family("OpenGVLab/InternVL2_5-78B", 78.4, "internvl", paper=True, note="-hf conversion"),
+    Family("OpenGVLab/InternVL2_5-8B", 8.1, "internvl", paper=True, note=CONVERT),
+    Family("OpenGVLab/InternVL2_5-78B", 78.4, "internvl", paper=True, note="as InternVL2_5-8B"),
     Family("Qwen/Qwen2-VL-7B-Instruct", 8.3, "qwen2_vl", paper=True),
     Family("Qwen/Qwen2-VL-72B-Instruct", 73.4, "qwen2_vl", paper=True),
     Family(
@@ -59,6 +63,10 @@ FAMILIES = (
     ),
     Family("Qwen/Qwen2.5-VL-7B-Instruct", 8.3, "qwen2_5_vl"),
     Family("Qwen/Qwen3-VL-8B-Instruct", 8.8, "qwen3_vl"),
+    Family(
+        "OpenGVLab/InternVL2_5-8B-MPO-hf", 8.1, "internvl",
+        note="InternVL2_5-8B after preference training, converted already",
+    ),
     Family("OpenGVLab/InternVL3-8B-hf", 7.9, "internvl"),
     Family("google/gemma-3-12b-it", 12.2, "gemma3"),
     Family("HuggingFaceTB/SmolVLM2-2.2B-Instruct", 2.2, "smolvlm"),

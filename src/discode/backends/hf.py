@@ -7,9 +7,11 @@ computation (:mod:`discode.backends.packing`).
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -17,14 +19,15 @@ from numpy.typing import NDArray
 
 from discode.backends.engine import Engine, Work
 from discode.backends.generating import to_reading
-from discode.backends.loading import Loaded, load_model
+from discode.backends.loading import Loaded, first_line, load_model
 from discode.backends.tokens import Asked, to_readings
-from discode.errors import BackendError, ImageError, InputError
+from discode.errors import BackendError, DiscodeError, ImageError, InputError, require
 from discode.pairs import Pair, image_digest
 from discode.prompts import FLEUR, Prompt
 from discode.readings import Gather, Identity, Readings
 from discode.scales import UNIT, Scale
 
+LOG = logging.getLogger("discode")
 ENOUGH = 0.5
 """Below this probability of a stem's first token, the model is let to write its answer itself."""
 
@@ -89,7 +92,18 @@ class Local:
         self.engine = Engine(loaded, captions_at_once)
         self.identity = Identity(loaded.name, loaded.revision, quantize or loaded.dtype)
         self._read_by, self._images_at_once = read, images_at_once
-        agrees = self.engine.calibrate(FLEUR, UNIT)
+        try:
+            agrees = self.engine.calibrate(FLEUR, UNIT)
+        except require("torch", "hf").OutOfMemoryError as error:
+            raise BackendError(
+                f"{loaded.name} leaves no memory on {loaded.device} to run it: "
+                f"{first_line(error)}; try quantize='4bit', device_map='auto' or a smaller model"
+            ) from error
+        except DiscodeError:
+            raise
+        # A model whose first forward fails, in whatever way, is no judge.
+        except Exception as error:
+            raise BackendError(f"{loaded.name} cannot be run: {first_line(error)}") from error
         self.engine.packed = agrees and packing == "auto"
 
     def check(self, prompt: Prompt, scale: Scale) -> None:
@@ -118,7 +132,9 @@ class Local:
                 fail([row], error)
                 continue
             groups.setdefault((digests[key], bool(pair.references)), []).append(row)
-        with ThreadPoolExecutor(4) as threads:  # decoding and words run ahead of the model
+        # Decoding and words run ahead of the model; Ctrl-C does not wait for what has not begun.
+        with ThreadPoolExecutor(4) as threads, ExitStack() as leaving:
+            leaving.callback(threads.shutdown, wait=False, cancel_futures=True)
             jobs = []
             for (_, references), rows in groups.items():
                 asked = self.engine.vocabulary.asked(prompt, scale, references=references)
@@ -166,15 +182,29 @@ class Local:
 
     def _answer(self, ready: list[Work], gather: Gather, hidden: bool) -> None:
         """Read pictures that share a shape; what fails fails alone."""
+        captions_at_once = self.engine.captions_at_once
+        reason, short = "", False
         try:
             many = self._read_pictures(ready, hidden)
         # A model's code fails in its own ways; a picture must not take its neighbours along.
         except Exception as error:
-            if len(ready) > 1:
-                for one in ready:
-                    self._answer([one], gather, hidden)
-                return
-            reason = f"the model failed on this picture: {str(error).splitlines()[0][:200]}"
+            short = isinstance(error, require("torch", "hf").OutOfMemoryError)
+            what = "ran out of memory with" if short else "failed on"
+            reason = f"the model {what} this picture{' alone' * short}: {first_line(error)[:200]}"
+        # From here on nothing holds on to the error, and through it to the memory of what failed.
+        if short:  # with one caption at a time: it was the pictures
+            self.engine.captions_at_once = captions_at_once
+        if reason and len(ready) > 1:
+            if short:
+                self._images_at_once = len(ready) // 2
+                LOG.warning(
+                    "discode: out of memory; going on with %d pictures at once",
+                    self._images_at_once,
+                )
+            for one in ready:
+                self._answer([one], gather, hidden)
+            return
+        if reason:
             many = [Readings.failed(ready[0].asked.scale, [reason] * len(ready[0].rows))]
         for work, readings in zip(ready, many, strict=True):
             gather.add(readings, [[row] for row in work.rows])

@@ -12,11 +12,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from discode.errors import BackendError, InputError, require
+from discode.backends import hub, memory
+from discode.errors import BackendError, DiscodeError, InputError, require
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 QUANTIZE = ("4bit", "8bit", "fp8")
 BLOCK = 1 << 16
+REMOTE = (
+    "{} brings code of its own; if you trust it, give trust_remote_code=True (--trust-remote-code)"
+)
 
 
 _KEPT: list[Any] = []
@@ -74,7 +78,7 @@ def load_model(
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device {device!r} cannot be used here: {_line(error)}") from None
+        raise InputError(f"device {device!r} cannot be used here: {first_line(error)}") from None
     if dtype == "auto":
         dtype = "bfloat16" if device.startswith("cuda") else "float32"
     folder = Path(name)
@@ -82,7 +86,10 @@ def load_model(
         raise InputError(f"no model folder at {name}")
     if folder.is_dir():
         _check_folder(folder, trust_remote_code)
+    quantization = _quantization(transformers, torch, quantize)
     common: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+    if not folder.is_dir():
+        common["local_files_only"] = hub.offline(name, revision)
     try:
         with _quiet():
             config = transformers.AutoConfig.from_pretrained(name, **common)
@@ -92,11 +99,22 @@ def load_model(
                 f"{name} is a {config.model_type!r} model, which takes no pictures here; give a "
                 "vision-language model (discode models lists some)"
             )
+        if folder.is_dir():
+            _check_processor(folder)
         processor = transformers.AutoProcessor.from_pretrained(name, **common)
         if getattr(processor, "tokenizer", None) is None:
             raise InputError(f"{name} has no tokenizer beside its picture processor")
         if not getattr(processor, "chat_template", None):
             raise InputError(f"{name} has no chat template; a judge needs a chat model")
+        if device_map is None:
+            kind = quantize or dtype
+            needed = (
+                memory.weight_bytes(memory.weight_files(folder), kind)
+                if folder.is_dir()
+                else hub.weight_bytes(name, revision, kind, offline=common["local_files_only"])
+            )
+            # Without quantisation, weights pass through the computer's own memory.
+            memory.check_fits(name, needed, kind, [device] if quantize else [device, "cpu"])
         model = transformers.AutoModelForImageTextToText.from_pretrained(
             name,
             config=config,
@@ -104,21 +122,25 @@ def load_model(
             use_safetensors=True,
             attn_implementation="sdpa",  # packing wants masks of its own
             device_map=device_map or ({"": device} if quantize else None),
-            quantization_config=_quantization(transformers, torch, quantize),
+            quantization_config=quantization,
             **common,
         )
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"cannot load {name}: {_line(error)}") from error
+        if device_map is None and quantize is None:
+            model = model.to(device)
+    except DiscodeError:
+        raise
     except torch.OutOfMemoryError as error:
         raise BackendError(
-            f"{name} does not fit on {device}: {_line(error)}; try quantize='4bit' or "
+            f"{name} does not fit on {device}: {first_line(error)}; try quantize='4bit' or "
             "device_map='auto'"
         ) from error
-    if device_map is None and quantize is None:
-        model = model.to(device)
-    commit = getattr(config, "_commit_hash", None) or revision or "main"
+    # A settings file of the wrong shape fails anywhere in transformers, with any error.
+    except Exception as error:
+        if "trust_remote_code=True" in str(error) and not trust_remote_code:
+            raise InputError(REMOTE.format(name)) from None
+        raise InputError(f"cannot load {name}: {first_line(error)}") from error
+    kept = None if folder.is_dir() else hub.cached_folder(name, revision)
+    commit = kept.name if kept else revision or "main"
     return Loaded(
         model.eval().requires_grad_(False),
         processor,
@@ -169,16 +191,23 @@ def _check_folder(folder: Path, trust_remote_code: bool) -> None:
     try:
         settings = json.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"{config} cannot be read: {_line(error)}") from None
+        raise InputError(f"{config} cannot be read: {first_line(error)}") from None
     if "auto_map" in settings and not trust_remote_code:
-        raise InputError(
-            f"{folder} brings code of its own; if you trust it, give trust_remote_code=True "
-            "(--trust-remote-code)"
-        )
+        raise InputError(REMOTE.format(folder))
     if not any(folder.glob("*.safetensors")):
         pickles = [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")]
         why = f"only {pickles[0].name}, and pickles can run code" if pickles else "no weights"
         raise InputError(f"{folder} has {why}; give a folder with .safetensors files")
+
+
+def _check_processor(folder: Path) -> None:
+    """Say which half of its processor a folder lacks; transformers tells what it tried instead."""
+    for what, names in (
+        ("tokenizer (tokenizer.json)", ("tokenizer*", "vocab*", "*.model", "tekken.json")),
+        ("picture processor (preprocessor_config.json)", ("*processor_config.json",)),
+    ):
+        if not any(any(folder.glob(name)) for name in names):
+            raise InputError(f"{folder} has no {what}; copy all files of the model into it")
 
 
 def _quantization(transformers: Any, torch: Any, quantize: str | None) -> Any:
@@ -186,7 +215,7 @@ def _quantization(transformers: Any, torch: Any, quantize: str | None) -> Any:
         return None
     if quantize == "fp8":
         return transformers.FineGrainedFP8Config()
-    require("bitsandbytes", "hf")
+    require("bitsandbytes", "quantize")
     return transformers.BitsAndBytesConfig(
         load_in_4bit=quantize == "4bit",
         load_in_8bit=quantize == "8bit",
@@ -194,6 +223,6 @@ def _quantization(transformers: Any, torch: Any, quantize: str | None) -> Any:
     )
 
 
-def _line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """Return an error's first line: transformers writes paragraphs."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

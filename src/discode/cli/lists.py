@@ -68,16 +68,25 @@ def scales() -> None:
 
 def models() -> None:
     """List vision-language models to judge with."""
-    table = _table("model", "B", "GB bf16", "GB 4 bit", "code", "captions", "tried", "note")
-    for row in FAMILIES:
-        table.add_row(
-            row.hub,
-            f"{row.billions:.1f}",
-            f"{row.memory:.0f}",
-            f"{row.memory_4bit:.0f}",
-            "remote" if row.remote else "native",
-            "packed" if row.packed else "plain",
-            row.tested or "nothing",
-            "; ".join(filter(None, ("paper" if row.paper else "", row.note))),
-        )
-    stdout.print(table)
+    widest = max(len(row.hub) for row in FAMILIES)
+    stdout.print("GB: of the weights in bfloat16, and in 4 bit\n", highlight=False)
+    notes = _table("", "")
+    for title, paper in (("the paper's models", True), ("others", False)):
+        table = _table(title, "GB", "4 bit", "captions", "tried")
+        # Names are to be copied whole: a narrow terminal may break lines, but no cell is cut.
+        table.width, table.columns[0].min_width = widest + 32, widest
+        table.columns[1].justify = table.columns[2].justify = "right"
+        for row in (row for row in FAMILIES if row.paper == paper):
+            table.add_row(
+                row.hub,
+                f"{row.memory:.0f}",
+                f"{row.memory_4bit:.0f}",
+                "packed" if row.packed else "plain",
+                row.tested or "nothing",
+            )
+            code = "code of its own (--trust-remote-code)" if row.remote else ""
+            if row.note or code:
+                notes.add_row(row.hub.split("/")[1], "; ".join(filter(None, (code, row.note))))
+        stdout.print(table, "", crop=False)
+    notes.columns[0].no_wrap = True
+    stdout.print(notes)

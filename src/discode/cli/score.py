@@ -73,6 +73,12 @@ def score(
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
     ] = False,
+    quantize: Annotated[
+        str | None, typer.Option(help="4bit, 8bit or fp8: a large model in less memory.")
+    ] = None,
+    device_map: Annotated[
+        str | None, typer.Option(help="auto: a large model over several GPUs.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, not a table.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Draw the first distributions.")] = False,
 ) -> None:
@@ -84,7 +90,10 @@ def score(
     output.check_output(out, source, store, Path(recording))
     decoders = {name: get_decoder(name) for name in method or ["discode"]}
     pairs = _pairs(image, captions, source, images, reference)
-    runtime = Runtime(threads, device, dtype, revision, batch_captions, trust_remote_code or None)
+    if not output.stderr.is_terminal:  # bars of loading and downloading would fill a log
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    trust = trust_remote_code or None
+    runtime = Runtime(threads, device, dtype, revision, batch_captions, trust, quantize, device_map)
     backend = open_backend("embedded" if model is None else model, runtime)
     # What is replayed from a recording is kept already.
     if store is None and out is not None and not isinstance(backend, Recorded):

@@ -1,0 +1,116 @@
+"""Whether a model's weights fit, asked before they are loaded: afterwards the system kills us."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable
+from math import prod
+from pathlib import Path
+
+from discode.errors import BackendError, InputError, require
+
+BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "4bit": 0.5, "8bit": 1.0, "fp8": 1.0}
+"""Bytes a weight takes once loaded; scales of quantised ones are left out."""
+FLOATS = ("F64", "F32", "F16", "BF16")
+"""safetensors' names of what is converted on loading."""
+_HEADER = 100_000_000  # safetensors' own bound
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the files that transformers would load: some folders hold the weights twice."""
+    index, single = folder / "model.safetensors.index.json", folder / "model.safetensors"
+    if single.is_file():
+        return [single]
+    if index.is_file():
+        try:
+            names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        except (OSError, ValueError, KeyError, AttributeError) as error:
+            raise InputError(f"{index} cannot be read: {error!r}") from None
+        return sorted(folder / name for name in names)
+    return sorted(folder.glob("*.safetensors"))
+
+
+def weight_bytes(files: Iterable[Path], kind: str) -> float:
+    """Return what the weights take as ``kind``, from the headers alone: nothing else is read.
+
+    Floats are converted on loading; what is stored as anything else (a checkpoint that is
+    quantised already) stays as it is.
+    """
+    total = 0.0
+    for path in files:
+        try:
+            with path.open("rb") as file:
+                (length,) = struct.unpack("<Q", file.read(8))
+                if length > _HEADER:
+                    raise ValueError("its header has no end")
+                tensors = json.loads(file.read(length))
+            tensors.pop("__metadata__", None)
+            for tensor in tensors.values():
+                first, last = tensor["data_offsets"]
+                floats = tensor["dtype"] in FLOATS
+                total += prod(tensor["shape"]) * BYTES[kind] if floats else last - first
+            missing = 8 + length + max((t["data_offsets"][1] for t in tensors.values()), default=0)
+            missing -= path.stat().st_size
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
+            why = getattr(error, "strerror", None) or "it is no safetensors file"
+            raise InputError(f"cannot read {path}: {why}; download it again") from None
+        if missing > 0:
+            raise InputError(f"{path} lacks its last {missing} bytes; download it again")
+    return total
+
+
+def free_bytes(device: str) -> int | None:
+    """Return the free memory of a device, or None where nobody knows."""
+    if device.startswith("cuda"):
+        torch = require("torch", "hf")
+        return int(torch.cuda.mem_get_info(device)[0])
+    if device != "cpu":
+        return None
+    known = [size for size in (_available(), _container()) if size is not None]
+    return min(known, default=None)
+
+
+def check_fits(name: str, needed: float, kind: str, devices: Iterable[str]) -> None:
+    """Raise where the weights alone are more than a device has free."""
+    for device in devices:
+        free = free_bytes(device)
+        if free is not None and needed > free:
+            raise BackendError(
+                f"{name} needs {_gigabytes(needed)} for its weights in {kind}, and {device} has "
+                f"{_gigabytes(free)} free; {_advice(kind)}"
+            )
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size / 1e9:.1f} GB" if size > 1e8 else f"{size / 1e6:.2f} MB"
+
+
+def _advice(kind: str) -> str:
+    """Return what takes less memory than ``kind``."""
+    smaller = ["dtype='bfloat16'"] if kind == "float32" else []
+    smaller += ["quantize='4bit'"] if kind != "4bit" else []
+    return "try " + ", ".join([*smaller, "device_map='auto' (several GPUs) or a smaller model"])
+
+
+def _available() -> int | None:
+    """Return what Linux says it could give to a program."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if "MemAvailable" in line), None)
+
+
+def _container(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Return what is left of a container's own limit; the cache of files gives way."""
+    try:
+        limit, used = (
+            int((folder / f"memory.{name}").read_text(encoding="ascii"))
+            for name in ("max", "current")
+        )
+        stat = (folder / "memory.stat").read_text(encoding="ascii").split()
+    except (OSError, ValueError):  # "max": there is no limit
+        return None
+    cached = int(stat[stat.index("inactive_file") + 1]) if "inactive_file" in stat else 0
+    return limit - used + cached

@@ -1,0 +1,243 @@
+"""A local model on the command line: scores, options, Ctrl-C and going on, and every refusal."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from discode.store import ReadingStore
+from tests.cli.test_cli import CAT, refused, run
+
+pytest.importorskip("torch", reason="local models want discode[hf]")
+pytest.importorskip("transformers", reason="local models want discode[hf]")
+pytest.importorskip("torchvision", reason="the picture processors of most families want it")
+
+from discode.backends.families import FAMILIES
+from tests.backends.tiny_lvlms import make
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),  # transformers warns a lot
+    pytest.mark.usefixtures("one_thread", "few_threads"),
+]
+
+
+@pytest.fixture
+def few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # of the commands that are run
+
+
+@pytest.fixture(scope="module")
+def llava(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make("llava_next_llama", tmp_path_factory.mktemp("llava") / "llava", answers=True)
+
+
+def rows(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    assert done.returncode == 0, done
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_scores_and_options(llava: Path) -> None:
+    command = ("score", CAT, "a cat", "a dog runs", "--model", llava, "--device", "cpu", "--json")
+    plain = rows(run(*command))
+    chunks = rows(run(*command, "--dtype", "float32", "--batch-captions", 1))
+    half = rows(run(*command, "--dtype", "bfloat16"))
+    assert [row["caption"] for row in plain] == ["a cat", "a dog runs"]
+    for one, other in zip(plain, chunks, strict=True):
+        assert 0 <= one["score"] <= 1
+        assert one["score"] == pytest.approx(other["score"], abs=1e-4)
+        assert one["signature"] == other["signature"]
+    assert "dtype:float32" in plain[0]["signature"]
+    assert "dtype:bfloat16" in half[0]["signature"]
+
+
+def test_what_a_log_shows(llava: Path, tmp_path: Path) -> None:
+    """No bars, no warnings of libraries: the summary, and one line for what failed."""
+    (tmp_path / "broken.jpg").write_bytes(Path(CAT).read_bytes()[:500])
+    shutil.copy(CAT, tmp_path / "cat.jpg")
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("id,image,caption\na,cat.jpg,a cat\nb,broken.jpg,a cat\nc,cat.jpg,a dog\n")
+    done = run("score", "-i", pairs, "--images", tmp_path, "--model", llava, "--device", "cpu")
+    assert done.returncode == 1
+    lines = [line for line in done.stderr.splitlines() if line]
+    assert len(lines) == 3
+    assert re.match(r"failed: b: cannot decode .*broken.jpg", lines[0])
+    assert lines[1].startswith("discode: 3 items, mean ")
+    assert "1 failed" in lines[1]
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["id", "a", "b", "c"]
+    assert "nan" in done.stdout.splitlines()[2]
+
+
+def test_a_terminal_shows_speed_and_the_time_left(llava: Path, tmp_path: Path) -> None:
+    pty = pytest.importorskip("pty", reason="no pseudo-terminals on this system")
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("image,caption\n" + "".join(f"{CAT},caption {i}\n" for i in range(120)))
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-c", "from discode.cli import main; main()", "score", "-i", pairs),
+            *("--model", llava, "--device", "cpu", "--batch-size", "8"),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        env=os.environ | {"COLUMNS": "80", "TERM": "xterm"},
+    )
+    os.close(theirs)
+    seen = b""
+    try:
+        while chunk := os.read(ours, 4096):
+            seen += chunk
+    except OSError:  # Linux's word for the end
+        pass
+    os.close(ours)
+    assert process.wait(60) == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
+    assert re.search(r"\d+/120 \d+\.\d pairs/s 0:00:\d\d", text)
+
+
+def test_interrupted_it_goes_on_from_its_store(llava: Path, tmp_path: Path) -> None:
+    number = 300
+    pairs, store = tmp_path / "pairs.csv", tmp_path / "out.jsonl.readings.db"
+    pairs.write_text("image,caption\n" + "".join(f"{CAT},caption {i}\n" for i in range(number)))
+    arguments: tuple[object, ...] = (
+        "score",
+        "-i",
+        pairs,
+        "-o",
+        tmp_path / "out.jsonl",
+        "--model",
+        llava,
+    )
+    arguments += ("--device", "cpu", "--batch-size", 2)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # may be ignored behind "&"
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from discode.cli import main; main()", *map(str, arguments)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+    def kept() -> int:
+        if not store.exists():
+            return 0
+        with ReadingStore(store) as opened:
+            return len(opened)
+
+    with process:
+        try:
+            until = time.monotonic() + 120
+            while kept() < 6 and process.poll() is None and time.monotonic() < until:
+                time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130, errors
+    assert errors.strip() == (
+        "discode: interrupted; the same command goes on from its store, if it has one"
+    )
+    assert not (tmp_path / "out.jsonl").exists()
+    first = kept()
+    assert 6 <= first < number
+    with ReadingStore(store) as opened:
+        ((ask, _),) = opened.asks()
+        ((items, readings),) = opened.batches(ask)
+    done = run(*arguments)
+    assert done.returncode == 0, done
+    assert kept() == number
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [row["caption"] for row in lines] == [f"caption {i}" for i in range(number)]
+    with ReadingStore(store) as opened:
+        again, here = opened.get(ask, items)
+    assert here == list(range(first))
+    assert (again.answer_logp == readings.answer_logp).all()
+
+
+def _pickled(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def _cut(folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:5000])
+
+
+def _configured(**settings: Any) -> Any:
+    def change(folder: Path) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+
+    return change
+
+
+def _without(name: str) -> Any:
+    def change(folder: Path) -> None:
+        for path in folder.glob(name):
+            path.unlink()
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (shutil.rmtree, "no model folder"),
+        (_without("*"), "no config.json"),
+        (_without("tokenizer*"), "no tokenizer"),
+        (_without("*processor_config.json"), "no picture processor"),
+        (_without("chat_template*"), "no chat template"),
+        (_configured(model_type="llama"), "takes no pictures"),
+        (_pickled, "pickles can run code"),
+        (_cut, "download it again"),
+        (_configured(auto_map={"AutoModel": "theirs.Model"}), "--trust-remote-code"),
+    ],
+)
+def test_folders_that_are_no_judge(llava: Path, tmp_path: Path, change: Any, words: str) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(llava, folder)
+    change(folder)
+    done = run("score", CAT, "a cat", "--model", folder, "--device", "cpu")
+    refused(done, str(folder), words)
+    assert done.stdout == ""
+
+
+def test_options_that_cannot_be(llava: Path) -> None:
+    command = ("score", CAT, "a cat", "--model", llava)
+    refused(run(*command, "--dtype", "int3"), "dtype='int3' is not allowed", "bfloat16")
+    refused(run(*command, "--device", "warp"), "device 'warp' cannot be used")
+    refused(run(*command, "--quantize", "3bit"), "quantize='3bit' is not allowed", "4bit")
+    refused(run(*command, "--batch-captions", 0, "--device", "cpu"), "give 1 or more")
+    refused(run(*command, "--threads", 2), "threads=2 is not for a local model")
+    refused(run("score", CAT, "a cat", "--quantize", "4bit"), "not for the embedded model")
+
+
+@pytest.mark.parametrize("columns", ["80", "60"])
+def test_the_table_of_models_has_whole_names(columns: str) -> None:
+    code = "from discode.cli import main; main()"
+    env = os.environ | {"COLUMNS": columns, "NO_COLOR": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, "models"], capture_output=True, text=True, env=env
+    )
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    for row in FAMILIES:
+        (line,) = (line for line in lines if line.split()[:1] == [row.hub])
+        assert len(line.rstrip()) <= 80
+        assert line.split()[1:] == [
+            f"{row.memory:.0f}",
+            f"{row.memory_4bit:.0f}",
+            "packed" if row.packed else "plain",
+            row.tested or "nothing",
+        ]
+        assert not row.note or any(line.startswith(row.hub.split("/")[1]) for line in lines)
