@@ -12,11 +12,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from discode.backends.remote import REMOTE, open_remote
 from discode.errors import BackendError, InputError, require
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 QUANTIZE = ("4bit", "8bit", "fp8")
 BLOCK = 1 << 16
+KEPT_SUFFIXES = (".json", ".jinja", ".safetensors", ".model", ".py")
+"""Files that a folder's digest is made of: whatever changes the numbers."""
 
 
 _KEPT: list[Any] = []
@@ -92,22 +95,31 @@ def load_model(
                 f"{name} is a {config.model_type!r} model, which takes no pictures here; give a "
                 "vision-language model (discode models lists some)"
             )
-        processor = transformers.AutoProcessor.from_pretrained(name, **common)
-        if getattr(processor, "tokenizer", None) is None:
+        remote = None if known else REMOTE.get((config.architectures or [""])[0])
+        reader = getattr(transformers, remote.reader if remote else "AutoProcessor")
+        processor = reader.from_pretrained(name, **common)
+        if not remote and getattr(processor, "tokenizer", None) is None:
             raise InputError(f"{name} has no tokenizer beside its picture processor")
-        if not getattr(processor, "chat_template", None):
+        if not remote and not getattr(processor, "chat_template", None):
             raise InputError(f"{name} has no chat template; a judge needs a chat model")
-        model = transformers.AutoModelForImageTextToText.from_pretrained(
-            name,
-            config=config,
-            dtype=getattr(torch, dtype),
-            use_safetensors=True,
-            attn_implementation="sdpa",  # packing wants masks of its own
-            device_map=device_map or ({"": device} if quantize else None),
-            quantization_config=_quantization(transformers, torch, quantize),
-            **common,
+        options = {
+            "dtype": getattr(torch, dtype),
+            "use_safetensors": True,
+            "device_map": device_map or ({"": device} if quantize else None),
+            "quantization_config": _quantization(transformers, torch, quantize),
+        }
+        model = (
+            open_remote(remote, name, config, revision, options)
+            if remote
+            else transformers.AutoModelForImageTextToText.from_pretrained(
+                name,
+                config=config,
+                attn_implementation="sdpa",  # packing wants masks of its own
+                **options,
+                **common,
+            )
         )
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except (OSError, ValueError, KeyError, ImportError, AttributeError, TypeError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"cannot load {name}: {_line(error)}") from error
@@ -118,9 +130,12 @@ def load_model(
         ) from error
     if device_map is None and quantize is None:
         model = model.to(device)
+    model = model.eval().requires_grad_(False)
+    if remote:
+        model = processor = remote.adapter(model, processor)
     commit = getattr(config, "_commit_hash", None) or revision or "main"
     return Loaded(
-        model.eval().requires_grad_(False),
+        model,
         processor,
         folder.name if folder.is_dir() else name,
         folder_digest(folder) if folder.is_dir() else commit[:12],
@@ -137,7 +152,7 @@ def folder_digest(folder: Path) -> str:
     """
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
-        if not path.is_file() or path.suffix not in (".json", ".jinja", ".safetensors", ".model"):
+        if not path.is_file() or path.suffix not in KEPT_SUFFIXES:
             continue
         size = path.stat().st_size
         digest.update(f"{path.name} {size}".encode())
