@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 import discode
-from discode.errors import InputError
+from discode.errors import BackendError, InputError
 from discode.pairs import Pair
 from discode.prompts import CAPTION_LAST, FLEUR
 from discode.scales import FIVE, UNIT
@@ -229,6 +229,14 @@ def test_captions_cannot_spell_control_tokens(folder: Path) -> None:
     assert not said.errors
 
 
+def test_half_precision(folder: Path) -> None:
+    pairs = [Pair(image, "a dog") for image in pictures((90, 60), (20, 30))]
+    whole = local(folder, read="forced").read(pairs, FLEUR, UNIT)
+    half = local(folder, read="forced", dtype="bfloat16").read(pairs, FLEUR, UNIT)
+    assert not half.errors
+    assert np.abs(whole.answer_logp - half.answer_logp).max() < 0.3
+
+
 def test_odd_pictures(folder: Path, tmp_path: Path) -> None:
     backend = local(folder, read="forced")
     Image.new("RGB", (1, 1), "red").save(tmp_path / "dot.png")
@@ -277,8 +285,30 @@ def test_folders_that_cannot_be_opened(folder: Path, tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match=r"no weights for .*lm_head"):
         local(copy)
+    code = copy / f"modeling_{folder.name}.py"
+    for line, words in (
+        ("import no_such_package_anywhere", "no_such_package_anywhere"),
+        ("torch.gone()", "has no attribute 'gone'"),  # code for another version
+    ):
+        code.write_text(f"{(folder / code.name).read_text()}\n{line}\n")
+        with pytest.raises(InputError, match=words) as caught:
+            local(copy)
+        assert "\n" not in str(caught.value)
     (copy / "model.safetensors").rename(copy / "pytorch_model.bin")
     with pytest.raises(InputError, match="pickles can run code"):
+        local(copy)
+
+
+def test_code_that_loads_but_does_not_run(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / folder.name
+    shutil.copytree(folder, copy)
+    method = {
+        "cogvlm": "CogVLMForCausalLM.forward = lambda self, **inputs: 1 / 0",
+        "minicpmv": "MiniCPMV.get_vllm_embedding = lambda self, data: 1 / 0",
+    }[folder.name]
+    with (copy / f"modeling_{folder.name}.py").open("a") as code:
+        code.write(f"\n{method}\n")
+    with pytest.raises(BackendError, match="was loaded but cannot be run: division by zero"):
         local(copy)
 
 

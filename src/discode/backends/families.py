@@ -1,7 +1,7 @@
 """Vision-language models people judge with, as rows: the paper's ten, and their successors.
 
-A row is documentation, not a gate: any ``AutoModelForImageTextToText`` loads, and so does
-what has an adapter (:mod:`discode.backends.remote`). ``packed`` says whether captions of a picture share its
+A row is documentation, not a gate: any ``AutoModelForImageTextToText`` loads, and so does what has
+an adapter (:mod:`discode.backends.remote`). ``packed`` says whether captions of a picture share its
 computation; the check at load has the last word.
 """
 

@@ -18,7 +18,7 @@ from discode.backends.engine import Engine, Picture
 from discode.backends.generating import to_reading
 from discode.backends.loading import Loaded, load_model
 from discode.backends.tokens import Asked, to_readings
-from discode.errors import BackendError, ImageError, InputError
+from discode.errors import BackendError, DiscodeError, ImageError, InputError
 from discode.pairs import Pair, image_digest
 from discode.prompts import FLEUR, Prompt
 from discode.readings import Identity, Readings
@@ -88,7 +88,14 @@ class Local:
         self.engine = Engine(loaded, captions_at_once)
         self.identity = Identity(loaded.name, loaded.revision, quantize or loaded.dtype)
         self._read_by, self._images_at_once = read, images_at_once
-        agrees = self.engine.calibrate(FLEUR, UNIT)
+        try:
+            agrees = self.engine.calibrate(FLEUR, UNIT)
+        except DiscodeError:
+            raise
+        # Code that came with a model may want another machine or another version of something.
+        except Exception as error:
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise BackendError(f"{loaded.name} was loaded but cannot be run: {reason}") from error
         self.engine.packed = agrees and packing == "auto"
 
     def check(self, prompt: Prompt, scale: Scale) -> None:

@@ -55,7 +55,7 @@ class Rotary(nn.Module):
     def forward(self, x: Any, where: Any) -> Any:
         angle = (where[..., None].float() * self.inv_freq)[:, None]
         one, two = x.chunk(2, dim=-1)
-        cos, sin = angle.cos(), angle.sin()
+        cos, sin = angle.cos().to(x), angle.sin().to(x)
         return torch.cat([one * cos - two * sin, two * cos + one * sin], dim=-1)
 
 

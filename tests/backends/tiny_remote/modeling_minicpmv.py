@@ -37,7 +37,7 @@ class Resampler(nn.Module):
         rows, columns = (self.table[: int(n)] for n in size)
         shape = len(rows), len(columns), rows.shape[1]
         where = [rows[:, None].expand(shape), columns[None].expand(shape)]
-        key = x + torch.cat(where, dim=-1).flatten(0, 1)
+        key = x + torch.cat(where, dim=-1).flatten(0, 1).to(x)
         return (self.query @ key.T / 4).softmax(-1) @ x
 
 
