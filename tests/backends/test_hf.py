@@ -33,6 +33,7 @@ from discode.backends.hf import Local
 from discode.backends.loading import folder_digest
 from discode.backends.packing import Layout, masks, stack
 from tests.backends.tiny_lvlms import FAMILIES, ask, make
+from tests.backends.tiny_remote.make import PACKED as REMOTE
 
 pytestmark = [
     pytest.mark.slow,
@@ -347,8 +348,11 @@ def test_the_table_says_what_was_tried() -> None:
     tiny = {name.removesuffix("_short_window") for name in FAMILIES}
     for row in MODELS:
         tried = any(name.startswith(row.kind) for name in tiny)
-        assert row.tested == ("tiny" if tried else ""), row.hub
-        assert row.packed == (tried and row.kind not in PLAIN), row.hub
+        stand_in = next((name for name in REMOTE if row.kind.startswith(name)), None)
+        assert row.remote == (stand_in is not None), row.hub
+        assert row.tested == ("tiny" if tried else "stand-in" if stand_in else ""), row.hub
+        packed = REMOTE[stand_in] if stand_in else tried and row.kind not in PLAIN
+        assert row.packed == packed, row.hub
     assert sum(row.paper for row in MODELS) == 10
     assert [row.hub for row in MODELS if "default" in row.note] == ["llava-hf/llava-next-72b-hf"]
 

@@ -95,10 +95,7 @@ class Engine:
         """Process a picture with the prompt's head; what follows it is tokenised apart."""
         opened = open_image(image)
         ids, extras = self._process(asked.text, opened)
-        extras = {
-            name: value.to(self._float) if value.is_floating_point() else value
-            for name, value in extras.items()
-        }
+        extras = {name: self._packed_up(value) for name, value in extras.items()}
         length, tail = ids.shape[1], len(asked.tail)
         if ids[0, length - tail :].tolist() != asked.tail:
             return Picture(ids, extras, opened)
@@ -235,11 +232,14 @@ class Engine:
         at = [np.searchsorted(places, wanted) for wanted in keep]
         return self._logp(states, logits, asked), states.float(), at
 
+    def _packed_up(self, tensor: Any) -> Any:
+        """Make ready for the way to the device, in the thread that has the time."""
+        tensor = tensor.to(self._float) if tensor.is_floating_point() else tensor
+        return tensor.pin_memory() if self._device.type == "cuda" else tensor
+
     def _send(self, tensor: Any) -> Any:
         """Copy to the device without waiting for what it is busy with."""
-        if self._device.type != "cuda":
-            return tensor.to(self._device)
-        return tensor.pin_memory().to(self._device, non_blocking=True)
+        return self._packed_up(tensor).to(self._device, non_blocking=True)
 
     def _mask(self, owner: Any, branch: Any, steps: Any, prefix: int) -> Any:
         """Return the mask, or one for each kind of layer where the model has several."""
@@ -314,13 +314,11 @@ class Engine:
         torch = require("torch", "hf")
         extras = {}
         for name in pictures[0].extras:
-            value = torch.cat([picture.extras[name] for picture in pictures])
+            value = torch.cat([self._send(picture.extras[name]) for picture in pictures])
             if longer and name in ALONG:
                 more = value[:, -1:].expand(-1, longer, *value.shape[2:])
                 value = torch.cat([value, more if ALONG[name] else torch.zeros_like(more)], dim=1)
-            extras[name] = value.to(
-                self._device, self._float if value.is_floating_point() else None
-            )
+            extras[name] = value
         return extras
 
     def _rope_delta(self, batch: int) -> Any:

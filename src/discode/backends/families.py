@@ -1,7 +1,8 @@
 """Vision-language models people judge with, as rows: the paper's ten, and their successors.
 
-A row is documentation, not a gate: any ``AutoModelForImageTextToText`` loads. ``packed`` says
-whether captions of a picture share its computation; the check at load has the last word.
+A row is documentation, not a gate: any ``AutoModelForImageTextToText`` loads, and so does what has
+an adapter (:mod:`discode.backends.remote`). ``packed`` says whether captions of a picture share its
+computation; the check at load has the last word.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ class Family:
     """A model of the hub.
 
     ``tested`` names what was run: "tiny" (a tiny checkpoint of the same transformers class, packed
-    against plain), "stand-in" (remote code of the same interface), or "" (nothing yet).
+    against plain), "stand-in" (tiny remote code of the same interface), or "" (nothing yet).
     """
 
     hub: str
@@ -55,11 +56,10 @@ FAMILIES = (
     Family("Qwen/Qwen2-VL-72B-Instruct", 73.4, "qwen2_vl", paper=True),
     Family(
         "zai-org/cogvlm2-llama3-chat-19B", 19.5, "cogvlm2", packed=False, remote=True, paper=True,
-        tested="", note="not supported yet",
+        tested="stand-in", note="its code wants xformers and triton",
     ),
     Family(
-        "openbmb/MiniCPM-V-2_6", 8.1, "minicpmv", packed=False, remote=True, paper=True, tested="",
-        note="not supported yet",
+        "openbmb/MiniCPM-V-2_6", 8.1, "minicpmv", remote=True, paper=True, tested="stand-in",
     ),
     Family("Qwen/Qwen2.5-VL-7B-Instruct", 8.3, "qwen2_5_vl"),
     Family("Qwen/Qwen3-VL-8B-Instruct", 8.8, "qwen3_vl"),

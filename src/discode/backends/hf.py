@@ -101,9 +101,12 @@ class Local:
             ) from error
         except DiscodeError:
             raise
-        # A model whose first forward fails, in whatever way, is no judge.
+        # A model whose first forward fails, in whatever way, is no judge; code that came with one
+        # may want another machine or another version of something.
         except Exception as error:
-            raise BackendError(f"{loaded.name} cannot be run: {first_line(error)}") from error
+            raise BackendError(
+                f"{loaded.name} was loaded but cannot be run: {first_line(error)}"
+            ) from error
         self.engine.packed = agrees and packing == "auto"
 
     def check(self, prompt: Prompt, scale: Scale) -> None:

@@ -13,14 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from discode.backends import hub, memory
+from discode.backends.remote import REMOTE, open_remote
 from discode.errors import BackendError, DiscodeError, InputError, require
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 QUANTIZE = ("4bit", "8bit", "fp8")
 BLOCK = 1 << 16
-REMOTE = (
+OWN_CODE = (
     "{} brings code of its own; if you trust it, give trust_remote_code=True (--trust-remote-code)"
 )
+KEPT_SUFFIXES = (".json", ".jinja", ".safetensors", ".model", ".py")
+"""Files that a folder's digest is made of: whatever changes the numbers."""
 
 
 _KEPT: list[Any] = []
@@ -99,13 +102,16 @@ def load_model(
                 f"{name} is a {config.model_type!r} model, which takes no pictures here; give a "
                 "vision-language model (discode models lists some)"
             )
-        if folder.is_dir():
+        remote = None if known else REMOTE.get((config.architectures or [""])[0])
+        if folder.is_dir() and not remote:
             _check_processor(folder)
-        processor = transformers.AutoProcessor.from_pretrained(name, **common)
-        if getattr(processor, "tokenizer", None) is None:
+        reader = getattr(transformers, remote.reader if remote else "AutoProcessor")
+        processor = reader.from_pretrained(name, **common)
+        if not remote and getattr(processor, "tokenizer", None) is None:
             raise InputError(f"{name} has no tokenizer beside its picture processor")
-        if not getattr(processor, "chat_template", None):
+        if not remote and not getattr(processor, "chat_template", None):
             raise InputError(f"{name} has no chat template; a judge needs a chat model")
+        straight = quantize is not None or not device.startswith("cpu")
         if device_map is None:
             kind = quantize or dtype
             needed = (
@@ -113,20 +119,24 @@ def load_model(
                 if folder.is_dir()
                 else hub.weight_bytes(name, revision, kind, offline=common["local_files_only"])
             )
-            # Without quantisation, weights pass through the computer's own memory.
-            memory.check_fits(name, needed, kind, [device] if quantize else [device, "cpu"])
-        model = transformers.AutoModelForImageTextToText.from_pretrained(
-            name,
-            config=config,
-            dtype=getattr(torch, dtype),
-            use_safetensors=True,
-            attn_implementation="sdpa",  # packing wants masks of its own
-            device_map=device_map or ({"": device} if quantize else None),
-            quantization_config=quantization,
-            **common,
+            memory.check_fits(name, needed, kind, device)
+        options = {
+            "dtype": getattr(torch, dtype),
+            "use_safetensors": True,
+            "device_map": device_map or ({"": device} if straight else None),
+            "quantization_config": quantization,
+        }
+        model = (
+            open_remote(remote, name, config, revision, options)
+            if remote
+            else transformers.AutoModelForImageTextToText.from_pretrained(
+                name,
+                config=config,
+                attn_implementation="sdpa",  # packing wants masks of its own
+                **options,
+                **common,
+            )
         )
-        if device_map is None and quantize is None:
-            model = model.to(device)
     except DiscodeError:
         raise
     except torch.OutOfMemoryError as error:
@@ -137,12 +147,15 @@ def load_model(
     # A settings file of the wrong shape fails anywhere in transformers, with any error.
     except Exception as error:
         if "trust_remote_code=True" in str(error) and not trust_remote_code:
-            raise InputError(REMOTE.format(name)) from None
+            raise InputError(OWN_CODE.format(name)) from None
         raise InputError(f"cannot load {name}: {first_line(error)}") from error
+    model = model.eval().requires_grad_(False)
+    if remote:
+        model = processor = remote.adapter(model, processor)
     kept = None if folder.is_dir() else hub.cached_folder(name, revision)
     commit = kept.name if kept else revision or "main"
     return Loaded(
-        model.eval().requires_grad_(False),
+        model,
         processor,
         folder.name if folder.is_dir() else name,
         folder_digest(folder) if folder.is_dir() else commit[:12],
@@ -159,7 +172,7 @@ def folder_digest(folder: Path) -> str:
     """
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
-        if not path.is_file() or path.suffix not in (".json", ".jinja", ".safetensors", ".model"):
+        if not path.is_file() or path.suffix not in KEPT_SUFFIXES:
             continue
         size = path.stat().st_size
         digest.update(f"{path.name} {size}".encode())
@@ -193,7 +206,7 @@ def _check_folder(folder: Path, trust_remote_code: bool) -> None:
     except (OSError, ValueError) as error:
         raise InputError(f"{config} cannot be read: {first_line(error)}") from None
     if "auto_map" in settings and not trust_remote_code:
-        raise InputError(REMOTE.format(folder))
+        raise InputError(OWN_CODE.format(folder))
     if not any(folder.glob("*.safetensors")):
         pickles = [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")]
         why = f"only {pickles[0].name}, and pickles can run code" if pickles else "no weights"
@@ -214,6 +227,7 @@ def _quantization(transformers: Any, torch: Any, quantize: str | None) -> Any:
     if quantize is None:
         return None
     if quantize == "fp8":
+        require("kernels", "quantize")  # transformers runs fp8 with a kernel of the hub
         return transformers.FineGrainedFP8Config()
     require("bitsandbytes", "quantize")
     return transformers.BitsAndBytesConfig(

@@ -71,15 +71,14 @@ def free_bytes(device: str) -> int | None:
     return min(known, default=None)
 
 
-def check_fits(name: str, needed: float, kind: str, devices: Iterable[str]) -> None:
+def check_fits(name: str, needed: float, kind: str, device: str) -> None:
     """Raise where the weights alone are more than a device has free."""
-    for device in devices:
-        free = free_bytes(device)
-        if free is not None and needed > free:
-            raise BackendError(
-                f"{name} needs {_gigabytes(needed)} for its weights in {kind}, and {device} has "
-                f"{_gigabytes(free)} free; {_advice(kind)}"
-            )
+    free = free_bytes(device)
+    if free is not None and needed > free:
+        raise BackendError(
+            f"{name} needs {_gigabytes(needed)} for its weights in {kind}, and {device} has "
+            f"{_gigabytes(free)} free; {_advice(kind)}"
+        )
 
 
 def _gigabytes(size: float) -> str:
