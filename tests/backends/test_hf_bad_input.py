@@ -291,5 +291,7 @@ def test_a_model_that_cannot_run_is_no_traceback(
         raise RuntimeError("shapes do not fit\nby far")
 
     monkeypatch.setattr("discode.backends.engine.Engine._run", fail)
-    with pytest.raises(BackendError, match=r"llava was loaded but cannot be run: shapes do not fit$"):
+    with pytest.raises(
+        BackendError, match=r"llava was loaded but cannot be run: shapes do not fit$"
+    ):
         Local(llava, device="cpu")

@@ -149,9 +149,8 @@ def test_the_first_step_of_generate(folder: Path) -> None:
     backend = local(folder)
     image = pictures((90, 60))[0]
     asked = backend.engine.vocabulary.asked(FLEUR, UNIT, references=False)
-    written = backend.engine.write(
-        backend.engine.picture(image, asked), Pair(image, "a dog runs"), asked
-    )
+    work, _ = backend._prepare([Pair(image, "a dog runs")], [0], asked)
+    written = backend.engine.write(work, 0)
     text = FLEUR.render("a dog runs", (), UNIT)
     model, adapter = by_itself(folder), backend.engine.model
     logp = own(model, adapter, image, text, written.tokens).log_softmax(-1).numpy()
