@@ -143,8 +143,8 @@ def main() -> None:
     print(f"{backend.identity.model}, {dtype}, {where}, torch {torch.__version__}")
     most = float(np.abs(together.answer_logp - plain.answer_logp).max())
     print(
-        f"packed against plain: log-probabilities {apart:.1e} apart (root mean square, {allowed:.1e} "
-        f"is rounding), {most:.1e} at most"
+        f"packed against plain: log-probabilities {apart:.1e} apart (root mean square; rounding is "
+        f"{allowed:.1e}), {most:.1e} at most"
     )
     print(f"loop: {1e3 * alone:.1f} ms a pair")
     whole = seconds(lambda: prefix(backend, ready)) / len(ready)

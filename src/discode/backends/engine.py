@@ -16,6 +16,7 @@ from PIL import Image
 from discode.backends.fusing import attending, fuse_norms, rotating, rotations
 from discode.backends.generating import TOKENS, Written
 from discode.backends.loading import Loaded, first_line
+from discode.backends.memory import tokens_that_fit
 from discode.backends.packing import Layout, masks, stack
 from discode.backends.tokens import Asked, Vocabulary, conversation
 from discode.errors import BackendError, require
@@ -355,23 +356,7 @@ class Engine:
         return max(1, min(PICTURES_AT_ONCE, half // int(picture.ids.shape[1])))
 
     def _tokens_that_fit(self) -> int:
-        """Return for how many tokens a GPU's free memory is enough; elsewhere nobody knows.
-
-        A token leaves its keys and values in every layer, and passes through the widest layer and,
-        one in eight at most, through the head in float32. Where this is too hopeful, chunks halve.
-        """
-        torch = require("torch", "hf")
-        if self._device.type != "cuda":
-            return PICTURES_AT_ONCE * TOKENS_AT_ONCE
-        free = torch.cuda.mem_get_info(self._device)[0]
-        free += torch.cuda.memory_reserved(self._device) - torch.cuda.memory_allocated(self._device)
-        config = self._text_config
-        heads = config.num_attention_heads
-        width = getattr(config, "head_dim", None) or config.hidden_size // heads
-        kept = 2 * config.num_hidden_layers * (config.num_key_value_heads or heads) * width
-        passing = 8 * config.hidden_size + 3 * config.intermediate_size
-        bytes_each = self._float.itemsize * (kept + passing) + config.vocab_size
-        return int(0.8 * free / bytes_each)
+        return tokens_that_fit(self._text_config, self._float.itemsize, self._device)
 
     def calibrate(self, prompt: Prompt, scale: Scale) -> bool:
         """Look at the head, and return whether packed equals plain for this very model.
@@ -409,10 +394,10 @@ class Engine:
         if apart <= allowed:
             return True
         LOG.warning(
-            "discode: packed and plain differ by %.2g (%.2g is rounding) for %s; one forward a pair",
+            "discode: packed and plain differ by %.2g for %s (%.2g is rounding); one forward each",
             apart,
-            allowed,
             self.name,
+            allowed,
         )
         return False
 

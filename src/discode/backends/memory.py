@@ -7,6 +7,7 @@ import struct
 from collections.abc import Iterable
 from math import prod
 from pathlib import Path
+from typing import Any
 
 from discode.errors import BackendError, InputError, require
 
@@ -79,6 +80,25 @@ def check_fits(name: str, needed: float, kind: str, device: str) -> None:
             f"{name} needs {_gigabytes(needed)} for its weights in {kind}, and {device} has "
             f"{_gigabytes(free)} free; {_advice(kind)}"
         )
+
+
+def tokens_that_fit(config: Any, size: int, device: Any) -> int:
+    """Return for how many tokens a GPU's free memory is enough; elsewhere nobody knows.
+
+    A token leaves its keys and values in every layer, and passes through the widest layer and, one
+    in eight at most, through the head in float32. Where this is too hopeful, chunks halve.
+    """
+    torch = require("torch", "hf")
+    if device.type != "cuda":
+        return 1 << 16
+    free = torch.cuda.mem_get_info(device)[0]
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    heads = config.num_attention_heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    groups = getattr(config, "num_key_value_heads", None) or heads
+    kept = 2 * config.num_hidden_layers * groups * width
+    passing = 8 * config.hidden_size + 3 * config.intermediate_size
+    return int(0.8 * free / (size * (kept + passing) + config.vocab_size))
 
 
 def _gigabytes(size: float) -> str:

@@ -1,0 +1,48 @@
+"""Draw images/engine.png from the figures perf/engine.py left: python docs/make_engine.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+
+HERE = Path(__file__).parent
+COLOURS = {"8b": "#2563eb", "34b": "#b45309"}
+
+
+def main() -> None:
+    """Draw pairs a second against captions a picture, packed and the loop."""
+    figure, axes = plt.subplots(figsize=(7.2, 4.2), layout="constrained")
+    for size, colour in COLOURS.items():
+        path = HERE.parent / "perf" / "figures" / f"engine-llava-next-{size}.json"
+        figures = json.loads(path.read_text(encoding="utf-8"))
+        captions = [row["captions"] for row in figures["rows"]]
+        packed = [1 / row["packed"] for row in figures["rows"]]
+        axes.plot(captions, packed, "o-", color=colour, label=f"{size.upper()}, packed")
+        loop = 1 / figures["loop"]
+        axes.plot(
+            captions, [loop] * len(captions), "--", color=colour, label=f"{size.upper()}, loop"
+        )
+        for row, speed in zip(figures["rows"], packed, strict=True):
+            axes.annotate(
+                f"x{row['ratio']:.1f}", (row["captions"], speed), (0, 7),
+                textcoords="offset points", ha="center", color=colour, fontsize=8,
+            )  # fmt: skip
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks(captions, map(str, captions))
+    axes.set_xlabel("captions a picture")
+    axes.set_ylabel("pairs a second")
+    axes.set_ylim(top=700)
+    axes.set_title(
+        "LLaVA-NeXT on one H200, bfloat16: packed against one pair at a time", fontsize=10
+    )
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False)
+    figure.savefig(HERE / "images" / "engine.png", dpi=140, metadata={"Software": None})
+
+
+if __name__ == "__main__":
+    main()
