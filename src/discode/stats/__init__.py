@@ -16,13 +16,13 @@ from discode.stats.correlation import (
     tie_rate,
     weighted,
 )
-from discode.stats.kendall import KendallPlan
 from discode.stats.multiple import holm, significance_clusters
 from discode.stats.permutation import (
     Permutation,
     permutation_test,
     permutation_test_preference,
 )
+from discode.stats.plan import KendallPlan
 from discode.stats.preference import (
     AccuracyPlan,
     acc23,

@@ -79,7 +79,7 @@ def counts(weights: ArrayLike, rows: int) -> Ints:
     array = np.asarray(weights)
     if array.shape != (rows,):
         raise InputError(f"weights must have the shape ({rows},), not {array.shape}")
-    if array.dtype.kind not in "iub" or (rows and int(array.min()) < 0):
+    if rows and (array.dtype.kind not in "iub" or int(array.min()) < 0):
         raise InputError("weights must be whole numbers from 0: how often each row counts")
     return array.astype(np.int64)
 

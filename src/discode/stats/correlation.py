@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from discode.errors import lookup
 from discode.stats.base import Floats, check_choice, columns, counts, undefined
-from discode.stats.kendall import KendallPlan
+from discode.stats.plan import KendallPlan
 
 
 def paired(x: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.bool_], int]:

@@ -20,7 +20,7 @@ from discode.stats.base import (
     same_length,
     undefined,
 )
-from discode.stats.kendall import KendallPlan
+from discode.stats.plan import KendallPlan
 
 MAX_PAIRS = 1 << 26
 """Tie calibration sorts the differences of distinct scores, 24 bytes each: at most 1.5 GiB."""
