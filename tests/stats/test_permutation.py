@@ -87,7 +87,7 @@ def test_all_swaps_of_few_pictures(name: str, standardise: str) -> None:
     for alternative, sign in (("greater", 1), ("less", -1), ("two-sided", 0)):
         d = np.abs(differences) if not sign else sign * np.array(differences)
         done = permutation_test(
-            a, b, human, correlation=name, clusters=picture, resamples=4000,
+            a, b, human, correlation=name, clusters=picture, resamples=2000,
             alternative=alternative, standardise=standardise,
         )  # fmt: skip
         assert done.difference == pytest.approx(differences[0])

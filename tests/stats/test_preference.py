@@ -80,13 +80,26 @@ def test_calibration_of_six_thousand_rows_is_quick() -> None:
     human = rng.integers(1, 5, 6000)
     metric = human + rng.normal(size=6000)
     start = time.perf_counter()
-    value, epsilon = tie_calibrated(human, metric)
+    value, _ = tie_calibrated(human, metric)
     assert time.perf_counter() - start < 30
     assert value > acc23(human, metric)
+    human, metric = human[:1500], metric[:1500]
+    value, epsilon = tie_calibrated(human, metric)
     tied = np.abs(metric[:, None] - metric) <= epsilon
     order = np.where(tied, 0, np.sign(metric[:, None] - metric))
-    right = (order == np.sign(human[:, None] - human))[np.triu_indices(6000, 1)]
+    right = (order == np.sign(human[:, None] - human))[np.triu_indices(1500, 1)]
     assert value == pytest.approx(right.mean(), abs=1e-12)
+
+
+def test_bins_and_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    human, groups = rng.integers(0, 4, 300), rng.integers(0, 9, 300)
+    metric = np.where(rng.random(300) < 0.9, human + rng.normal(size=300), 50)
+    whole = [tie_calibrated(human, metric), tie_calibrated(human, metric, groups=groups)]
+    monkeypatch.setattr("discode.stats.preference.BINS", 3)
+    monkeypatch.setattr("discode.stats.preference.CHUNK", 7)
+    again = [tie_calibrated(human, metric), tie_calibrated(human, metric, groups=groups)]
+    np.testing.assert_allclose(again, whole, rtol=1e-12)
 
 
 def test_raters_of_one_caption_are_merged() -> None:
@@ -146,5 +159,9 @@ def test_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
         tie_calibrated([1, 2], [1, np.inf])
     with pytest.raises(InputError, match="human has 2, groups has 1"):
         acc23([1, 2], [1, 2], groups=["a"])
+    monkeypatch.setattr("discode.stats.preference.MAX_SORTED", 2)
+    monkeypatch.setattr("discode.stats.preference.BINS", 1)
+    with pytest.raises(InputError, match="would sort 3 differences, at most 2"):
+        tie_calibrated([1, 1, 1], [1, 2, 3])
     with pytest.raises(InputError, match="categories has 1"):
         AccuracyPlan([1, 0], categories=["a"])

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -85,6 +88,25 @@ def test_draws_do_not_depend_on_the_blocks(monkeypatch: pytest.MonkeyPatch) -> N
     np.testing.assert_array_equal(resample(plan, picture, resamples=40), whole)
     monkeypatch.setattr("discode.stats.plan.MATRIX_CLUSTERS", 1)
     np.testing.assert_array_equal(resample(plan, picture, resamples=40), whole)
+
+
+def test_threads_do_not_matter() -> None:
+    code = """
+import numpy as np
+from discode.stats import KendallPlan, bootstrap, permutation_test
+rng = np.random.default_rng(0)
+y, c = rng.integers(0, 5, 4000), np.arange(4000) % 300
+a, b = y + rng.normal(size=(2, 4000))
+print(bootstrap(KendallPlan(a, y), c), permutation_test(a, b, y, clusters=c))
+"""
+    said = set()
+    for threads in ("1", "2"):
+        env = os.environ | {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+        )
+        said.add(done.stdout)
+    assert len(said) == 1
 
 
 def test_several_numbers_share_their_resamples() -> None:

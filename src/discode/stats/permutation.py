@@ -57,7 +57,10 @@ def permutation_test(
 
     The cell is what is swapped as a whole:
 
-    - ``clusters``: a picture. Metrics err on pictures, not on rows, so this is the safe unit.
+    - ``clusters``: a picture. A metric errs on pictures, not only on rows, so this is the safe
+      unit: where the errors that captions of one picture share were as large as those of a caption
+      alone, two equally good metrics differed "at 5 %" in 4.8 % of 400 simulations with pictures
+      swapped, and in 9.8 % with rows (80 pictures, 5 captions each).
     - ``clusters`` and ``sources`` (the system or caption): each picture-source combination. This
       is PERM-BOTH of Deutsch, Dror & Roth (TACL 2021, arXiv 2104.00054), one coin a summary, and
       with pictures alone it is their PERM-INPUT. More power, if a metric's errors on two captions
@@ -66,7 +69,8 @@ def permutation_test(
 
     Scores are first made comparable, each metric by itself: ``standardise`` "rank" (mean ranks, so
     that no monotone change of a metric changes p; the default) or "z" (mean 0, deviation 1, as in
-    the paper; Pearson's r wants it).
+    the paper; Pearson's r wants it). With a skewed metric "z" swaps unlike things and loses power:
+    in the simulation above with exp(1.5·b) for b, 2.8 % instead of 4.8 %.
 
     Swapping is weighting: the 2n scores are put in one order once, and a permutation is a choice
     of half of them, weights 0 and 1. NaN, with an ``UndefinedWarning``, where a row is not finite.

@@ -64,7 +64,7 @@ class KendallPlan:
     (0.2357, 0.8165)
     """
 
-    def __init__(self, x: ArrayLike, y: ArrayLike, *, variant: str = "c") -> None:
+    def __init__(self, x: ArrayLike, y: ArrayLike, *, variant: str = "b") -> None:
         check_choice("variant", variant, ("b", "c"))
         a, b = columns({"x": x, "y": y})
         self.variant = variant
@@ -114,7 +114,7 @@ class KendallPlan:
 
         ``codes`` (n,) says which of the clusters 0 ... C-1 each row belongs to.
 
-        >>> plan = KendallPlan([1, 2, 3, 4], [1, 1, 2, 1])
+        >>> plan = KendallPlan([1, 2, 3, 4], [1, 1, 2, 1], variant="c")
         >>> plan.clustered(np.array([0, 0, 1, 1]))(np.array([[1, 1], [2, 1]])).tolist()
         [0.25, 0.3333333333333333]
         """
