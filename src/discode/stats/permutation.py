@@ -70,7 +70,9 @@ def permutation_test(
     Scores are first made comparable, each metric by itself: ``standardise`` "rank" (mean ranks, so
     that no monotone change of a metric changes p; the default) or "z" (mean 0, deviation 1, as in
     the paper; Pearson's r wants it). With a skewed metric "z" swaps unlike things and loses power:
-    in the simulation above with exp(1.5·b) for b, 2.8 % instead of 4.8 %.
+    a true difference was seen in 64 % instead of 71 % of 300 simulations with exp(1.5·b) for b.
+    What is tested is that the standardised scores may be swapped: a metric that ties where the
+    other does not is no equal to it, which is as it should be with τ_c.
 
     Swapping is weighting: the 2n scores are put in one order once, and a permutation is a choice
     of half of them, weights 0 and 1. NaN, with an ``UndefinedWarning``, where a row is not finite.
