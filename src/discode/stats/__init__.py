@@ -1,0 +1,72 @@
+"""Statistics of metrics against people: correlations, preferences, intervals, tests. Only numpy.
+
+A statistic that is resampled is a function of *how often each row counts*: ``KendallPlan``,
+``AccuracyPlan``, or what ``weighted`` returns by name.
+"""
+
+from discode.stats.base import UndefinedWarning
+from discode.stats.correlation import (
+    CORRELATIONS,
+    kendall,
+    kendall_weighted,
+    paired,
+    pearson,
+    ranks,
+    spearman,
+    tie_rate,
+    weighted,
+)
+from discode.stats.multiple import holm, significance_clusters
+from discode.stats.permutation import (
+    Permutation,
+    permutation_test,
+    permutation_test_preference,
+)
+from discode.stats.plan import KendallPlan
+from discode.stats.preference import (
+    AccuracyPlan,
+    acc23,
+    accuracy,
+    accuracy_by,
+    credit,
+    tie_calibrated,
+)
+from discode.stats.resampling import (
+    Comparison,
+    Interval,
+    bootstrap,
+    bootstrap_all,
+    paired_bootstrap,
+    resample,
+)
+
+__all__ = [
+    "CORRELATIONS",
+    "AccuracyPlan",
+    "Comparison",
+    "Interval",
+    "KendallPlan",
+    "Permutation",
+    "UndefinedWarning",
+    "acc23",
+    "accuracy",
+    "accuracy_by",
+    "bootstrap",
+    "bootstrap_all",
+    "credit",
+    "holm",
+    "kendall",
+    "kendall_weighted",
+    "paired",
+    "paired_bootstrap",
+    "pearson",
+    "permutation_test",
+    "permutation_test_preference",
+    "ranks",
+    "resample",
+    "significance_clusters",
+    "spearman",
+    "tie_calibrated",
+    "tie_rate",
+    "weighted",
+]

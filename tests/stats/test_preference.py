@@ -1,0 +1,167 @@
+"""Accuracies against a look at every pair."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from discode.errors import InputError
+from discode.stats import (
+    AccuracyPlan,
+    UndefinedWarning,
+    acc23,
+    accuracy,
+    accuracy_by,
+    credit,
+    tie_calibrated,
+)
+
+NAN = float("nan")
+# Scores in quarters: differences are exact, and many of them are equal. 13 stands for a failure.
+judged = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 13), st.integers(0, 2)), min_size=2, max_size=16
+)
+
+
+def brute(human: list[int], metric: list[float], groups: list[int], epsilon: float) -> float:
+    shares = []
+    for group in sorted(set(groups)):
+        rows = [i for i, g in enumerate(groups) if g == group]
+        right = []
+        for i, j in itertools.combinations(rows, 2):
+            difference = metric[i] - metric[j]
+            tied = abs(difference) <= epsilon
+            order = 0 if tied else np.sign(difference)
+            right.append(bool(order == np.sign(human[i] - human[j])))  # NaN equals nothing
+        if right:
+            shares.append(np.mean(right))
+    return float(np.mean(shares)) if shares else NAN
+
+
+@given(judged, st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_acc23_and_calibration_against_brute_force(
+    rows: list[tuple[int, int, int]], grouped: bool
+) -> None:
+    human = [h for h, _, _ in rows]
+    metric = [NAN if m == 13 else m / 4 for _, m, _ in rows]
+    groups = [g if grouped else 0 for _, _, g in rows]
+    labels = groups if grouped else None
+    if max(groups.count(group) for group in groups) < 2:
+        with pytest.warns(UndefinedWarning):
+            assert math.isnan(acc23(human, metric, groups=labels))
+        with pytest.warns(UndefinedWarning):
+            assert math.isnan(tie_calibrated(human, metric, groups=labels)[0])
+        return
+    assert acc23(human, metric, groups=labels) == pytest.approx(brute(human, metric, groups, 0))
+    inside = [
+        abs(metric[i] - metric[j])
+        for i, j in itertools.combinations(range(len(rows)), 2)
+        if groups[i] == groups[j]
+    ]
+    candidates = sorted({0.0, *(d for d in inside if not math.isnan(d))})
+    best = max(brute(human, metric, groups, d) for d in candidates)
+    value, epsilon = tie_calibrated(human, metric, groups=labels)
+    assert value == pytest.approx(best)
+    assert brute(human, metric, groups, epsilon) == pytest.approx(best)
+    assert epsilon in candidates
+    if not grouped:  # sums of whole numbers: the smallest of the best, exactly
+        assert epsilon == min(d for d in candidates if brute(human, metric, groups, d) >= best)
+
+
+def test_calibration_of_six_thousand_rows_is_quick() -> None:
+    rng = np.random.default_rng(0)
+    human = rng.integers(1, 5, 6000)
+    metric = human + rng.normal(size=6000)
+    start = time.perf_counter()
+    value, _ = tie_calibrated(human, metric)
+    assert time.perf_counter() - start < 30
+    assert value > acc23(human, metric)
+    human, metric = human[:1500], metric[:1500]
+    value, epsilon = tie_calibrated(human, metric)
+    tied = np.abs(metric[:, None] - metric) <= epsilon
+    order = np.where(tied, 0, np.sign(metric[:, None] - metric))
+    right = (order == np.sign(human[:, None] - human))[np.triu_indices(1500, 1)]
+    assert value == pytest.approx(right.mean(), abs=1e-12)
+
+
+def test_bins_and_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    human, groups = rng.integers(0, 4, 300), rng.integers(0, 9, 300)
+    metric = np.where(rng.random(300) < 0.9, human + rng.normal(size=300), 50)
+    whole = [tie_calibrated(human, metric), tie_calibrated(human, metric, groups=groups)]
+    monkeypatch.setattr("discode.stats.preference.BINS", 3)
+    monkeypatch.setattr("discode.stats.preference.CHUNK", 7)
+    again = [tie_calibrated(human, metric), tie_calibrated(human, metric, groups=groups)]
+    np.testing.assert_allclose(again, whole, rtol=1e-12)
+
+
+def test_raters_of_one_caption_are_merged() -> None:
+    rng = np.random.default_rng(1)
+    metric = np.repeat(rng.normal(size=40), 3)
+    human = rng.integers(1, 5, 120)
+    value, epsilon = tie_calibrated(human, metric)
+    assert value == pytest.approx(brute(human.tolist(), metric.tolist(), [0] * 120, epsilon))
+
+
+def test_accuracy_and_its_ties() -> None:
+    left, right, chosen = [0.9, 0.2, 0.5, NAN, 0.1], [0.1, 0.6, 0.5, 0.3, NAN], [0, 0, 1, 1, 0]
+    assert credit(left, right, chosen).tolist() == [1, 0, 0, 0, 0]
+    assert accuracy(left, right, chosen) == 0.2
+    assert accuracy(left, right, chosen, ties="half") == pytest.approx(0.3)
+    kinds = ["HC", "HC", "HI", "HI", "MM"]
+    assert accuracy_by(kinds, left, right, chosen, ties="half") == pytest.approx(
+        {"HC": 0.5, "HI": 0.25, "MM": 0.0, "mean": 0.25, "ties": 0.2}
+    )
+
+
+def test_accuracy_plan_weighs_rows() -> None:
+    earned, kinds = np.array([1, 0, 1, 0.5]), np.array(["a", "a", "b", "b"])
+    plan = AccuracyPlan(earned, categories=kinds)
+    assert plan(np.ones(4, dtype=int)) == pytest.approx((0.5 + 0.75) / 2)
+    assert plan(np.array([3, 1, 1, 0])) == pytest.approx((0.75 + 1) / 2)
+    assert AccuracyPlan(earned)(np.array([3, 1, 1, 0])) == pytest.approx(4 / 5)
+    assert math.isnan(plan(np.array([1, 1, 0, 0])))
+    assert math.isnan(AccuracyPlan([])(np.zeros(0, dtype=int)))
+
+
+def test_nothing_to_judge_is_nan_with_a_warning() -> None:
+    with pytest.warns(UndefinedWarning, match="no preferences"):
+        assert math.isnan(accuracy([], [], []))
+    with pytest.warns(UndefinedWarning, match="no preferences"):
+        assert math.isnan(accuracy_by([], [], [], [])["mean"])
+    with pytest.warns(UndefinedWarning, match="no pairs"):
+        assert math.isnan(acc23([1], [1]))
+    assert acc23([1, 2], [NAN, NAN]) == 0
+    assert tie_calibrated([1, 2], [NAN, NAN]) == (0, 0)
+
+
+def test_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="chosen must be 0"):
+        accuracy([1], [2], [2])
+    with pytest.raises(InputError, match="ties must be 'wrong' or 'half'"):
+        accuracy([1], [2], [1], ties="right")
+    with pytest.raises(InputError, match="left has 1, right has 2, chosen has 1"):
+        accuracy([1], [2, 3], [1])
+    with pytest.raises(InputError, match="cannot be called 'mean'"):
+        accuracy_by(["mean"], [1], [2], [1])
+    with pytest.raises(InputError, match="category has 2, left has 1"):
+        accuracy_by(["a", "b"], [1], [2], [1])
+    with pytest.raises(InputError, match="human must be finite"):
+        acc23([1, NAN], [1, 2])
+    with pytest.raises(InputError, match="must not be infinite"):
+        tie_calibrated([1, 2], [1, np.inf])
+    with pytest.raises(InputError, match="human has 2, groups has 1"):
+        acc23([1, 2], [1, 2], groups=["a"])
+    monkeypatch.setattr("discode.stats.preference.MAX_SORTED", 2)
+    monkeypatch.setattr("discode.stats.preference.BINS", 1)
+    with pytest.raises(InputError, match="would sort 3 differences, at most 2"):
+        tie_calibrated([1, 1, 1], [1, 2, 3])
+    with pytest.raises(InputError, match="categories has 1"):
+        AccuracyPlan([1, 0], categories=["a"])
