@@ -108,8 +108,10 @@ def folder_of(name: str, data: str | os.PathLike[str]) -> Path:
     """Return a benchmark's own folder: ``data``, or the folder in it that goes by its name."""
     data = Path(data)
     facts = lookup(BENCHMARKS, name, "benchmark").facts
-    wanted = {*facts.files, *(file for form in facts.forms for file in form)}
-    for folder in (data, *(data / known for known in facts.folders)):
-        if any((folder / file).is_file() for file in wanted):
-            return folder
-    return next((data / known for known in facts.folders if (data / known).is_dir()), data)
+    folders = (data, *(data / known for known in facts.folders))
+    # A file that other benchmarks may have as well says less than one that this one is read from.
+    for wanted in ({file for form in facts.forms for file in form}, set(facts.extra)):
+        for folder in folders:
+            if any((folder / file).is_file() for file in wanted):
+                return folder
+    return next((folder for folder in folders[1:] if folder.is_dir()), data)
