@@ -105,7 +105,8 @@ def test_means_are_means() -> None:
     """An independent check of the columns: printed means follow from their parts, mostly."""
     off = []
     for table, prefix, parts in (
-        ("refdisode", "pascal50s", 4), ("sigma", "pascal50s", 4), ("rating_appendix", "pascal50s", 4),
+        ("refdisode", "pascal50s", 4), ("sigma", "pascal50s", 4),
+        ("rating_appendix", "pascal50s", 4),
         ("ablation_appendix", "pascal50s", 4), ("divergence_appendix", "pascal50s", 4),
         ("llms_appendix", "pascal50s", 4), ("lmms_appendix", "pascal50s", 4),
         ("rice", "mceval", 6), ("mdce_llm_full", "mceval", 6), ("mdce_lmm_full", "mceval", 6),
