@@ -85,6 +85,16 @@ def test_the_validator_names_row_and_field(
         load_benchmark("custom", path, {"scale": scale})
 
 
+def test_nought_is_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "ratings.jsonl"
+    rows = [{**GOOD, "id": 0, "rater": 0}, {**GOOD, "id": 0, "rater": 1}]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    made = load_benchmark("custom", path)
+    assert isinstance(made.judgments, Ratings)
+    assert made.pairs[0].id == "0"
+    assert made.judgments.rater.tolist() == [0, 1]
+
+
 def test_negative_scales(tmp_path: Path) -> None:
     path = tmp_path / "ratings.jsonl"
     path.write_text(json.dumps({**GOOD, "rating": -2}))

@@ -60,9 +60,12 @@ def test_too_few_references_are_counted(tmp_path: Path) -> None:
     ("change", "match"),
     [
         (lambda c: c["annotations"][0].update(foil="yes"), "annotation 0: foil must be true or"),
-        (lambda c: c["annotations"][0].update(id=12), "annotation 0: id 12 has a foil but no cap"),
+        (
+            lambda c: c["annotations"][0].update(id=12),
+            "annotation 0: id '12' has a foil but no cap",
+        ),
         (lambda c: c["annotations"][0].update(image_id=7), "annotation 0: image_id 7 is not among"),
-        (lambda c: c["annotations"][0].update(foil=False), "id 11 has two captions"),
+        (lambda c: c["annotations"][0].update(foil=False), "id '11' has two captions"),
         (lambda c: c["annotations"][0].pop("caption"), "annotation 0 has no 'caption'"),
         (lambda c: c.update(annotations=[]), "holds no foils"),
         (lambda c: c.update(annotations=3), "annotations must be a list"),

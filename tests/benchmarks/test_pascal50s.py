@@ -66,6 +66,7 @@ def test_given_references(folder: Path) -> None:
     (folder / "pascal50S.mat").unlink()
     made = load_benchmark("pascal50s", folder, {"references": "given"})
     assert len(made.judgments) == 3
+    assert made.protocol == {"references": "given", "labels": "consensus"}
     assert made.pairs[0].references == ("r0", "r1", "r2", "r3", "r4")
     with pytest.raises(InputError, match=r"pascal50S.mat not in .*vrama91/cider-matlab"):
         load_benchmark("pascal50s", folder)

@@ -172,7 +172,7 @@ class Builder:
         """Return where a picture lies, or where it should."""
         for part in (image, Path(image).name):  # publishers' folders are seldom those of the user
             for root in self.roots:
-                if (root / part).is_file():
+                if _is_file(root / part):
                     return str(root / part)
         self._missing += 1
         return str(self.default / image)
@@ -202,6 +202,13 @@ class Builder:
             {file.name: sha256(file) for file in files},
             (*notes, *self.notes()),
         )
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that the system does not take
+        return False
 
 
 def ratings(rows: Sequence[tuple[int, float, int]]) -> Ratings:

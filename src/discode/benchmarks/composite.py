@@ -14,7 +14,7 @@ from pathlib import Path
 
 from discode.benchmarks.base import Benchmark, Builder, ratings
 from discode.benchmarks.facts import FACTS
-from discode.benchmarks.reading import form_of, get, json_file, letters, text, texts, whole
+from discode.benchmarks.reading import form_of, get, json_file, letters, shown, text, texts, whole
 from discode.errors import InputError
 
 
@@ -75,7 +75,7 @@ def read_composite(path: Path) -> list[Judged]:
     rows = []
     for source, entries in content.items():
         if not isinstance(entries, list):
-            raise InputError(f"{path.name}: {source!r} must be a list, not {entries!r}")
+            raise InputError(f"{path.name}: {source!r} must be a list, not {shown(entries)}")
         places: Counter[str] = Counter()
         for i, entry in enumerate(entries):
             where = f"{path.name} {source} entry {i}"

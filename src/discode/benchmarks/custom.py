@@ -67,13 +67,14 @@ def _ratings(builder: Builder, rows: Rows, scale: str) -> Ratings:
     judged = []
     for where, row in rows:
         image = text(row, "image", where)
-        key = str(row.get("id") or f"{image}#{places[image]}")
+        key = _given(row, "id") or f"{image}#{places[image]}"
         before = len(builder.pairs)
         pair = builder.add(image, text(row, "caption", where), _references(row, where), key, where)
         places[image] += len(builder.pairs) - before
-        rater = raters.setdefault(str(row.get("rater") or ""), len(raters))
-        if (pair, rater) in said and row.get("rater"):
-            raise InputError(f"{where}: rater {row['rater']!r} rated this pair before")
+        who = _given(row, "rater")
+        rater = raters.setdefault(who, len(raters))
+        if who and (pair, rater) in said:
+            raise InputError(f"{where}: rater {who!r} rated this pair before")
         said.add((pair, rater))
         value = number(get(row, "rating", where), "rating", where, low, high)
         if math.isinf(value):
@@ -87,7 +88,7 @@ def _preferences(builder: Builder, rows: Rows) -> Preferences:
     judged = []
     for i, (where, row) in enumerate(rows):
         image = text(row, "image", where)
-        key = str(row.get("id") or f"{image}#{i}")
+        key = _given(row, "id") or f"{image}#{i}"
         if key in keys:
             raise InputError(f"{where}: id {key!r} was there before; ids must be unique")
         keys.add(key)
@@ -102,8 +103,14 @@ def _preferences(builder: Builder, rows: Rows) -> Preferences:
             )
             for side in "ab"
         )
-        judged.append((left, right, chosen, str(row.get("category") or "all")))
+        judged.append((left, right, chosen, _given(row, "category") or "all"))
     return preferences(judged)
+
+
+def _given(row: Mapping[str, Any], name: str) -> str:
+    """Return a field as text, "" where it is empty; 0 is a name like any other."""
+    value = row.get(name)
+    return "" if value is None else str(value)
 
 
 def _references(row: Mapping[str, Any], where: str) -> tuple[str, ...]:

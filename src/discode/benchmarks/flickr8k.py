@@ -15,7 +15,17 @@ from typing import Any
 
 from discode.benchmarks.base import Benchmark, Builder, Ratings, averaged, ratings
 from discode.benchmarks.facts import FACTS
-from discode.benchmarks.reading import form_of, get, json_file, number, table, text, texts, whole
+from discode.benchmarks.reading import (
+    form_of,
+    get,
+    json_file,
+    number,
+    shown,
+    table,
+    text,
+    texts,
+    whole,
+)
 from discode.errors import InputError
 
 EXPERT = ("image", "caption id", "expert 1", "expert 2", "expert 3")
@@ -205,7 +215,7 @@ def read_json(path: Path, low: float, high: float) -> list[Judged]:
         references = texts(get(entry, "ground_truth", where), "ground_truth", where)
         judged: Any = get(entry, "human_judgement", where)
         if not isinstance(judged, list):
-            raise InputError(f"{where}: human_judgement must be a list, not {judged!r}")
+            raise InputError(f"{where}: human_judgement must be a list, not {shown(judged)}")
         votes: dict[str, list[float]] = {}
         for i, judgement in enumerate(judged):
             place = f"{where} judgement {i}"

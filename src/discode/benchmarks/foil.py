@@ -101,17 +101,18 @@ def read_foil(path: Path) -> list[Choice]:
     names = {}
     for i, entry in enumerate(_list(content, "images", path)):
         where = f"{path.name} image {i}"
-        names[get(entry, "id", where)] = text(entry, "file_name", where)
-    captions: dict[Any, str] = {}
-    foils: list[tuple[str, Any, Any, Any, str]] = []
+        names[_number(entry, "id", where)] = text(entry, "file_name", where)
+    captions: dict[str, str] = {}
+    foils: list[tuple[str, str, str, int, str]] = []
     for i, entry in enumerate(_list(content, "annotations", path)):
         where = f"{path.name} annotation {i}"
-        key, caption = get(entry, "id", where), text(entry, "caption", where)
+        key, caption = str(get(entry, "id", where)), text(entry, "caption", where)
         flag = get(entry, "foil", where)
         if not isinstance(flag, bool):
             raise InputError(f"{where}: foil must be true or false, not {flag!r}")
         if flag:
-            foils.append((where, key, get(entry, "foil_id", where), entry.get("image_id"), caption))
+            foil = str(get(entry, "foil_id", where))
+            foils.append((where, key, foil, _number(entry, "image_id", where), caption))
         elif key in captions:
             raise InputError(f"{where}: id {key!r} has two captions that are no foils")
         else:
@@ -122,15 +123,7 @@ def read_foil(path: Path) -> list[Choice]:
             raise InputError(f"{where}: id {key!r} has a foil but no caption")
         if number not in names:
             raise InputError(f"{where}: image_id {number!r} is not among the images")
-        choices.append(
-            Choice(
-                f"{key}-{foil}",
-                names[number],
-                whole(number, "image_id", where, 0, 10**12),
-                captions[key],
-                caption,
-            )
-        )
+        choices.append(Choice(f"{key}-{foil}", names[number], number, captions[key], caption))
     if not choices:
         raise InputError(f"{path.name} holds no foils")
     return choices
@@ -141,9 +134,13 @@ def read_coco(path: Path) -> dict[int, list[str]]:
     captions: dict[int, list[str]] = {}
     for i, entry in enumerate(_list(_object(path), "annotations", path)):
         where = f"{path.name} annotation {i}"
-        number = whole(get(entry, "image_id", where), "image_id", where, 0, 10**12)
+        number = _number(entry, "image_id", where)
         captions.setdefault(number, []).append(" ".join(text(entry, "caption", where).split()))
     return captions
+
+
+def _number(entry: Any, name: str, where: str) -> int:
+    return whole(get(entry, name, where), name, where, 0, 10**12)
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def load_pascal50s(folder: Path, options: Mapping[str, str]) -> Benchmark:
         )
     choices = read_choices(files[source]) if source.endswith("json") else read_votes(files[source])
     builder = Builder(folder, FACTS[name].images)
-    judged = []
+    judged, protocol = [], dict(options)
     if options["references"] == "draw":
         pool = read_references(files["pascal50S.mat"])
         rng = np.random.default_rng(int(options["seed"]))
@@ -69,7 +69,8 @@ def load_pascal50s(folder: Path, options: Mapping[str, str]) -> Benchmark:
             judged += _add(builder, choices, shown, f"@{draw}")
     else:
         judged += _add(builder, choices, None, "")
-    return builder.build(name, options, preferences(judged), list(files.values()))
+        protocol = {key: options[key] for key in ("references", "labels")}  # nothing is drawn
+    return builder.build(name, protocol, preferences(judged), list(files.values()))
 
 
 def _add(

@@ -22,6 +22,8 @@ def form_of(name: str, folder: Path, forms: Sequence[Sequence[str]] = ()) -> dic
     for form in forms:
         if all((folder / file).is_file() for file in form):
             return {file: folder / file for file in form}
+    if folder.is_file():
+        raise InputError(f"{name}: {folder} is a file; give the folder it lies in")
     if not folder.exists():
         raise InputError(f"{name}: no such folder: {folder}; {facts.fetch}")
     # The form that lacks the least is the one that was meant.
@@ -34,11 +36,12 @@ def form_of(name: str, folder: Path, forms: Sequence[Sequence[str]] = ()) -> dic
 
 def table(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """Yield (where, cells) of a tab-separated file without a header."""
-    for number, line in enumerate(_text(path).splitlines(), start=1):
+    # Not splitlines(): it also splits at letters that a caption may hold.
+    for number, line in enumerate(_text(path).split("\n"), start=1):
         if not line.strip():
             continue
         where = f"{path.name} line {number}"
-        cells = line.split("\t")
+        cells = line.rstrip("\r").split("\t")
         if len(cells) != len(fields):
             why = "cut short, or not separated by tabs" if len(cells) < len(fields) else "too many"
             raise InputError(
@@ -64,7 +67,7 @@ def text(row: Mapping[str, Any], name: str, where: str) -> str:
     """Return a field that must be text with something in it."""
     value = get(row, name, where)
     if not isinstance(value, str) or not value.strip():
-        raise InputError(f"{where}: {name} must be text, not {value!r}")
+        raise InputError(f"{where}: {name} must be text, not {shown(value)}")
     return value
 
 
@@ -81,8 +84,8 @@ def get(row: Any, name: str, where: str) -> Any:
 
 def texts(value: Any, name: str, where: str) -> tuple[str, ...]:
     """Return a field that must be a list of texts, white space made single."""
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise InputError(f"{where}: {name} must be a list of texts, not {value!r}")
+    if not isinstance(value, list) or not all(isinstance(x, str) and x.strip() for x in value):
+        raise InputError(f"{where}: {name} must be a list of texts, not {shown(value)}")
     return tuple(" ".join(item.split()) for item in value)
 
 
@@ -94,7 +97,7 @@ def number(value: Any, name: str, where: str, low: float, high: float) -> float:
         found = float("nan")
     if not low <= found <= high:
         raise InputError(
-            f"{where}: {name} must be a number from {low:g} to {high:g}, not {value!r}"
+            f"{where}: {name} must be a number from {low:g} to {high:g}, not {shown(value)}"
         )
     return found
 
@@ -103,8 +106,18 @@ def whole(value: Any, name: str, where: str, low: int, high: int) -> int:
     """Return a field that must be a whole number on a scale."""
     found = number(value, name, where, low, high)
     if found != int(found):
-        raise InputError(f"{where}: {name} must be a whole number, not {value!r}")
+        raise InputError(f"{where}: {name} must be a whole number, not {shown(value)}")
     return int(found)
+
+
+def shown(value: Any) -> str:
+    """Return a value for a message, cut to a length that leaves it one line.
+
+    >>> shown("x" * 100)
+    "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx..."
+    """
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:37]}..."
 
 
 def letters(caption: str) -> str:
