@@ -1,0 +1,123 @@
+"""Your own benchmark: a table of ratings or of preferences, CSV, TSV, JSONL or Parquet.
+
+Ratings have image, caption, rating, and optionally references, rater, id. Preferences have image,
+caption_a, caption_b, preference (0 or a: the first; 1 or b: the second), and optionally
+references, category, id. References are a list, in CSV a JSON list or one text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from discode.benchmarks.base import (
+    Benchmark,
+    Builder,
+    Preferences,
+    Ratings,
+    averaged,
+    preferences,
+    ratings,
+)
+from discode.benchmarks.facts import FACTS
+from discode.benchmarks.reading import form_of, get, number, text, texts
+from discode.errors import InputError
+from discode.files import parse_json, read_rows
+
+_SIDES = {"0": 0, "a": 0, "1": 1, "b": 1}
+Rows = list[tuple[str, dict[str, Any]]]
+
+
+def load_custom(path: Path, options: Mapping[str, str]) -> Benchmark:
+    """Read a benchmark of yours from a file, or from a folder with ratings.* or preferences.*.
+
+    ``scale=1-5`` refuses ratings outside it; ``raters=average`` gives each pair one rating.
+    """
+    name = "custom"
+    file = path if path.is_file() else next(iter(form_of(name, path).values()))
+    rows = list(read_rows(file))
+    if not rows:
+        raise InputError(f"{file.name} holds no rows")
+    builder = Builder(file.parent, FACTS[name].images)
+    judgments: Ratings | Preferences
+    if "rating" in rows[0][1]:
+        judgments = _ratings(builder, rows, options["scale"])
+        if options["raters"] == "average":
+            judgments = averaged(judgments)
+    elif "preference" in rows[0][1]:
+        judgments = _preferences(builder, rows)
+    else:
+        raise InputError(
+            f"{rows[0][0]} has neither a rating nor a preference; "
+            f"it has: {', '.join(map(str, rows[0][1]))}"
+        )
+    return builder.build(name, options, judgments, [file])
+
+
+def _ratings(builder: Builder, rows: Rows, scale: str) -> Ratings:
+    low, high = map(float, scale.rsplit("-", 1)) if scale != "any" else (-math.inf, math.inf)
+    if low >= high:
+        raise InputError(f"option scale={scale!r}: the first number must be below the second")
+    raters: dict[str, int] = {}
+    said: set[tuple[int, int]] = set()
+    places: Counter[str] = Counter()
+    judged = []
+    for where, row in rows:
+        image = text(row, "image", where)
+        key = _given(row, "id") or f"{image}#{places[image]}"
+        before = len(builder.pairs)
+        pair = builder.add(image, text(row, "caption", where), _references(row, where), key, where)
+        places[image] += len(builder.pairs) - before
+        who = _given(row, "rater")
+        rater = raters.setdefault(who, len(raters))
+        if who and (pair, rater) in said:
+            raise InputError(f"{where}: rater {who!r} rated this pair before")
+        said.add((pair, rater))
+        value = number(get(row, "rating", where), "rating", where, low, high)
+        if math.isinf(value):
+            raise InputError(f"{where}: rating must be finite, not {row['rating']!r}")
+        judged.append((pair, value, rater))
+    return ratings(judged)
+
+
+def _preferences(builder: Builder, rows: Rows) -> Preferences:
+    keys: set[str] = set()
+    judged = []
+    for i, (where, row) in enumerate(rows):
+        image = text(row, "image", where)
+        key = _given(row, "id") or f"{image}#{i}"
+        if key in keys:
+            raise InputError(f"{where}: id {key!r} was there before; ids must be unique")
+        keys.add(key)
+        given = get(row, "preference", where)
+        chosen = _SIDES.get(str(given).strip().lower()) if not isinstance(given, bool) else None
+        if chosen is None:
+            raise InputError(f"{where}: preference must be 0 or 1, or a or b, not {given!r}")
+        references = _references(row, where)
+        left, right = (
+            builder.add(
+                image, text(row, f"caption_{side}", where), references, f"{key}{side}", where
+            )
+            for side in "ab"
+        )
+        judged.append((left, right, chosen, _given(row, "category") or "all"))
+    return preferences(judged)
+
+
+def _given(row: Mapping[str, Any], name: str) -> str:
+    """Return a field as text, "" where it is empty; 0 is a name like any other."""
+    value = row.get(name)
+    return "" if value is None else str(value)
+
+
+def _references(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    given = row.get("references")
+    if given is None or given == "":
+        return ()
+    if isinstance(given, str):
+        listed = given.lstrip().startswith("[")
+        given = parse_json(given, f"{where}: references") if listed else [given]
+    return texts(given, "references", where)

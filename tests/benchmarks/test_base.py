@@ -1,0 +1,121 @@
+"""What benchmarks share: options, unique pairs, pictures, repeats."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from discode.benchmarks import BENCHMARKS, Preferences, Ratings, load_benchmark
+from discode.benchmarks.base import Builder, averaged, preferences, ratings, resolve
+from discode.benchmarks.facts import FACTS
+from discode.errors import InputError, UnknownNameError
+from tests.benchmarks import mini
+
+NUMBERS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4), st.integers(0, 2)), max_size=30)
+
+
+def built(folder: Path, judgments: Ratings | Preferences) -> np.ndarray:
+    builder = Builder(folder, ("images", ""))
+    for i in range(6):
+        builder.add("a.jpg", f"caption {i}", (), f"a.jpg#{i}")
+    return builder.build("x", {}, judgments, []).repeats()
+
+
+@given(NUMBERS)
+def test_repeats_counts_judgments(rows: list[tuple[int, int, int]]) -> None:
+    counts = Counter(pair for pair, _, _ in rows)
+    assert built(Path(), ratings(rows)).tolist() == [counts[i] for i in range(6)]
+    choices = [(left, right, 0, "x") for left, _, right in rows]
+    both = Counter(side for left, right, _, _ in choices for side in (left, right))
+    assert built(Path(), preferences(choices)).tolist() == [both[i] for i in range(6)]
+
+
+@given(NUMBERS)
+def test_averaged_is_the_mean_of_each_pair(rows: list[tuple[int, int, int]]) -> None:
+    mean = averaged(ratings(rows))
+    order = list(dict.fromkeys(pair for pair, _, _ in rows))
+    assert mean.pair.tolist() == order
+    for pair, value in zip(order, mean.value, strict=True):
+        assert value == pytest.approx(np.mean([v for p, v, _ in rows if p == pair]))
+
+
+def test_pairs_are_kept_once_and_images_numbered(tmp_path: Path) -> None:
+    builder = Builder(tmp_path, ("images", ""))
+    assert builder.add("a.jpg", "x", ["r"], "1") == 0
+    assert builder.add("a.jpg", "x", ["r"], "2") == 0  # known: it keeps its first id
+    assert builder.add("a.jpg", "x", ["other"], "3") == 1
+    assert builder.add("b.jpg", "x", ["r"], "4") == 2
+    with pytest.raises(InputError, match=r"line 7: id '4' names two different pairs"):
+        builder.add("b.jpg", "y", [], "4", "line 7")
+    made = builder.build("x", {}, ratings([(0, 1.0, 0)]), [])
+    assert made.image.tolist() == [0, 0, 1]
+    assert [pair.id for pair in made.pairs] == ["1", "3", "4"]
+    assert made.notes == (f"2 of 2 images missing, sought in {tmp_path}",)
+
+
+def test_pictures_are_found_by_path_then_by_name(tmp_path: Path) -> None:
+    (tmp_path / "images" / "real").mkdir(parents=True)
+    (tmp_path / "images" / "real" / "1.png").touch()
+    (tmp_path / "images" / "2.png").touch()
+    builder = Builder(tmp_path, ("images", "", "../elsewhere"))
+    for image in ("real/1.png", "sketch/1.png", "VOC/2.png"):
+        builder.add(image, "x", (), image)
+    images = tmp_path / "images"
+    assert [pair.image for pair in builder.pairs] == [
+        str(images / "real" / "1.png"),
+        str(images / "sketch" / "1.png"),  # not there: where it should be
+        str(images / "2.png"),
+    ]
+    assert builder.notes() == [f"1 of 3 images missing, sought in {images}"]
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_row_says_what_to_fetch(name: str, tmp_path: Path) -> None:
+    row = BENCHMARKS[name]
+    assert row.facts is FACTS[name]
+    assert all(word for word in (row.facts.about, row.facts.source, row.facts.licence))
+    for option in row.options.values():
+        assert option.check("x", option.default) == option.default
+        assert option.about
+    with pytest.raises(InputError) as caught:
+        load_benchmark(name, tmp_path)
+    for word in (row.facts.forms[0][0], row.facts.source, row.facts.licence, row.facts.citation):
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match="no such folder"):
+        load_benchmark(name, tmp_path / "nowhere")
+
+
+def test_options_are_checked(tmp_path: Path) -> None:
+    table = BENCHMARKS["pascal50s"].options
+    assert resolve(None, table) == {
+        "references": "draw", "draws": "5", "seed": "0", "labels": "consensus",
+    }  # fmt: skip
+    assert resolve({"draws": "12"}, table)["draws"] == "12"
+    for options, match in (
+        ({"draw": "5"}, "unknown option 'draw'; did you mean 'draws'"),
+        ({"draws": "0"}, "draws='0' is not allowed; allowed: a whole number from 1"),
+        ({"draws": 5}, "must be text"),
+        ({"seed": "-1"}, "a whole number from 0"),
+        ({"references": "five"}, "allowed: draw, given"),
+    ):
+        with pytest.raises(InputError, match=match):
+            resolve(options, table)  # type: ignore[arg-type]  # that is the point
+    with pytest.raises(InputError, match="this benchmark has none"):
+        load_benchmark("mceval", tmp_path, {"x": "1"})
+    with pytest.raises(UnknownNameError, match="did you mean 'flickr8k-cf'"):
+        load_benchmark("flickr8k_cf", tmp_path)
+
+
+def test_own_folder_and_folder_of_folders(tmp_path: Path) -> None:
+    mini.flickr8k(tmp_path / "flickr8k")
+    inside = load_benchmark("flickr8k-cf", tmp_path / "flickr8k")
+    outside = load_benchmark("flickr8k-cf", tmp_path)
+    assert inside.pairs == outside.pairs
+    assert inside.checksums == outside.checksums
+    assert set(inside.checksums) == {"CrowdFlowerAnnotations.txt", "Flickr8k.token.txt"}

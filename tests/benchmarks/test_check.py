@@ -1,0 +1,132 @@
+"""discode bench check: what is there, and whether it is whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from discode.benchmarks import BENCHMARKS
+from discode.benchmarks.base import sha256
+from discode.benchmarks.check import COUNTS, check_data
+from discode.benchmarks.facts import FACTS, File
+from discode.errors import InputError
+from tests.benchmarks import mini
+from tests.cli.test_cli import refused, run
+
+
+def states(folder: Path, name: str) -> dict[str, str]:
+    return {row.file: row.state for row in check_data(folder) if row.benchmark == name}
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Facts for the small files instead of the publishers'."""
+    for name, rows in (
+        ("ExpertAnnotations.txt", 4),
+        ("CrowdFlowerAnnotations.txt", 4),
+        ("Flickr8k.token.txt", 15),
+        ("composite.json", 4),
+        ("pascal_50s.json", 3),
+        ("pascal50S.mat", 2),
+        ("pair_pascal.mat", 3),
+        ("pascal_cands.mat", 3),
+        ("foil-it.json", 2),
+    ):
+        for facts in FACTS.values():
+            if name in facts.files:
+                known = replace(facts.files[name], rows=rows)
+                monkeypatch.setitem(facts.files, name, known)
+
+
+def test_every_known_file_can_be_counted() -> None:
+    assert set(COUNTS) == {name for facts in FACTS.values() for name in facts.files}
+
+
+@pytest.mark.usefixtures("small")
+def test_versions_damage_and_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = mini.flickr8k(tmp_path / "flickr8k")
+    assert states(tmp_path, "flickr8k-expert") == {
+        "ExpertAnnotations.txt": "unknown version",  # the right number of rows, another checksum
+        "Flickr8k.token.txt": "unknown version",
+        "images": "missing",
+    }
+    assert states(folder, "flickr8k-expert") == states(tmp_path, "flickr8k-expert")
+    for name in ("b.jpg", "c.jpg"):
+        (folder / "Flicker8k_Dataset" / name).touch()
+    assert states(tmp_path, "flickr8k-cf")["images"] == "ok"
+    path = folder / "ExpertAnnotations.txt"
+    monkeypatch.setitem(
+        FACTS["flickr8k-expert"].files, path.name, File(4, "rows", sha256(path), "the test")
+    )
+    (row,) = (row for row in check_data(tmp_path) if row.file == path.name)
+    assert (row.state, row.detail) == ("ok", "4 rows, as distributed by the test")
+    whole = path.read_text()
+    path.write_text(whole[:-3])  # cut in the middle of a row
+    (row,) = (row for row in check_data(tmp_path) if row.file == path.name)
+    assert row.state == "damaged"
+    assert "line 4 has 4 fields" in row.detail
+    path.write_text(whole[: whole.rindex("\n")])  # cut between rows
+    (row,) = (row for row in check_data(tmp_path) if row.file == path.name)
+    assert (row.state, row.detail) == ("damaged", "3 rows, should be 4")
+    (folder / "Flickr8k.token.txt").unlink()
+    (row,) = (r for r in check_data(tmp_path) if r.file == "Flickr8k.token.txt"
+              and r.benchmark == "flickr8k-expert")  # fmt: skip
+    assert row.state == "missing"
+    assert "Hodosh" in row.detail
+
+
+@pytest.mark.usefixtures("small")
+def test_all_benchmarks(tmp_path: Path) -> None:
+    pytest.importorskip("scipy", reason="MATLAB files want discode[bench]")
+    (tmp_path / "pascal50s").mkdir()
+    mini.pascal50s(tmp_path / "pascal50s")
+    mini.flickr8k(tmp_path / "flickr8k")
+    mini.write(tmp_path / "composite" / "composite.json", mini.COMPOSITE)
+    mini.write(tmp_path / "foil" / "foil-it.json", mini.VALSE)
+    mini.write(tmp_path / "foil" / "captions_val2014.json", mini.COCO)
+    mini.write(tmp_path / "mceval" / "mceval.jsonl", mini.MCEVAL)
+    mini.write(tmp_path / "custom" / "ratings.jsonl", [{"image": "a", "caption": "b", "rating": 1}])
+    rows = check_data(tmp_path)
+    assert {row.benchmark for row in rows} == set(BENCHMARKS)
+    assert {row.state for row in rows} == {"ok", "unknown version", "missing"}
+    assert {row.file for row in rows if row.state == "missing"} == {"images"}
+    (row,) = (row for row in rows if row.file == "mceval.jsonl")
+    assert (row.state, row.detail) == ("ok", "2 choices; no checksum is known")
+
+
+def test_files_that_read_well_but_not_together(tmp_path: Path, small: None) -> None:
+    folder = mini.flickr8k(tmp_path)
+    text = (folder / "ExpertAnnotations.txt").read_text()
+    (folder / "ExpertAnnotations.txt").write_text(text.replace("c.jpg#0", "z.jpg#0"))
+    found = [row for row in check_data(tmp_path) if row.benchmark == "flickr8k-expert"]
+    assert found[-1].state == "damaged"
+    assert "caption id 'z.jpg#0' is not in Flickr8k.token.txt" in found[-1].detail
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    rows = check_data(tmp_path)
+    assert {row.state for row in rows} == {"missing"}
+    assert {row.benchmark for row in rows} == set(BENCHMARKS) - {"custom"}
+    with pytest.raises(InputError, match="no such folder"):
+        check_data(tmp_path / "none")
+
+
+def test_command_line(tmp_path: Path) -> None:
+    done = run("bench", "list")
+    assert done.returncode == 0
+    for name, row in BENCHMARKS.items():
+        assert name in done.stdout
+        assert row.facts.citation in done.stdout
+    assert "self_references=drop|keep" in done.stdout
+    done = run("bench", "check", "--data", tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.count("missing") >= 6
+    folder = mini.flickr8k(tmp_path)
+    (folder / "Flickr8k.token.txt").write_text("no tabs")
+    done = run("bench", "check", "--data", tmp_path)
+    assert done.returncode == 1
+    assert "damaged" in done.stdout
+    refused(run("bench", "check", "--data", tmp_path / "none"), "no such folder")
+    refused(run("bench", "check"), "data")

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from discode.benchmarks import Ratings, load_benchmark
+from discode.errors import InputError
+from tests.benchmarks import mini
+
+
+def test_the_human_candidate_is_no_reference_of_any(tmp_path: Path) -> None:
+    mini.write(tmp_path / "composite.json", mini.COMPOSITE)
+    made = load_benchmark("composite", tmp_path)
+    assert [pair.references for pair in made.pairs] == [("A dog",)] * 2
+    assert [pair.id for pair in made.pairs] == ["a.jpg#0", "a.jpg#1"]
+    assert isinstance(made.judgments, Ratings)
+    assert made.judgments.value.tolist() == [5, 1, 2]
+    assert made.judgments.pair.tolist() == [0, 1, 1]  # the same caption twice is one pair
+    assert made.notes[:2] == (
+        "1 rows dropped: they lack references",
+        "the human candidate removed from the references of 1 images",
+    )
+    kept = load_benchmark("composite", tmp_path, {"references": "all"})
+    assert len(kept.pairs[0].references) == 2
+
+
+def test_fleurs_form_without_references_or_positions(tmp_path: Path) -> None:
+    bare = {
+        source: [{key: row[key] for key in ("image", "caption", "human")} for row in rows]
+        for source, rows in mini.COMPOSITE.items()
+    }
+    mini.write(tmp_path / "composite.json", bare)
+    made = load_benchmark("composite", tmp_path)
+    assert len(made.judgments) == 4
+    assert [pair.references for pair in made.pairs] == [()] * 3
+    assert "no references in the file" in made.notes[0]
+
+
+def test_flickr8ks_pictures_lie_next_door(tmp_path: Path) -> None:
+    mini.write(tmp_path / "composite" / "composite.json", mini.COMPOSITE)
+    (tmp_path / "flickr8k" / "images").mkdir(parents=True)
+    (tmp_path / "flickr8k" / "images" / "a.jpg").touch()
+    made = load_benchmark("composite", tmp_path)
+    assert made.pairs[0].image == str(tmp_path / "flickr8k" / "images" / "a.jpg")
+    assert not any("missing" in note for note in made.notes)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda c: c["flickr8k"][1].update(human=6), "flickr8k entry 1: human must be a number"),
+        (lambda c: c["flickr8k"][1].update(human=None), "human must be a number from 1 to 5"),
+        (lambda c: c["flickr8k"][1].update(human=True), "human must be a number from 1 to 5"),
+        (lambda c: c["flickr8k"][1].pop("caption"), "flickr8k entry 1 has no 'caption'"),
+        (lambda c: c["flickr8k"][1].update(caption=""), "caption must be text, not ''"),
+        (lambda c: c["flickr8k"][1].update(references="x"), "references must be a list of texts"),
+        (lambda c: c["flickr8k"][1].update(position=-1), "position must be a number from 0"),
+        (lambda c: c["flickr8k"][1].update(position=0), r"id 'a.jpg#0' names two different"),
+        (lambda c: c["flickr8k"].append(7), "entry 3 is no object"),
+        (lambda c: c.update(coco=3), "'coco' must be a list"),
+        (lambda c: c.clear(), "holds no rows"),
+    ],
+)
+def test_broken_rows(tmp_path: Path, change: Callable[[Any], object], match: str) -> None:
+    mini.write(tmp_path / "composite.json", mini.changed(mini.COMPOSITE, change))
+    with pytest.raises(InputError, match=match):
+        load_benchmark("composite", tmp_path)
+
+
+def test_a_list_is_no_composite(tmp_path: Path) -> None:
+    mini.write(tmp_path / "composite.json", [])
+    with pytest.raises(InputError, match="object of lists"):
+        load_benchmark("composite", tmp_path)

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from discode.benchmarks import Preferences, Ratings, load_benchmark
+from discode.errors import InputError
+
+RATINGS = """image,caption,references,rating,rater
+a.jpg,"a dog, running","[""r1"", ""r2""]",4,ann
+a.jpg,"a dog, running","[""r1"", ""r2""]",5,bob
+a.jpg,a cat,"[""r1"", ""r2""]",1,ann
+b.jpg,a boat,one reference,2.5,
+"""
+PREFERENCES = [
+    {"image": "a.jpg", "caption_a": "x", "caption_b": "y", "preference": "b", "category": "easy"},
+    {"image": "b.jpg", "caption_a": "x", "caption_b": "y", "preference": 0, "references": ["r"]},
+]
+
+
+def test_ratings(tmp_path: Path) -> None:
+    (tmp_path / "ratings.csv").write_text(RATINGS)
+    made = load_benchmark("custom", tmp_path)
+    assert isinstance(made.judgments, Ratings)
+    assert made.judgments.value.tolist() == [4, 5, 1, 2.5]
+    assert made.judgments.pair.tolist() == [0, 0, 1, 2]
+    assert made.judgments.rater.tolist() == [0, 1, 0, 2]
+    assert [pair.id for pair in made.pairs] == ["a.jpg#0", "a.jpg#1", "b.jpg#0"]
+    assert made.pairs[0].references == ("r1", "r2")
+    assert made.pairs[2].references == ("one reference",)
+    mean = load_benchmark("custom", tmp_path, {"raters": "average", "scale": "1-5"})
+    assert isinstance(mean.judgments, Ratings)
+    assert mean.judgments.value.tolist() == [4.5, 1, 2.5]
+    named = tmp_path / "mine.csv"
+    (tmp_path / "ratings.csv").rename(named)
+    assert load_benchmark("custom", named).pairs == made.pairs
+
+
+def test_preferences(tmp_path: Path) -> None:
+    path = tmp_path / "preferences.jsonl"
+    path.write_text("\n".join(map(json.dumps, PREFERENCES)))
+    made = load_benchmark("custom", tmp_path)
+    assert isinstance(made.judgments, Preferences)
+    assert made.judgments.chosen.tolist() == [1, 0]
+    assert made.judgments.category == ("easy", "all")
+    assert [pair.id for pair in made.pairs] == ["a.jpg#0a", "a.jpg#0b", "b.jpg#1a", "b.jpg#1b"]
+    assert made.pairs[2].references == ("r",)
+
+
+GOOD = {"image": "a.jpg", "caption": "x", "rating": 1}
+PICK = {"image": "a.jpg", "caption_a": "x", "caption_b": "y", "preference": 1}
+
+
+@pytest.mark.parametrize(
+    ("rows", "scale", "match"),
+    [
+        ([], "any", "holds no rows"),
+        ([{"image": "a.jpg", "caption": "x"}], "any", "line 1 has neither a rating nor a pref"),
+        ([GOOD, {**GOOD, "rating": "good"}], "any", "line 2: rating must be a number"),
+        ([GOOD, {**GOOD, "rating": None}], "any", "line 2: rating must be a number"),
+        ([GOOD, {**GOOD, "rating": float("inf")}], "any", "line 2: rating must be finite"),
+        ([GOOD, {**GOOD, "rating": 6}], "1-5", "line 2: rating must be a number from 1 to 5"),
+        ([GOOD, {"image": "a.jpg", "rating": 1}], "any", "line 2 has no 'caption'"),
+        ([GOOD, {**GOOD, "image": " "}], "any", "line 2: image must be text"),
+        ([GOOD, {**GOOD, "references": 3}], "any", "line 2: references must be a list"),
+        ([GOOD, {**GOOD, "references": "[1"}], "any", "line 2: references is not JSON"),
+        ([{**GOOD, "rater": "a"}] * 2, "any", "line 2: rater 'a' rated this pair before"),
+        ([{**GOOD, "id": "1"}, {**GOOD, "caption": "y", "id": "1"}], "any", "line 2: id '1' names"),
+        ([GOOD], "5-1", "the first number must be below"),
+        ([GOOD], "low", "allowed: any, or LOW-HIGH"),
+        ([PICK, {**PICK, "preference": 2}], "any", "line 2: preference must be 0 or 1, or a or b"),
+        ([PICK, {**PICK, "preference": True}], "any", "line 2: preference must be 0 or 1"),
+        ([PICK, {"image": "a.jpg", "preference": 1}], "any", "line 2 has no 'caption_a'"),
+        ([{**PICK, "id": "1"}] * 2, "any", "line 2: id '1' was there before"),
+    ],
+)
+def test_the_validator_names_row_and_field(
+    tmp_path: Path, rows: list[dict[str, object]], scale: str, match: str
+) -> None:
+    path = tmp_path / "ratings.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(InputError, match=match):
+        load_benchmark("custom", path, {"scale": scale})
+
+
+def test_nought_is_a_name(tmp_path: Path) -> None:
+    path = tmp_path / "ratings.jsonl"
+    rows = [{**GOOD, "id": 0, "rater": 0}, {**GOOD, "id": 0, "rater": 1}]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    made = load_benchmark("custom", path)
+    assert isinstance(made.judgments, Ratings)
+    assert made.pairs[0].id == "0"
+    assert made.judgments.rater.tolist() == [0, 1]
+
+
+def test_negative_scales(tmp_path: Path) -> None:
+    path = tmp_path / "ratings.jsonl"
+    path.write_text(json.dumps({**GOOD, "rating": -2}))
+    assert len(load_benchmark("custom", path, {"scale": "-2-2"}).judgments) == 1
+    with pytest.raises(InputError, match=r"from -1.5 to 2"):
+        load_benchmark("custom", path, {"scale": "-1.5-2"})
