@@ -30,8 +30,8 @@ HEAVY = (
 # A module imports only from lines above its own (docs/architecture.md).
 ROOMS = [
     "version", "errors", "files", "pairs", "shift", "scales", "prompts", "readings", "store",
-    "exchange", "backends", "decoders", "signature", "scores", "judge", "studies", "__init__",
-    "cli",
+    "exchange", "backends", "decoders", "signature", "scores", "judge", "stats", "benchmarks",
+    "baselines", "studies", "__init__", "cli",
 ]  # fmt: skip
 
 
