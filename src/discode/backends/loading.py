@@ -74,17 +74,17 @@ def load_model(
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device {device!r} cannot be used here: {_line(error)}") from None
+        raise InputError(f"device {device!r} cannot be used here: {first_line(error)}") from None
     if dtype == "auto":
         dtype = "bfloat16" if device.startswith("cuda") else "float32"
     folder = Path(name)
     if not folder.is_dir() and (folder.is_absolute() or name.startswith((".", "~"))):
         raise InputError(f"no model folder at {name}")
     if folder.is_dir():
-        _check_folder(folder, trust_remote_code)
+        check_folder(folder, trust_remote_code)
     common: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     try:
-        with _quiet():
+        with quiet():
             config = transformers.AutoConfig.from_pretrained(name, **common)
         known = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
         if not known and not trust_remote_code:
@@ -110,10 +110,10 @@ def load_model(
     except (OSError, ValueError, KeyError, ImportError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"cannot load {name}: {_line(error)}") from error
+        raise InputError(f"cannot load {name}: {first_line(error)}") from error
     except torch.OutOfMemoryError as error:
         raise BackendError(
-            f"{name} does not fit on {device}: {_line(error)}; try quantize='4bit' or "
+            f"{name} does not fit on {device}: {first_line(error)}; try quantize='4bit' or "
             "device_map='auto'"
         ) from error
     if device_map is None and quantize is None:
@@ -150,7 +150,7 @@ def folder_digest(folder: Path) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep the hub's retries to itself: what fails is said once, in one line."""
     logger = logging.getLogger("huggingface_hub")
     before = logger.level
@@ -161,7 +161,7 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def _check_folder(folder: Path, trust_remote_code: bool) -> None:
+def check_folder(folder: Path, trust_remote_code: bool) -> None:
     """Say what a folder lacks before transformers does so at length."""
     config = folder / "config.json"
     if not config.is_file():
@@ -169,7 +169,7 @@ def _check_folder(folder: Path, trust_remote_code: bool) -> None:
     try:
         settings = json.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"{config} cannot be read: {_line(error)}") from None
+        raise InputError(f"{config} cannot be read: {first_line(error)}") from None
     if "auto_map" in settings and not trust_remote_code:
         raise InputError(
             f"{folder} brings code of its own; if you trust it, give trust_remote_code=True "
@@ -194,6 +194,6 @@ def _quantization(transformers: Any, torch: Any, quantize: str | None) -> Any:
     )
 
 
-def _line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """Return an error's first line: transformers writes paragraphs."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
