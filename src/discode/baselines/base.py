@@ -8,7 +8,6 @@ from importlib.metadata import PackageNotFoundError, version
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.pairs import ImageSource
 from discode.scores import Floats, Scores
 from discode.version import __version__
 
@@ -53,15 +52,6 @@ def tell(
     for row in np.flatnonzero(failed).tolist():
         reasons.setdefault(row, "the metric gave no number")
     return Scores(value, signature, flags={"failed": failed, **(flags or {})}, errors=reasons)
-
-
-def image_key(image: ImageSource) -> Hashable:
-    """Return what tells pictures of one list of pairs apart: a path, bytes, or the object."""
-    return image if isinstance(image, bytes) else id(image) if _open(image) else str(image)
-
-
-def _open(image: ImageSource) -> bool:
-    return hasattr(image, "getbands")
 
 
 def numbered(keys: Sequence[Hashable]) -> tuple[list[int], NDArray[np.intp]]:

@@ -109,6 +109,8 @@ def meteor(items: Sequence[Item]) -> Floats:
         assert process.stdout is not None
         try:
             stats = _exchange(process.stdin, process.stdout, asks, len(items))
+            for text in stats:
+                [float(number) for number in text.split()]  # a complaint would spoil EVAL
             evaluate = f"EVAL ||| {' ||| '.join(stats)}"
             values = _exchange(process.stdin, process.stdout, [evaluate], len(items))
             return np.array([float(value) for value in values])
