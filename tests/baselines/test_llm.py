@@ -175,6 +175,12 @@ def test_a_mistake_ends_the_run_without_the_key(server: Server) -> None:
         with pytest.raises(InputError, match=r"\(Incorrect key \*\*\*\)") as caught:
             make_clair(endpoint(server)).score_pairs([Pair("x", "a", ("b",))])
         assert KEY not in str(caught.value)
+    asked = len(server.asked)
+    with pytest.raises(InputError):
+        make_clair(endpoint(server), workers=2).score_pairs(
+            [Pair("x", f"a {n}", ("b",)) for n in range(200)]
+        )
+    assert len(server.asked) < asked + 50  # the rest is not asked for
 
 
 def test_a_key_that_is_none_is_not_shown(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

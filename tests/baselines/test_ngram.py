@@ -186,7 +186,11 @@ def test_repeats_that_are_no_counts() -> None:
     for bad in ([1, 2], [1] * 5 + [-1], [0.5] * 6, [[1] * 6]):
         with pytest.raises(InputError, match="repeats must be 6 whole numbers"):
             Cider().score_pairs(PAIRS, bad)  # type: ignore[arg-type]  # that is the point
-    assert (Cider().score_pairs(PAIRS, [0] * 6).value == 0).all()
+    with pytest.raises(InputError, match="repeats are all 0"):
+        Cider().score_pairs(PAIRS, [0] * 6)
+    counted = Cider().score_pairs(PAIRS, [1, 1, 1, 0, 1, 0]).value
+    alone = Cider().score_pairs([*PAIRS[:3], PAIRS[4]]).value
+    np.testing.assert_allclose(counted[[0, 1, 2, 4]], alone, rtol=0, atol=1e-12)
 
 
 @needs_java

@@ -73,6 +73,11 @@ def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
         ScoreFile(path).score_pairs(PAIRS)
 
 
+def test_a_name_with_a_number_sign(tmp_path: Path) -> None:
+    path = write(tmp_path / "run#2.csv", "id,score\n0,1\n")
+    assert float(ScoreFile(path).score_pairs(PAIRS[:1])) == 1
+
+
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file of scores"):
         ScoreFile(tmp_path / "none.csv")

@@ -36,12 +36,15 @@ LAYERS: dict[str, int] = {
     "microsoft/deberta-xlarge-mnli": 40,
 }
 
-Encoded = tuple[tuple[int, ...], Floats]
+Encoded = tuple[tuple[int, ...], NDArray[np.float32]]
 """A text's token ids (T,), and their unit vectors (T, D)."""
 
 
 def greedy(
-    caption: Floats, caption_weights: Floats, reference: Floats, reference_weights: Floats
+    caption: NDArray[np.floating],
+    caption_weights: Floats,
+    reference: NDArray[np.floating],
+    reference_weights: Floats,
 ) -> Floats:
     """Return P, R and F1 of (T, D) unit vectors matched with (U, D), weighted (T,) and (U,).
 
@@ -161,7 +164,8 @@ class BertScore:
             ids, mask = encoded["input_ids"].to(device), encoded["attention_mask"].to(device)
             with torch.inference_mode():
                 states = self.model(ids, attention_mask=mask, output_hidden_states=True)
-            vectors = states.hidden_states[self.layer].double()
+            # Half the memory of doubles: every token of every text is kept until the end.
+            vectors = states.hidden_states[self.layer].float()
             vectors = torch.nn.functional.normalize(vectors, dim=-1).cpu().numpy()
             for text, row, here, vector in zip(batch, ids.tolist(), mask.tolist(), vectors,
                                                strict=True):  # fmt: skip
@@ -172,7 +176,10 @@ class BertScore:
     @property
     def _longest(self) -> int:
         """How many tokens the encoder reads; some tokenizers say 10^30."""
-        positions = getattr(self.model.config, "max_position_embeddings", 512)
+        config = self.model.config
+        positions = getattr(config, "max_position_embeddings", 512)
+        if "roberta" in config.model_type:  # its first position comes behind that of padding
+            positions -= config.pad_token_id + 1
         return int(min(self.tokenizer.model_max_length, positions))
 
     def _weights(

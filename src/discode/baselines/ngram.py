@@ -95,8 +95,10 @@ def cider(items: Sequence[Item], repeats: Sequence[int] | None = None) -> Floats
     """
     counts = [1] * len(items) if repeats is None else list(repeats)
     total = sum(counts)
+    if not items:
+        return np.zeros(0)
     if total == 0:
-        return np.zeros(len(items))
+        raise InputError("repeats are all 0, so that there is no set to count words in")
     cooked: dict[str, Ngrams] = {}
     for text, refs in items:
         for words in (text, *refs):

@@ -38,7 +38,9 @@ class ScoreFile:
     needs: frozenset[str] = frozenset()
 
     def __init__(self, spec: str | os.PathLike[str]) -> None:
-        path, _, column = os.fspath(spec).partition("#")
+        path, column = os.fspath(spec), ""
+        if not Path(path).is_file():  # a "#" may be part of a file's name
+            path, _, column = path.partition("#")
         self.path = Path(path)
         self.column = column or "score"
         if not self.path.is_file():
