@@ -25,7 +25,7 @@ CAPTION = "a close up of a brown striped cat with green eyes"
 NO_MODEL = f"no model at {SHIPPED}; training/README.md says how it is made"
 
 # Helpers that import transformers: nothing to collect in them, and it may not be installed.
-collect_ignore_glob = ["backends/tiny_*.py"]
+collect_ignore_glob = ["backends/tiny_*.py", "baselines/tiny_*.py"]
 
 
 class MendTorchvision:

@@ -88,13 +88,13 @@ def load_model(
     if not folder.is_dir() and (folder.is_absolute() or name.startswith((".", "~"))):
         raise InputError(f"no model folder at {name}")
     if folder.is_dir():
-        _check_folder(folder, trust_remote_code)
+        check_folder(folder, trust_remote_code)
     quantization = _quantization(transformers, torch, quantize)
     common: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     if not folder.is_dir():
         common["local_files_only"] = hub.offline(name, revision)
     try:
-        with _quiet():
+        with quiet():
             config = transformers.AutoConfig.from_pretrained(name, **common)
         known = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
         if not known and not trust_remote_code:
@@ -185,7 +185,7 @@ def folder_digest(folder: Path) -> str:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep the hub's retries to itself: what fails is said once, in one line."""
     logger = logging.getLogger("huggingface_hub")
     before = logger.level
@@ -196,7 +196,7 @@ def _quiet() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def _check_folder(folder: Path, trust_remote_code: bool) -> None:
+def check_folder(folder: Path, trust_remote_code: bool) -> None:
     """Say what a folder lacks before transformers does so at length."""
     config = folder / "config.json"
     if not config.is_file():

@@ -1,0 +1,70 @@
+"""What baselines share: a signature, and scores with the reason of every NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discode.scores import Floats, Scores
+from discode.version import __version__
+
+NO_REFERENCES = "the pair has no references, which this metric compares with"
+
+
+def line(metric: str, **parts: object) -> str:
+    """Return a baseline's signature: the metric, and whatever shaped its numbers.
+
+    >>> line("bleu-4", tokenizer="ptb").split("|", 1)[1]
+    'metric:bleu-4|tokenizer:ptb'
+    """
+    shown = {"discode": __version__, "metric": metric, **parts}
+    return "|".join(
+        f"{key}:{'_'.join(str(value).split()).replace('|', '/')}" for key, value in shown.items()
+    )
+
+
+def release(package: str) -> str:
+    """Return ``package-version``, for the signature.
+
+    >>> release("no-such-package")
+    'no-such-package-none'
+    """
+    try:
+        return f"{package}-{version(package)}"
+    except PackageNotFoundError:
+        return f"{package}-none"
+
+
+def tell(
+    value: Floats,
+    errors: Mapping[int, str],
+    signature: str,
+    flags: Mapping[str, NDArray[np.bool_]] | None = None,
+) -> Scores:
+    """Join (N,) values with the reasons of their NaNs; rows with a reason become NaN."""
+    value = np.array(value, np.float64)
+    value[list(errors)] = np.nan
+    reasons = dict(errors)
+    failed = np.isnan(value)
+    for row in np.flatnonzero(failed).tolist():
+        reasons.setdefault(row, "the metric gave no number")
+    return Scores(value, signature, flags={"failed": failed, **(flags or {})}, errors=reasons)
+
+
+def numbered(keys: Sequence[Hashable]) -> tuple[list[int], NDArray[np.intp]]:
+    """Return where each distinct key first stands, and (N,) which of them each key is.
+
+    >>> first, which = numbered(["a", "b", "a"])
+    >>> first, which.tolist()
+    ([0, 1], [0, 1, 0])
+    """
+    places: dict[Hashable, int] = {}
+    first: list[int] = []
+    for number, key in enumerate(keys):
+        if key not in places:
+            places[key] = len(places)
+            first.append(number)
+    return first, np.array([places[key] for key in keys], np.intp)
