@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from discode.benchmarks import BENCHMARKS
+from discode.backends import Runtime
+from discode.baselines import METRICS, Workshop
+from discode.baselines.bert import DEFAULT_BERT
+from discode.baselines.clip import DEFAULT_CLIP
+from discode.benchmarks import BENCHMARKS, load_benchmark
 from discode.benchmarks.check import check_data
-from discode.cli.output import stdout
+from discode.cli import output
+from discode.cli.output import stderr, stdout
+from discode.errors import InputError
+from discode.studies.run import named
+from discode.studies.run import run as run_metrics
+from discode.studies.runlog import Protocol, RunLog
+from discode.studies.tables import FORMS, render
 
 app = typer.Typer(help="Benchmarks with human judgments.", no_args_is_help=True)
 
@@ -65,3 +76,151 @@ def check(
     stdout.print(table)
     if any(row.state == "damaged" for row in rows):
         raise typer.Exit(1)
+
+
+@app.command()
+def metrics() -> None:
+    """List the metrics of discode bench run."""
+    table = _table("metric", "needs", "what it is")
+    for row in METRICS.values():
+        needs = ", ".join(sorted(row.needs - {"repeats"}))
+        table.add_row(row.name, needs, escape(row.about))
+    table.add_row("scorefile:PATH", "", "any metric's scores, from a file; NAME=scorefile:PATH")
+    stdout.print(table)
+
+
+@app.command()
+def run(
+    benchmark: Annotated[str, typer.Option(help="As discode bench list has it.")],
+    data: Annotated[Path, typer.Option(help="The benchmark's folder.")],
+    metric: Annotated[
+        list[str], typer.Option("--metric", "-m", help="Repeat; discode bench metrics lists them.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--json", help="Keep the run here; a second run adds to it, or resumes."),
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", help="KEY=VALUE of the protocol; repeat.")
+    ] = None,
+    ties: Annotated[str, typer.Option(help="Ties of preferences: wrong or half.")] = "wrong",
+    resamples: Annotated[int, typer.Option(help="Of the intervals' bootstrap.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
+    model: Annotated[str | None, typer.Option(help="The judge, as for discode score.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="As for discode score.")] = None,
+    scale: Annotated[str | None, typer.Option(help="As for discode score.")] = None,
+    store: Annotated[
+        Path | None, typer.Option(help="The judge's readings; default: beside --json.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="cuda, cuda:1, cpu.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="bfloat16, float16 or float32.")] = None,
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
+    ] = False,
+    clip_model: Annotated[str | None, typer.Option(help="CLIP's hub name or folder.")] = None,
+    pac_weights: Annotated[Path | None, typer.Option(help="PAC-S's weights for it.")] = None,
+    bert_model: Annotated[str | None, typer.Option(help="BERTScore's model.")] = None,
+    endpoint: Annotated[str | None, typer.Option(help="URL for g-veval and clair.")] = None,
+    endpoint_model: Annotated[str | None, typer.Option(help="Whom to ask there.")] = None,
+) -> None:
+    """Score a benchmark with metrics, and print them beside the paper's numbers."""
+    protocol = Protocol(ties, resamples, seed)
+    labels = named(metric)
+    if out is not None:
+        output.check_writable(out)
+    before = RunLog.load(out) if out is not None and out.exists() else None
+    loaded = load_benchmark(benchmark, data, _options(option))
+    if before is not None and not before.same_questions(RunLog.begin(loaded, protocol, {})):
+        raise InputError(
+            f"{out} is a run of {before.benchmark} with other data or options; give another file"
+        )
+    for note in loaded.notes:
+        stderr.print(note, style="dim", markup=False, highlight=False, soft_wrap=True)
+    if store is None and out is not None:
+        store = out.with_name(f"{out.name}.readings.db")
+    shop = Workshop(
+        model=model, runtime=Runtime(device=device, dtype=dtype,
+                                     trust_remote_code=trust_remote_code or None),
+        prompt=prompt, scale=scale, store=store, pac_weights=pac_weights, endpoint=endpoint,
+        endpoint_model=endpoint_model, clip_model=clip_model or DEFAULT_CLIP,
+        bert_model=bert_model or DEFAULT_BERT,
+    )  # fmt: skip
+    with output.progress() as bar:
+        tasks: dict[str, Any] = {}
+
+        def progress(label: str, step: int, total: int) -> None:
+            if label not in tasks:
+                tasks[label] = bar.add_task(label, total=total)
+            bar.advance(tasks[label], step)
+
+        log, problems = run_metrics(
+            loaded, labels, shop, protocol, before=before,
+            done=None if out is None else lambda log: log.save(out), progress=progress,
+        )  # fmt: skip
+    if out is not None and log.results:
+        log.save(out)
+    wanted = {label: log.results[label] for label in labels if label in log.results}
+    if wanted:
+        name = out.stem if out is not None else benchmark
+        stdout.print(
+            render({name: replace(log, results=wanted)}, intervals=True), markup=False,
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip
+    for label, result in wanted.items():
+        failed = f", {len(result.errors)} pairs failed" if result.errors else ""
+        rate = result.measures["ties"].value
+        line = f"{label}: {100 * rate:.1f} % ties{failed}, {result.seconds:.1f} s"
+        stderr.print(line, markup=False, highlight=False, soft_wrap=True)
+        stderr.print(result.signature, style="dim", markup=False, highlight=False, soft_wrap=True)
+        for reason in dict.fromkeys([*result.errors.values()][:1]):
+            stderr.print(f"  such as: {reason}", style="red", markup=False, soft_wrap=True)
+    for label, reason in problems.items():
+        stderr.print(f"{label}: {reason}", style="red", markup=False, soft_wrap=True)
+    if not wanted:
+        raise typer.Exit(2)
+    if problems or any(result.errors for result in wanted.values()):
+        raise typer.Exit(1)
+
+
+def _options(given: list[str] | None) -> dict[str, str]:
+    options = {}
+    for text in given or []:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"--option {text!r} is not allowed; give KEY=VALUE")
+        options[key.strip()] = value.strip()
+    return options
+
+
+def _runs(paths: list[Path]) -> dict[str, RunLog]:
+    stems = [path.stem for path in paths]
+    return {
+        path.stem if stems.count(path.stem) == 1 else str(path): RunLog.load(path) for path in paths
+    }
+
+
+@app.command("table")
+def table_(
+    runs: Annotated[list[Path], typer.Argument(help="What discode bench run --json wrote.")],
+    form: Annotated[
+        str, typer.Option("--format", "-f", help="text, markdown, latex or csv.")
+    ] = "text",
+    intervals: Annotated[bool, typer.Option("--intervals", help="With 95 % intervals.")] = False,
+) -> None:
+    """Print runs in the paper's layout, its numbers and the difference beside ours."""
+    if form not in FORMS:
+        raise InputError(f"--format {form} is not allowed; give one of {', '.join(FORMS)}")
+    typer.echo(render(_runs(runs), form, intervals=intervals))
+
+
+@app.command()
+def plot(
+    runs: Annotated[list[Path], typer.Argument(help="What discode bench run --json wrote.")],
+    out: Annotated[Path, typer.Option("--output", "-o", help=".png, .svg or .pdf.")],
+) -> None:
+    """Draw runs: a panel a benchmark, a line a metric, with intervals and the paper's value."""
+    from discode.studies.figures import plot as draw
+
+    output.check_writable(out)
+    draw(_runs(runs), out)
+    stderr.print(f"written to {out}", style="dim", markup=False, soft_wrap=True)

@@ -15,7 +15,16 @@ import numpy as np
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TimeRemainingColumn,
+)
 from rich.table import Table
+from rich.text import Text
 
 from discode.decoders import Decoder, get_decoder
 from discode.errors import InputError
@@ -31,6 +40,18 @@ TABLE_ROWS = 40
 """Rows a table shows; files and --json have them all."""
 CHARTS = 8
 """Charts that --show draws."""
+
+
+class _Rate(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        """Return pairs a second, once there is a speed."""
+        return Text("" if task.speed is None else f"{task.speed:.1f} pairs/s")
+
+
+def progress() -> Progress:
+    """Return a bar on standard error: how many pairs, how fast, how long still."""
+    columns = (BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+    return Progress(*columns, console=stderr, transient=True)
 
 
 def check_output(path: Path | None, *inputs: Path | None) -> None:

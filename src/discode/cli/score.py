@@ -9,15 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TimeRemainingColumn,
-)
-from rich.text import Text
 
 from discode.backends import Recorded, Runtime, open_backend
 from discode.backends.embedded import introduce
@@ -149,14 +140,7 @@ def _name(pair: Pair) -> str:
     return os.fspath(pair.image) if isinstance(pair.image, str | os.PathLike) else "<image>"
 
 
-class _Rate(ProgressColumn):
-    def render(self, task: Task) -> Text:
-        """Return pairs a second, once there is a speed."""
-        return Text("" if task.speed is None else f"{task.speed:.1f} pairs/s")
-
-
 def _read(judge: Judge, pairs: list[Pair]) -> Readings:
-    columns = (BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-    with Progress(*columns, console=output.stderr, transient=True) as bar:
+    with output.progress() as bar:
         task = bar.add_task("reading", total=len(pairs))
         return judge.read(pairs, lambda done: bar.advance(task, done))

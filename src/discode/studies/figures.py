@@ -1,0 +1,52 @@
+"""Runs as a picture: a panel a benchmark, a line a metric, with intervals and the paper's value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from discode.errors import InputError, require
+from discode.studies.measures import main_measure
+from discode.studies.runlog import RunLog
+from discode.studies.tables import SYMBOLS, TITLES, cells
+
+SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def plot(runs: Mapping[str, RunLog], path: Path) -> None:
+    """Draw runs by name; the best metric is on top."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise InputError(f"{path.name}: plots are written to {', '.join(SUFFIXES)}")
+    require("matplotlib", "plot").use("Agg")
+    pyplot = require("matplotlib.pyplot", "plot")
+    deciding = {log.benchmark: main_measure(log.judgments) for log in runs.values()}
+    every = [cell for cell in cells(runs) if cell.measure == deciding[cell.benchmark]]
+    shown = [name for name in (*TITLES, *deciding) if name in deciding]
+    names = list(dict.fromkeys(shown))
+    height = 1.1 + 0.32 * max(sum(c.benchmark == name for c in every) for name in names)
+    figure, panels = pyplot.subplots(
+        1, len(names), figsize=(max(6.0, 4.6 * len(names)), height), squeeze=False,
+        layout="constrained",
+    )  # fmt: skip
+    for panel, name in zip(panels[0], names, strict=True):
+        rows = sorted((c for c in every if c.benchmark == name), key=lambda cell: cell.value)
+        for place, cell in enumerate(rows):
+            panel.plot([cell.low, cell.high], [place, place], color="#2563eb", lw=2, alpha=0.5)
+            panel.plot(
+                cell.value, place, "o", color="#2563eb", ms=6, label="_" * (place > 0) + "ours"
+            )
+            if not math.isnan(cell.paper):
+                panel.plot(
+                    cell.paper, place, "D", color="#b45309", mfc="none", ms=7,
+                    label="_" * any(not math.isnan(c.paper) for c in rows[:place]) + "the paper",
+                )  # fmt: skip
+        panel.set_yticks(range(len(rows)), [cell.metric for cell in rows])
+        panel.set_xlabel(f"{SYMBOLS.get(deciding[name], deciding[name])}, %")
+        panel.set_title(TITLES.get(name, name), fontsize=10)
+        panel.grid(axis="x", alpha=0.25)
+        panel.spines[["top", "right", "left"]].set_visible(False)
+        panel.tick_params(axis="y", length=0)
+        panel.legend(frameon=False, fontsize=8, loc="lower right")
+    figure.savefig(path, dpi=140)
+    pyplot.close(figure)
