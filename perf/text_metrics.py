@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from discode.baselines.ngram import Cider, TextMetric, Texts
+from discode.benchmarks import load_benchmark
 from discode.pairs import Pair
 from discode.scores import Floats
 
@@ -25,18 +26,7 @@ EXPERTS = 3
 
 def read(folder: Path) -> list[Pair]:
     """Return the expert pairs, without those whose caption is one of the image's references."""
-    captions: dict[str, str] = {}
-    references: dict[str, list[str]] = {}
-    for row in (folder / "Flickr8k.token.txt").read_text(encoding="utf-8").splitlines():
-        name, text = row.split("\t")
-        captions[name] = text.strip()
-        references.setdefault(name.partition("#")[0], []).append(text.strip())
-    pairs = []
-    for row in (folder / "ExpertAnnotations.txt").read_text(encoding="utf-8").splitlines():
-        image, name = row.split("\t")[:2]
-        if name.partition("#")[0] != image:
-            pairs.append(Pair(image, captions[name], tuple(references[image]), name))
-    return pairs
+    return list(load_benchmark("flickr8k-expert", folder).pairs)
 
 
 def ours(pairs: list[Pair]) -> dict[str, Floats]:

@@ -1,0 +1,124 @@
+"""discode bench and discode compare, as a user types them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from discode.benchmarks import load_benchmark
+from discode.studies.runlog import RunLog
+from tests.benchmarks import mini
+from tests.cli.test_cli import refused, run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Twelve photographs of noise, four rated captions each, as a benchmark of one's own."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for i in range(12):
+        pixels = rng.integers(0, 255, (40, 60, 3), dtype=np.uint8)
+        (tmp_path / "images").mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(tmp_path / "images" / f"{i}.png")
+        for j in range(4):
+            rows.append({"image": f"{i}.png", "caption": f"a dog {'runs ' * j}number {i}",
+                         "references": [f"a dog runs {i}"], "rating": 1 + (i + j) % 5})  # fmt: skip
+    (tmp_path / "ratings.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return tmp_path
+
+
+def scores(folder: Path, name: str, seed: int, drop: int = 0) -> Path:
+    path = folder / name
+    rng = np.random.default_rng(seed)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["image", "caption", "score"])
+        pairs = load_benchmark("custom", folder).pairs
+        for pair in pairs[drop:]:
+            writer.writerow([Path(str(pair.image)).name, pair.caption, rng.random()])
+    return path
+
+
+def test_run_table_plot_compare(folder: Path) -> None:
+    first, second = scores(folder, "a.csv", 0), scores(folder, "b.csv", 1, drop=2)
+    log = folder / "run.json"
+    done = run(
+        "bench", "run", "--benchmark", "custom", "--data", folder, "--json", log, "-m", "discode",
+        "-m", "smoothing", "-m", f"one=scorefile:{first}", "-m", f"two=scorefile:{second}",
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr  # two pairs have no score
+    assert "two: " in done.stderr
+    assert "2 pairs failed" in done.stderr
+    assert "b.csv lacks 2 of 48 pairs" in done.stderr
+    assert "benchmark:custom(" in done.stderr
+    kept = RunLog.load(log)
+    assert list(kept.results) == ["discode", "smoothing", "one", "two"]
+    assert np.isnan(kept.results["two"].value[:2]).all()
+    assert (folder / "run.json.readings.db").is_file()
+
+    again = run("bench", "run", "--benchmark", "custom", "--data", folder, "--json", log,
+                "-m", "raw", "-m", "discode")  # fmt: skip
+    assert again.returncode == 0, again.stderr
+    assert list(RunLog.load(log).results) == ["discode", "smoothing", "one", "two", "raw"]
+    assert "one" not in again.stdout
+
+    table = run("bench", "table", log)
+    assert table.returncode == 0
+    assert [row.split()[0] for row in table.stdout.splitlines()[2:]] == [
+        "discode", "smoothing", "one", "two", "raw",
+    ]  # fmt: skip
+    for form, word in (("markdown", "| metric |"), ("latex", r"\toprule"), ("csv", "metric,")):
+        assert word in run("bench", "table", log, "--format", form).stdout
+    picture = folder / "a.png"
+    assert run("bench", "plot", log, "-o", picture).returncode == 0
+    assert picture.stat().st_size > 5000
+
+    done = run("compare", log, "one", "two", "--resamples", "99")
+    assert done.returncode == 0, done.stderr
+    assert "judgments left out" in done.stdout
+    assert "99 permutations" in done.stdout
+    told = json.loads(run("compare", log, "--json", "--resamples", "99").stdout)
+    assert len(told["pairs"]) == 10
+    assert sum(map(len, told["groups"])) == 5
+
+
+def test_what_cannot_be_run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    common = ("bench", "run", "--benchmark", "custom", "--data", folder)
+    refused(run("bench", "run", "--benchmark", "flickr9k", "--data", folder, "-m", "raw"),
+            "flickr9k", "did you mean")  # fmt: skip
+    refused(run(*common, "-m", "raw", "--option", "raters"), "KEY=VALUE")
+    refused(run(*common, "-m", "raw", "--option", "rater=x"), "raters")
+    refused(run(*common, "-m", "raw", "--ties", "maybe"), "wrong")
+    refused(run("bench", "table", folder / "no.json"), "no such run")
+    refused(run("bench", "table", folder / "ratings.jsonl"), "JSON")
+    refused(run("bench", "run", "--benchmark", "flickr8k-expert", "--data", folder, "-m", "raw"),
+            "ExpertAnnotations.txt", "Hodosh")  # fmt: skip
+    done = run(*common, "-m", "cidre")
+    assert done.returncode == 2
+    assert "did you mean 'cider'" in done.stderr
+    other = mini.flickr8k(tmp_path_factory.mktemp("flickr8k"))
+    log, file = folder / "run.json", scores(folder, "a.csv", 0)
+    assert run(*common, "-m", f"scorefile:{file}", "--json", log).returncode == 0
+    before = log.read_bytes()
+    refused(run("bench", "run", "--benchmark", "flickr8k-expert", "--data", other, "--json", log,
+                "-m", "raw"), "give another file")  # fmt: skip
+    assert log.read_bytes() == before
+    refused(run("bench", "table", log, "--format", "html"), "markdown")
+    refused(run("compare", log, "a"), "two metrics")
+    assert "scorefile:PATH" in run("bench", "metrics").stdout
+
+
+def test_java_absent_stops_nobody_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pycocoevalcap", reason="text metrics want discode[bench]")
+    monkeypatch.setenv("PATH", "/nowhere")
+    file = scores(folder, "a.csv", 0)
+    done = run("bench", "run", "--benchmark", "custom", "--data", folder, "-m", "cider",
+               "-m", f"one=scorefile:{file}")  # fmt: skip
+    assert done.returncode == 1
+    assert "one" in done.stdout
+    assert any("cider" in line and "Java" in line for line in done.stderr.splitlines())
