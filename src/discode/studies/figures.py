@@ -24,12 +24,16 @@ def plot(runs: Mapping[str, RunLog], path: Path) -> None:
     every = [cell for cell in cells(runs) if cell.measure == deciding[cell.benchmark]]
     shown = [name for name in (*TITLES, *deciding) if name in deciding]
     names = list(dict.fromkeys(shown))
+    across = min(2, len(names))
+    down = -(-len(names) // across)
     height = 1.1 + 0.32 * max(sum(c.benchmark == name for c in every) for name in names)
     figure, panels = pyplot.subplots(
-        1, len(names), figsize=(max(6.0, 4.6 * len(names)), height), squeeze=False,
+        down, across, figsize=(max(6.0, 4.8 * across), height * down), squeeze=False,
         layout="constrained",
     )  # fmt: skip
-    for panel, name in zip(panels[0], names, strict=True):
+    for panel in panels.flat[len(names) :]:
+        panel.set_visible(False)
+    for panel, name in zip(panels.flat, names, strict=False):
         rows = sorted((c for c in every if c.benchmark == name), key=lambda cell: cell.value)
         for place, cell in enumerate(rows):
             panel.plot([cell.low, cell.high], [place, place], color="#2563eb", lw=2, alpha=0.5)
@@ -41,6 +45,7 @@ def plot(runs: Mapping[str, RunLog], path: Path) -> None:
                     cell.paper, place, "D", color="#b45309", mfc="none", ms=7,
                     label="_" * any(not math.isnan(c.paper) for c in rows[:place]) + "the paper",
                 )  # fmt: skip
+        panel.set_ylim(-0.6, len(rows) - 0.4)
         panel.set_yticks(range(len(rows)), [cell.metric for cell in rows])
         panel.set_xlabel(f"{SYMBOLS.get(deciding[name], deciding[name])}, %")
         panel.set_title(TITLES.get(name, name), fontsize=10)
