@@ -25,7 +25,7 @@ from PIL import Image
 
 from discode.backends.engine import Picture
 from discode.backends.hf import Local
-from discode.backends.loading import Loaded, load_model
+from discode.backends.loading import DTYPES, Loaded, load_model
 from discode.backends.random_weights import ARCHITECTURES, random_model
 from discode.backends.tokens import conversation
 from discode.decoders import get_decoder
@@ -113,9 +113,9 @@ def main() -> None:
     parser.add_argument("--model", help="a checkpoint instead")
     parser.add_argument("--random-weights", action="store_true", help="say that you know")
     parser.add_argument("--device")
-    parser.add_argument("--dtype")
+    parser.add_argument("--dtype", choices=DTYPES)
     parser.add_argument("--images", type=int, help="16 on a GPU, else 4")
-    parser.add_argument("--captions", type=int, nargs="*", default=[1, 2, 6, 16, 48])
+    parser.add_argument("--captions", type=int, nargs="+", default=[1, 2, 6, 16, 48])
     parser.add_argument("--json", type=Path, help="write the figures to a file, too")
     args = parser.parse_args()
     loaded = (

@@ -300,3 +300,22 @@ def test_decode_takes_options_and_refuses_unknown_ones() -> None:
         discode.decode(logp, sigma=1.0)
     with pytest.raises(InputError, match="already built"):
         discode.decode(logp, discode.load(FakeModel()).decoder, sigma2=1.0)
+
+
+def test_captions_of_a_picture_share_a_batch_wherever_they_stand(tmp_path: Path) -> None:
+    class Watching(FakeModel):
+        def read(
+            self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
+        ) -> Readings:
+            seen.append([str(pair.image) for pair in pairs])
+            return super().read(pairs, prompt, scale, hidden=hidden)
+
+    seen: list[list[str]] = []
+    images = [tmp_path / "a.png", tmp_path / "b.png"]
+    for image, colour in zip(images, ("red", "blue"), strict=True):
+        Image.new("RGB", (8, 8), colour).save(image)
+    pairs = [Pair(images[i % 2], f"caption {'long ' * i}") for i in range(8)]
+    judge = discode.load(Watching(), batch_size=4)
+    scores = judge.score_pairs(pairs)
+    assert [len(set(batch)) for batch in seen] == [1, 1]
+    np.testing.assert_allclose(scores.value, [float(judge.score_pairs([pair])) for pair in pairs])

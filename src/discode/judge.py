@@ -13,7 +13,7 @@ from discode.backends import Backend, Choosy, Runtime, open_backend
 from discode.backends.embedded import introduce
 from discode.decoders import Decoder, get_decoder
 from discode.errors import BackendError, ImageError, InputError
-from discode.pairs import ImageSource, Pair, image_digest, make_pairs
+from discode.pairs import Digests, ImageSource, Pair, make_pairs
 from discode.prompts import FLEUR, Prompt, get_prompt, neutralise
 from discode.readings import Gather, Readings
 from discode.scales import UNIT, Scale, get_scale
@@ -95,14 +95,22 @@ class Judge:
         )
 
     def read(self, pairs: Sequence[Pair], progress: Progress | None = None) -> Readings:
-        """Read N pairs: from the store where it has them, from the model where not."""
+        """Read N pairs: from the store where it has them, from the model where not.
+
+        Captions of a picture go into a batch together, wherever they stand: they share its cost.
+        """
+        groups: dict[Any, list[int]] = {}
+        for number, pair in enumerate(pairs):
+            key = pair.image if isinstance(pair.image, str | os.PathLike) else id(pair.image)
+            groups.setdefault(key, []).append(number)
+        order = [number for group in groups.values() for number in group]
         parts = []
         for start in range(0, len(pairs), self.batch_size):
-            batch = pairs[start : start + self.batch_size]
+            batch = [pairs[number] for number in order[start : start + self.batch_size]]
             parts.append(self._read_batch(batch))
             if progress:
                 progress(len(batch))
-        return Readings.concat(self.scale, parts)
+        return Readings.concat(self.scale, parts).take(np.argsort(order))
 
     def _read_batch(self, pairs: Sequence[Pair]) -> Readings:
         hidden = "hidden" in self.decoder.requires
@@ -111,17 +119,14 @@ class Judge:
         # the batch is asked once.
         groups: dict[Ask, dict[Item, list[int]]] = {}
         unkept: list[int] = []
-        digests: dict[Any, str] = {}
+        digests = Digests()
         for number, pair in enumerate(pairs):
             try:
                 template = self.prompt.template(bool(pair.references))
                 if self.store is None:
                     unkept.append(number)
                     continue
-                key = pair.image if isinstance(pair.image, str | os.PathLike) else id(pair.image)
-                if key not in digests:  # captions of a picture mostly come together
-                    digests[key] = image_digest(pair.image)
-                item = Item(digests[key], pair.caption, pair.references)
+                item = Item(digests.of(pair.image), pair.caption, pair.references)
             except (ImageError, InputError) as error:
                 gather.add(Readings.failed(self.scale, [str(error)]), [[number]])
                 continue

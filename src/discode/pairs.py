@@ -54,6 +54,20 @@ def image_digest(image: ImageSource) -> str:
     return hashlib.sha256(_image_bytes(image)).hexdigest()
 
 
+class Digests:
+    """Digests of pictures of one batch, each taken once: captions of a picture come together."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, str] = {}
+
+    def of(self, image: ImageSource) -> str:
+        """Return :func:`image_digest` of a picture; a path is read once, an open one seen once."""
+        key = image if isinstance(image, str | os.PathLike) else id(image)
+        if key not in self._known:
+            self._known[key] = image_digest(image)
+        return self._known[key]
+
+
 def open_image(image: ImageSource) -> Image.Image:
     """Decode a picture to upright RGB, or raise :class:`ImageError`.
 
@@ -68,6 +82,8 @@ def open_image(image: ImageSource) -> Image.Image:
                 if isinstance(image, Image.Image)
                 else Image.open(io.BytesIO(_image_bytes(image)))
             )
+        if not opened.width or not opened.height:
+            raise ImageError(f"{_label(image)} has no pixels")
         if opened.width * opened.height > MAX_PIXELS:
             raise ImageError(f"{opened.width}x{opened.height} pixels are over {MAX_PIXELS}")
         # A copy of a large photograph is a hundred megabytes: none is made without need.
@@ -145,7 +161,7 @@ def make_pairs(
     one_image = isinstance(images, str | bytes | os.PathLike | Image.Image)
     texts = [captions] if isinstance(captions, str) else list(captions)
     if not one_image and not isinstance(images, Sequence):
-        raise InputError(f"images are paths, bytes or PIL images, not {images!r}")
+        raise InputError(f"images are paths, bytes or PIL images, not {type(images).__name__}")
     pictures: list[Any] = [images] * len(texts) if one_image else list(images)  # type: ignore[arg-type]  # a sequence, as was just checked
     if len(pictures) != len(texts):
         raise InputError(

@@ -6,6 +6,7 @@ import json
 import runpy
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -395,11 +396,10 @@ def test_fused_norms_and_rotations(family: str, tmp_path: Path) -> None:
     for norm, x, old in zip(norms, given, before, strict=True):
         torch.testing.assert_close(norm(x), old)
     owners = rotations(model)
-    functions = [owner.apply_rotary_pos_emb for owner in owners]
     assert bool(owners) == (family != "aya_vision")
-    with rotating(owners):
+    with rotating(owners), rotating(owners):
         assert all(owner.apply_rotary_pos_emb is rotate for owner in owners)
-    assert [owner.apply_rotary_pos_emb for owner in owners] == functions
+    assert all(owner.apply_rotary_pos_emb is own for owner, own in owners.items())
 
 
 def test_grouped_heads_are_not_copied() -> None:
@@ -410,3 +410,65 @@ def test_grouped_heads_are_not_copied() -> None:
     )
     ours, _ = grouped(None, q, k, v, mask, scaling=0.3)
     torch.testing.assert_close(ours, whole.transpose(1, 2))
+
+
+@pytest.mark.parametrize("family", ["llava_next_llama", "qwen2_vl"])
+def test_threads_share_a_model(family: str, tmp_path: Path) -> None:
+    backend = Local(make(family, tmp_path / family), device="cpu", read="forced")
+    images = pictures((60, 40), (40, 60))
+    pairs = [Pair(image, f"a dog {i}") for image in images for i in range(4)]
+    alone = backend.read(pairs, FLEUR, UNIT).answer_logp
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-4)
+    try:
+        with ThreadPoolExecutor(3) as threads:
+            jobs = [threads.submit(backend.read, pairs, FLEUR, UNIT) for _ in range(12)]
+            for job in jobs:
+                readings = job.result()
+                assert not readings.errors
+                assert np.abs(readings.answer_logp - alone).max() < 1e-5
+    finally:
+        sys.setswitchinterval(interval)
+    assert np.abs(backend.read(pairs, FLEUR, UNIT).answer_logp - alone).max() < 1e-5
+
+
+def test_llama4_counts_places_in_the_sequence(tmp_path: Path) -> None:
+    backend = Local(make("llama4", tmp_path / "llama4"), device="cpu", read="forced")
+    config = backend.engine.model.config.get_text_config()
+    assert config.attn_temperature_tuning  # its scale changes every floor_scale places
+    image = pictures((60, 40))[0]
+    pairs = [Pair(image, f"a dog runs {'far ' * (i % 3)}") for i in range(40)]
+    packed = backend.read(pairs, FLEUR, UNIT).answer_logp
+    backend.engine.packed = False
+    assert np.abs(packed - backend.read(pairs, FLEUR, UNIT).answer_logp).max() < 1e-5
+
+
+def test_a_head_that_is_no_product_gives_no_hidden_states(llava: Path, tmp_path: Path) -> None:
+    backend = Local(llava, device="cpu")
+    assert backend.capabilities == {"hidden"}
+    head = backend.engine.model.get_output_embeddings()
+    head.bias = torch.nn.Parameter(torch.randn(len(head.weight)), requires_grad=False)
+    backend.engine.calibrate(FLEUR, UNIT)
+    assert not backend.capabilities
+    with pytest.raises(InputError, match="use solver 'exact'"):
+        discode.load(backend, method="discode:solver=adam")
+
+
+def test_who_was_asked_includes_how(llava: Path) -> None:
+    names = {Local(llava, device="cpu", read=read).identity for read in ("auto", "forced")}
+    assert len(names) == 2
+    with pytest.raises(InputError, match="is a folder"):
+        Local(llava, revision="main")
+
+
+def test_captions_that_cannot_be_asked_fail_alone(llava: Path) -> None:
+    backend = Local(llava, device="cpu", read="forced")
+    config = backend.engine.model.config.get_text_config()
+    image = pictures((60, 40))[0]
+    before, config.max_position_embeddings = config.max_position_embeddings, 400
+    captions = ["a dog", "a \ud83d dog", "far " * 800, "a cat"]
+    readings = backend.read([Pair(image, text) for text in captions], FLEUR, UNIT)
+    config.max_position_embeddings = before
+    assert set(readings.errors) == {1, 2}
+    assert "tokens more than the model can see" in readings.errors[2]
+    assert np.isfinite(readings.answer_logp[[0, 3]]).all()

@@ -6,14 +6,13 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from discode.backends.fusing import attending, fuse_norms, rotating, rotations
+from discode.backends.fusing import Rotations, attending, fuse_norms, rotating, rotations
 from discode.backends.generating import TOKENS, Written
 from discode.backends.loading import Loaded, first_line
 from discode.backends.memory import tokens_that_fit
@@ -85,7 +84,10 @@ class Engine:
         self._text_config = loaded.model.config.get_text_config()
         self._logit_scale = 0.0  # the head's rows are not used until calibrate() has seen them work
         self._rows: dict[Asked, Any] = {}
-        self._rotations: list[ModuleType] = []
+        self._rotations: Rotations = {}
+        self._lock = (
+            loaded.lock
+        )  # a model keeps state of its forward, and its hooks see all of them
         if self._device.type == "cuda":  # elsewhere the products are what takes time
             fuse_norms(self.model)
             self._rotations = rotations(self.model)
@@ -132,7 +134,7 @@ class Engine:
             ids = torch.cat([picture.ids, suffix], dim=1)
             extras = self._extras([picture], longer=suffix.shape[1])
         ids = ids.to(self._device)
-        with torch.inference_mode():
+        with self._lock, torch.inference_mode():
             said = self.model.generate(
                 input_ids=ids,
                 attention_mask=torch.ones_like(ids),
@@ -151,10 +153,13 @@ class Engine:
         return Written(tokens, pieces, logits.log_softmax(-1).cpu().numpy(), states)
 
     def forward(self, works: list[Work]) -> list[Answers]:
-        """Return the answers of each picture's captions; pictures of one shape, asked alike."""
+        """Return the answers of each picture's captions; pictures of one shape, asked alike.
+
+        One caller at a time: others wait.
+        """
         torch = require("torch", "hf")
-        with torch.inference_mode():
-            if self.packed and works[0].picture.opened is None:
+        with self._lock, torch.inference_mode():
+            if self.packed and works[0].picture.opened is None and self._chunk(works):
                 return self._packed(works)
             return [_stacked(self._one_by_one(work)) for work in works]
 
@@ -174,7 +179,7 @@ class Engine:
         delta = self._rope_delta(len(pictures))
         parts: list[tuple[Any, Any, list[NDArray[np.int64]]]] = []
         start, most = 0, max(map(len, suffixes))
-        size = size or min(self._chunk(suffixes, asked), most)
+        size = size or min(self._chunk(works), most)
         while start < most:
             try:
                 chunk = [several[start : start + size] for several in suffixes]
@@ -341,14 +346,23 @@ class Engine:
             self._rows[asked] = weight[asked.wanted].float() * self._logit_scale
         return self._rows[asked]
 
-    def _chunk(self, suffixes: list[list[list[int]]], asked: Asked) -> int:
-        """Return how many captions of each picture run at once."""
-        if self.captions_at_once is not None:
-            return self.captions_at_once
-        longest = max(len(suffix) for several in suffixes for suffix in several)
-        stems = sum(map(len, asked.stems))
+    def _chunk(self, works: list[Work]) -> int:
+        """Return how many captions of each picture run at once, 0 where not even one may."""
+        longest = max(len(suffix) for work in works for suffix in work.suffixes)
+        longest += sum(map(len, works[0].asked.stems))
         tokens = min(TOKENS_AT_ONCE, self._tokens_that_fit())
-        return max(1, tokens // (len(suffixes) * (longest + stems)))
+        size = self.captions_at_once or max(1, tokens // (len(works) * longest))
+        # Llama 4 counts places in the sequence, whatever the positions say, in steps of this size.
+        step = getattr(self._text_config, "floor_scale", None)
+        if step and getattr(self._text_config, "attn_temperature_tuning", False):
+            size = min(size, (step - 1 - works[0].picture.ids.shape[1] % step) // longest)
+        return int(size)
+
+    def room(self, picture: Picture, asked: Asked) -> int:
+        """Return how many tokens may stand behind a picture's prefix, stems left out."""
+        most = getattr(self._text_config, "max_position_embeddings", None) or 1 << 30
+        used = picture.ids.shape[1] - (len(asked.tail) if picture.opened is not None else 0)
+        return int(most - used - max(map(len, asked.stems)))
 
     def pictures_at_once(self, picture: Picture) -> int:
         """Return how many prefixes like this one run at once."""
@@ -357,6 +371,11 @@ class Engine:
 
     def _tokens_that_fit(self) -> int:
         return tokens_that_fit(self._text_config, self._float.itemsize, self._device)
+
+    @property
+    def linear(self) -> bool:
+        """Whether logits are the head's rows times the state; known once calibrated."""
+        return self._logit_scale != 0
 
     def calibrate(self, prompt: Prompt, scale: Scale) -> bool:
         """Look at the head, and return whether packed equals plain for this very model.
@@ -369,8 +388,8 @@ class Engine:
         shades = np.linspace(0, 255, 96 * 64 * 3).astype(np.uint8).reshape(64, 96, 3)
         asked = self.vocabulary.asked(prompt, scale, references=False)
         picture = self.picture(Image.fromarray(shades), asked)
-        pairs = [Pair(picture.opened, text) for text in ("a dog", "two men on a red boat", "x")]
-        with torch.inference_mode():
+        pairs = [Pair("", text) for text in ("a dog", "two men on a red boat", "x")]
+        with self._lock, torch.inference_mode():
             ids, extras = self._process(asked.text, Image.fromarray(shades))
             states, logits = self._run(ids, self._extras([Picture(ids, extras)]), None, keep=1)
             self._logit_scale = self._factor(
@@ -384,9 +403,10 @@ class Engine:
                 packed = self._packed([work], size=2)[0][0]  # two, then one over the same prefix
             # Whatever a family's code cannot do with a packed sequence, the plain path can.
             except Exception as error:
-                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 LOG.warning(
-                    "discode: %s cannot be packed (%s); one forward a pair", self.name, reason
+                    "discode: %s cannot be packed (%s); one forward a pair",
+                    self.name,
+                    first_line(error),
                 )
                 return False
             plain = _stacked(self._one_by_one(work))[0]

@@ -68,37 +68,42 @@ def _turned(x: Any, cos: Any, sin: Any) -> Any:
     return out
 
 
-def rotations(model: Any) -> list[ModuleType]:
+Rotations = dict[ModuleType, Any]
+"""transformers' modules, and the function each rotates with."""
+
+
+def rotations(model: Any) -> Rotations:
     """Return transformers' modules behind a model whose rotation is :func:`rotate`."""
     torch = require("torch", "hf")
     owners = {sys.modules[type(module).__module__] for module in model.modules()}
     q = torch.linspace(-2, 3, 48).reshape(1, 2, 3, 8)
     angles = torch.linspace(0, 2, 12).reshape(1, 3, 4).repeat(1, 1, 2)
     given = q, q[:, :1] + 1, angles.cos(), angles.sin()
-    found = []
-    for owner in sorted(owners, key=lambda module: module.__name__):
+    found = {}
+    for owner in owners:
+        theirs: Any = getattr(owner, ROTATION, None)
         try:
-            theirs = getattr(owner, ROTATION)(*given)
-        except (AttributeError, TypeError, ValueError, RuntimeError):
+            turned = theirs(*given)
+        except (TypeError, ValueError, RuntimeError):
             continue  # it has none, or one of its own kind
-        if all(_alike(ours, other) for ours, other in zip(rotate(*given), theirs, strict=True)):
-            found.append(owner)
+        if all(_alike(ours, other) for ours, other in zip(rotate(*given), turned, strict=True)):
+            found[owner] = theirs
     return found
 
 
 @contextmanager
-def rotating(owners: list[ModuleType]) -> Iterator[None]:
+def rotating(owners: Rotations) -> Iterator[None]:
     """Use :func:`rotate` in these modules for a while.
 
-    Threads that meet here exchange a function for an equal one, so their order does not matter.
+    Models in other threads may meet here: what is exchanged are equal functions, and the last to
+    leave puts back transformers' own.
     """
-    before = [getattr(owner, ROTATION) for owner in owners]
     try:
         for owner in owners:
             setattr(owner, ROTATION, rotate)
         yield
     finally:
-        for owner, function in zip(owners, before, strict=True):
+        for owner, function in owners.items():
             setattr(owner, ROTATION, function)
 
 
@@ -124,7 +129,7 @@ def grouped(
 
 @contextmanager
 def attending(config: Any) -> Iterator[None]:
-    """Let a language model attend by :func:`grouped` for a while."""
+    """Let a language model attend by :func:`grouped` for a while; one thread at a time."""
     transformers = require("transformers", "hf")
     transformers.AttentionInterface.register(grouped.__name__, grouped)
     before = config._attn_implementation

@@ -12,17 +12,16 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.backends.engine import Engine, Work
+from discode.backends.engine import TOKENS_AT_ONCE, Engine, Work
 from discode.backends.generating import to_reading
 from discode.backends.loading import Loaded, first_line, load_model
 from discode.backends.tokens import Asked, to_readings
 from discode.errors import BackendError, DiscodeError, ImageError, InputError, require
-from discode.pairs import Pair, image_digest
+from discode.pairs import Digests, Pair
 from discode.prompts import FLEUR, Prompt
 from discode.readings import Gather, Identity, Readings
 from discode.scales import UNIT, Scale
@@ -53,7 +52,6 @@ class Local:
     where it fails, the plain path is taken and a warning says so.
     """
 
-    capabilities = frozenset({"hidden"})
     prompt = FLEUR
     scale = UNIT
 
@@ -90,7 +88,12 @@ class Local:
             )
         )
         self.engine = Engine(loaded, captions_at_once)
-        self.identity = Identity(loaded.name, loaded.revision, quantize or loaded.dtype)
+        # Whatever changes the numbers is part of who was asked.
+        self.identity = Identity(
+            loaded.name,
+            loaded.revision + (f"+{read}" if read != "auto" else ""),
+            f"{quantize}-{loaded.dtype}" if quantize else loaded.dtype,
+        )
         self._read_by, self._images_at_once = read, images_at_once
         try:
             agrees = self.engine.calibrate(FLEUR, UNIT)
@@ -109,6 +112,11 @@ class Local:
             ) from error
         self.engine.packed = agrees and packing == "auto"
 
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """Hidden states, where the logits are the head's product with them and nothing else."""
+        return frozenset({"hidden"} if self.engine.linear else ())
+
     def check(self, prompt: Prompt, scale: Scale) -> None:
         """Raise unless the tokenizer has one token for every answer."""
         self.engine.vocabulary.asked(prompt, scale, references=prompt.free is None)
@@ -123,18 +131,15 @@ class Local:
             gather.add(Readings.failed(scale, [str(reason)] * len(rows)), [[row] for row in rows])
 
         groups: dict[tuple[str, bool], list[int]] = {}
-        digests: dict[Any, str] = {}
+        digests = Digests()
         for row, pair in enumerate(pairs):
             try:
                 prompt.template(bool(pair.references))
-                # Captions of a picture mostly come together: it is read once.
-                key = pair.image if isinstance(pair.image, str | os.PathLike) else id(pair.image)
-                if key not in digests:
-                    digests[key] = image_digest(pair.image)
+                key = (digests.of(pair.image), bool(pair.references))
             except (ImageError, InputError) as error:
                 fail([row], error)
                 continue
-            groups.setdefault((digests[key], bool(pair.references)), []).append(row)
+            groups.setdefault(key, []).append(row)
         # Decoding and words run ahead of the model; Ctrl-C does not wait for what has not begun.
         with ThreadPoolExecutor(4) as threads, ExitStack() as leaving:
             leaving.callback(threads.shutdown, wait=False, cancel_futures=True)
@@ -154,8 +159,10 @@ class Local:
                 if not work.rows:
                     continue
                 most = self._images_at_once or self.engine.pictures_at_once(work.picture)
+                longest = max(len(ids) for each in (*ready, work) for ids in each.suffixes)
                 if ready and (
                     len(ready) >= most
+                    or (len(ready) + 1) * longest > TOKENS_AT_ONCE  # all are padded to it
                     or ready[0].picture.shape() != work.picture.shape()
                     or ready[0].asked is not work.asked
                 ):
@@ -172,11 +179,18 @@ class Local:
         """Return a picture and its captions as the model wants them, and what cannot be asked."""
         work = Work(asked, self.engine.picture(pairs[rows[0]].image, asked), [], [], [])
         refused = {}
+        room = self.engine.room(work.picture, asked)
         for row in rows:
             try:
                 suffix = asked.suffix(pairs[row].caption, pairs[row].references)
-            except InputError as error:
-                refused[row] = str(error)
+                if len(suffix) > room:
+                    raise InputError(
+                        f"the caption makes a prompt of {len(suffix) - room} tokens more than the "
+                        "model can see"
+                    )
+            # A tokenizer refuses in its own ways (half a character); it is this caption's affair.
+            except Exception as error:
+                refused[row] = f"the caption cannot be asked about: {first_line(error)}"
                 continue
             work.pairs.append(pairs[row])
             work.rows.append(row)

@@ -7,9 +7,10 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 from discode.backends import hub, memory
@@ -58,6 +59,28 @@ class Loaded:
     revision: str
     dtype: str
     device: Any
+    lock: Any = field(default_factory=RLock, compare=False)
+    """Held while the model runs: its hooks and its state are for one caller at a time."""
+
+
+def placed(device: str | None, dtype: str) -> tuple[str, str]:
+    """Return the device and the type of numbers to use, or say why they cannot be.
+
+    >>> placed("cpu", "auto")
+    ('cpu', 'float32')
+    """
+    torch = require("torch", "hf")
+    if dtype not in DTYPES:
+        raise InputError(f"dtype={dtype!r} is not allowed; give one of {', '.join(DTYPES)}")
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"device {device!r} cannot be used here: {first_line(error)}") from None
+    if dtype == "auto":
+        dtype = "bfloat16" if device.startswith("cuda") else "float32"
+    return device, dtype
 
 
 def load_model(
@@ -72,24 +95,17 @@ def load_model(
     """Load a hub name or a folder; safetensors only, no remote code unless the user says so."""
     mend_torchvision()
     torch, transformers = require("torch", "hf"), require("transformers", "hf")
-    if dtype not in DTYPES:
-        raise InputError(f"dtype={dtype!r} is not allowed; give one of {', '.join(DTYPES)}")
     if quantize not in (None, *QUANTIZE):
         raise InputError(f"quantize={quantize!r} is not allowed; give one of {', '.join(QUANTIZE)}")
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device {device!r} cannot be used here: {first_line(error)}") from None
-    if dtype == "auto":
-        dtype = "bfloat16" if device.startswith("cuda") else "float32"
+    device, dtype = placed(device, dtype)
     folder = Path(name)
     if not folder.is_dir() and (folder.is_absolute() or name.startswith((".", "~"))):
         raise InputError(f"no model folder at {name}")
     if folder.is_dir():
         check_folder(folder, trust_remote_code)
-    quantization = _quantization(transformers, torch, quantize)
+        if revision is not None:
+            raise InputError(f"revision={revision} is for a name of the hub; {name} is a folder")
+    quantization = _quantization(transformers, getattr(torch, dtype), quantize)
     common: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     if not folder.is_dir():
         common["local_files_only"] = hub.offline(name, revision)
@@ -157,7 +173,7 @@ def load_model(
     return Loaded(
         model,
         processor,
-        folder.name if folder.is_dir() else name,
+        folder.resolve().name if folder.is_dir() else name,
         folder_digest(folder) if folder.is_dir() else commit[:12],
         dtype,
         torch.device(device),
@@ -223,7 +239,7 @@ def _check_processor(folder: Path) -> None:
             raise InputError(f"{folder} has no {what}; copy all files of the model into it")
 
 
-def _quantization(transformers: Any, torch: Any, quantize: str | None) -> Any:
+def _quantization(transformers: Any, dtype: Any, quantize: str | None) -> Any:
     if quantize is None:
         return None
     if quantize == "fp8":
@@ -233,7 +249,7 @@ def _quantization(transformers: Any, torch: Any, quantize: str | None) -> Any:
     return transformers.BitsAndBytesConfig(
         load_in_4bit=quantize == "4bit",
         load_in_8bit=quantize == "8bit",
-        bnb_4bit_compute_dtype=torch.bfloat16,
+        bnb_4bit_compute_dtype=dtype,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from discode.backends.loading import Loaded, mend_torchvision
+from discode.backends.loading import Loaded, mend_torchvision, placed
 from discode.errors import lookup, require
 from discode.prompts import FLEUR
 from discode.scales import UNIT
@@ -93,8 +93,7 @@ def random_model(name: str, device: str | None = None, dtype: str | None = None)
     mend_torchvision()
     torch, transformers = require("torch", "hf"), require("transformers", "hf")
     shape = lookup(ARCHITECTURES, name, "architecture")
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    dtype = dtype or ("bfloat16" if device.startswith("cuda") else "float32")
+    device, dtype = placed(device, dtype or "auto")
     words = tokenizer()
     side = shape.side
     tiles = [[side, 2 * side], [2 * side, side], [2 * side, 2 * side], [3 * side, side]]
@@ -128,8 +127,8 @@ def random_model(name: str, device: str | None = None, dtype: str | None = None)
         num_additional_image_tokens=1,
         chat_template=_TEMPLATE,
     )
-    torch.manual_seed(0)
-    with torch.device(device):
+    with torch.random.fork_rng(), torch.device(device):
+        torch.manual_seed(0)
         model = transformers.AutoModelForImageTextToText.from_config(
             config, dtype=getattr(torch, dtype), attn_implementation="sdpa"
         )

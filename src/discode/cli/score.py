@@ -54,7 +54,7 @@ def score(
         typer.Option(help="Keep readings here and resume from it; default: beside --output."),
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Pairs a batch.")] = 64,
-    threads: Annotated[int | None, typer.Option(help="Cores to use; default: all.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Cores of the embedded model.")] = None,
     device: Annotated[str | None, typer.Option(help="cuda, cuda:1, cpu; a local model's.")] = None,
     dtype: Annotated[str | None, typer.Option(help="bfloat16, float16 or float32.")] = None,
     revision: Annotated[str | None, typer.Option(help="Branch, tag or commit.")] = None,

@@ -1,0 +1,5 @@
+"""python -m discode: the command line."""
+
+from discode.cli import main
+
+main()
