@@ -56,7 +56,7 @@ def check(log: RunLog, label: str) -> list[tuple[str, float, float, float]]:
     wanted = REFERENCE.get((log.benchmark, label)) or FLEUR.get(label)
     for number, name in enumerate(columns(log)):
         title, ours = f"{log.benchmark} {label} {name}", measures[name].value
-        paper, _ = paper_value(label, log, name)
+        paper, _, _ = paper_value(label, log, name)
         if log.benchmark == "pascal50s":
             rows.append((title, ours, paper, 0.7 if name == "mean" else 1.5))
         elif wanted:

@@ -194,6 +194,23 @@ def test_tables(runs: dict[str, RunLog]) -> None:
         render(runs, "html")
 
 
+def test_a_judge_is_compared_with_itself_alone(runs: dict[str, RunLog]) -> None:
+    log = runs["ratings"]
+
+    def cell(label: str, model: str) -> Any:
+        made = replace(log.results["cider"], signature=f"discode:0|model:{model}|revision:1")
+        every = cells({"a": replace(log, results={label: made})})
+        return next(c for c in every if c.measure == "tau_c")
+
+    small = cell("discode", "discode-embedded")
+    assert small.paper_model == "LLaVA-NeXT-72B"
+    assert math.isnan(small.difference)
+    named = cell("discode", "Qwen/Qwen2-VL-7B-Instruct")
+    assert named.paper_model == "Qwen2-VL-7B-Instruct"
+    assert math.isclose(named.difference, named.value - named.paper)
+    assert cell("raw", "llava-v1.6-34b-hf").paper_model == "LLaVA-NeXT-34B"
+
+
 def test_two_runs_that_disagree_are_told_apart(runs: dict[str, RunLog]) -> None:
     log = runs["ratings"]
     changed = replace(log.results["cider"], signature="another")

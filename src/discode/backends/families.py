@@ -24,7 +24,8 @@ class Family:
     """transformers' model type."""
     packed: bool = True
     remote: bool = False
-    paper: bool = False
+    paper: str = ""
+    """What the paper calls it, if it is one of its ten."""
     tested: str = "tiny"
     note: str = ""
 
@@ -44,22 +45,27 @@ CONVERT = (
     "the hub, only its own code loads it"
 )
 FAMILIES = (
-    Family("llava-hf/llama3-llava-next-8b-hf", 8.4, "llava_next", paper=True),
-    Family("llava-hf/llava-v1.6-vicuna-13b-hf", 13.4, "llava_next", paper=True),
-    Family("llava-hf/llava-v1.6-34b-hf", 34.8, "llava_next", paper=True),
+    Family("llava-hf/llama3-llava-next-8b-hf", 8.4, "llava_next", paper="LLaVA-NeXT-8B"),
+    Family("llava-hf/llava-v1.6-vicuna-13b-hf", 13.4, "llava_next", paper="LLaVA-NeXT-13B"),
+    Family("llava-hf/llava-v1.6-34b-hf", 34.8, "llava_next", paper="LLaVA-NeXT-34B"),
     Family(
-        "llava-hf/llava-next-72b-hf", 73.3, "llava_next", paper=True, note="the paper's default"
+        "llava-hf/llava-next-72b-hf", 73.3, "llava_next", paper="LLaVA-NeXT-72B",
+        note="the paper's default",
     ),
-    Family("OpenGVLab/InternVL2_5-8B", 8.1, "internvl", paper=True, note=CONVERT),
-    Family("OpenGVLab/InternVL2_5-78B", 78.4, "internvl", paper=True, note="as InternVL2_5-8B"),
-    Family("Qwen/Qwen2-VL-7B-Instruct", 8.3, "qwen2_vl", paper=True),
-    Family("Qwen/Qwen2-VL-72B-Instruct", 73.4, "qwen2_vl", paper=True),
+    Family("OpenGVLab/InternVL2_5-8B", 8.1, "internvl", paper="InternVL-2.5-8B", note=CONVERT),
     Family(
-        "zai-org/cogvlm2-llama3-chat-19B", 19.5, "cogvlm2", packed=False, remote=True, paper=True,
-        tested="stand-in", note="its code wants xformers and triton",
+        "OpenGVLab/InternVL2_5-78B", 78.4, "internvl", paper="InternVL-2.5-78B",
+        note="as InternVL2_5-8B",
+    ),
+    Family("Qwen/Qwen2-VL-7B-Instruct", 8.3, "qwen2_vl", paper="Qwen2-VL-7B-Instruct"),
+    Family("Qwen/Qwen2-VL-72B-Instruct", 73.4, "qwen2_vl", paper="Qwen2-VL-72B-Instruct"),
+    Family(
+        "zai-org/cogvlm2-llama3-chat-19B", 19.5, "cogvlm2", packed=False, remote=True,
+        paper="CogVLM2-Chat-19B", tested="stand-in", note="its code wants xformers and triton",
     ),
     Family(
-        "openbmb/MiniCPM-V-2_6", 8.1, "minicpmv", remote=True, paper=True, tested="stand-in",
+        "openbmb/MiniCPM-V-2_6", 8.1, "minicpmv", remote=True, paper="MiniCPM-V-2.6",
+        tested="stand-in",
     ),
     Family("Qwen/Qwen2.5-VL-7B-Instruct", 8.3, "qwen2_5_vl"),
     Family("Qwen/Qwen3-VL-8B-Instruct", 8.8, "qwen3_vl"),

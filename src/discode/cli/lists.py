@@ -76,7 +76,7 @@ def models() -> None:
         # Names are to be copied whole: a narrow terminal may break lines, but no cell is cut.
         table.width, table.columns[0].min_width = widest + 32, widest
         table.columns[1].justify = table.columns[2].justify = "right"
-        for row in (row for row in FAMILIES if row.paper == paper):
+        for row in (row for row in FAMILIES if bool(row.paper) == paper):
             table.add_row(
                 row.hub,
                 f"{row.memory:.0f}",

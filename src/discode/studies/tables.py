@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from discode.backends.families import FAMILIES
 from discode.benchmarks import Preferences, Ratings, published
 from discode.errors import lookup
 from discode.studies.runlog import RunLog
@@ -21,6 +23,8 @@ SYMBOLS = {"tau_b": "τ_b", "tau_c": "τ_c", "mean": "Mean"}
 _ORDER = ("HC", "HI", "HM", "MM", "real", "painting", "sketch", "quickdraw", "clipart", "infograph")
 _MAIN = ("sota_main", "refdisode", "rice", "foil")
 """Tables whose rows are systems; the others vary one."""
+DEFAULT = "LLaVA-NeXT-72B"
+"""The judge behind the paper's main tables."""
 
 
 Head = tuple[str, str]
@@ -39,13 +43,14 @@ class Cell:
     high: float
     paper: float
     paper_model: str
+    comparable: bool
     ties: float
     failed: float
 
     @property
     def difference(self) -> float:
-        """Ours minus the paper's."""
-        return self.value - self.paper
+        """Ours minus the paper's; NaN where that is another model's."""
+        return self.value - self.paper if self.comparable else math.nan
 
 
 def cells(runs: Mapping[str, RunLog]) -> list[Cell]:
@@ -60,10 +65,10 @@ def cells(runs: Mapping[str, RunLog]) -> list[Cell]:
             shown = label if len(made[label, log.benchmark]) == 1 else f"{label} ({name})"
             for measure in columns(log):
                 one = result.measures[measure]
-                paper, model = paper_value(label, log, measure)
+                paper, model, same = paper_value(label, log, measure)
                 found[shown, log.benchmark, measure] = Cell(
                     shown, log.benchmark, measure, 100 * one.value, 100 * one.low, 100 * one.high,
-                    paper, model, 100 * result.measures["ties"].value,
+                    paper, model, same, 100 * result.measures["ties"].value,
                     100 * result.measures["failed"].value,
                 )  # fmt: skip
     return list(found.values())
@@ -81,18 +86,32 @@ def _place(category: str) -> tuple[int, str]:
     return (_ORDER.index(category) if category in _ORDER else len(_ORDER), category)
 
 
-def paper_value(label: str, log: RunLog, measure: str) -> tuple[float, str]:
-    """Return the paper's number for a metric, in percent, and the model behind it."""
+def paper_value(label: str, log: RunLog, measure: str) -> tuple[float, str, bool]:
+    """Return the paper's number for a metric, in percent, its model, and whether that is ours.
+
+    A judge whose model is one of the paper's is compared with that; any other is shown beside the
+    paper's default, which it has no reason to equal.
+    """
     column = f"{log.benchmark} {measure}"
     if log.benchmark == "foil" and isinstance(log.judgments, Preferences):
         column = f"foil {log.options.get('references')}-ref"
     found = [
         cell
         for cell in published()
-        if cell.table in _MAIN and cell.system == label and cell.column == column
+        if cell.system == label and cell.column == column and not cell.setting
     ]
-    found.sort(key=lambda cell: _MAIN.index(cell.table))
-    return (found[0].value, found[0].model) if found else (math.nan, "")
+    judge = re.search(r"\|model:([^|]*)", log.results[label].signature)
+    same = True
+    if judge:
+        names = {row.hub: row.paper for row in FAMILIES} | {
+            row.hub.rpartition("/")[2]: row.paper for row in FAMILIES
+        }
+        ours = names.get(judge[1], "")
+        same = any(cell.model == ours for cell in found) and bool(ours)
+        found = [cell for cell in found if cell.model == (ours if same else DEFAULT)]
+    else:
+        found = [cell for cell in found if cell.table in _MAIN]
+    return (found[0].value, found[0].model, same) if found else (math.nan, "", same)
 
 
 def render(runs: Mapping[str, RunLog], form: str = "text", *, intervals: bool = False) -> str:
@@ -126,7 +145,8 @@ def render(runs: Mapping[str, RunLog], form: str = "text", *, intervals: bool = 
                 f"  paper ({', '.join(models)})" if models else "  paper",
                 lambda cell: _number(cell.paper, 1),
             )
-            row("  difference", lambda cell: _signed(cell.difference))
+            if any(cell.comparable for cell in own.values()):
+                row("  difference", lambda cell: _signed(cell.difference))
     return write(heads, rows)
 
 
