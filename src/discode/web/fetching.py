@@ -14,7 +14,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from discode.version import __version__
@@ -117,19 +117,23 @@ def _open(
         raise _refused(f"{host} has no address") from None
     if not addresses or not all(public(address) for address in addresses):
         raise _refused(f"{host} is not on the open internet")
-    raw: socket.socket | None = None
+    line: list[socket.socket] = []  # the connection, then what encrypts it
+    response: http.client.HTTPResponse | None = None
     connection = http.client.HTTPConnection(host, port)
-    timer: threading.Timer | None = None
+    # A server that sends a byte a second beats every socket's timeout, but not this.
+    timer = threading.Timer(_left(end), _cut, [line])
+    timer.daemon = True
     try:
-        raw = socket.create_connection((addresses[0], port), timeout=_left(end))
-        # A server that sends a byte a second beats every socket's timeout, but not this.
-        timer = threading.Timer(_left(end), _cut, [raw])
-        timer.daemon = True
+        line.append(socket.create_connection((addresses[0], port), timeout=_left(end)))
         timer.start()
-        connection.sock = raw
         if parts.scheme == "https":
             context = ssl.create_default_context()
-            connection.sock = context.wrap_socket(raw, server_hostname=host)
+            secure = context.wrap_socket(
+                line[0], server_hostname=host, do_handshake_on_connect=False
+            )
+            line[0] = secure
+            secure.do_handshake()
+        connection.sock = line[0]
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         default = 443 if parts.scheme == "https" else 80
         name = f"[{host}]" if ":" in host else host
@@ -141,16 +145,18 @@ def _open(
             "Connection": "close",
         }
         connection.request("GET", target, headers=headers)
-        yield connection.getresponse()
+        response = connection.getresponse()
+        yield response
     except (OSError, http.client.HTTPException) as error:
         why = "it took too long" if time.monotonic() >= end else "the connection failed"
         raise _refused(why) from error
     finally:
-        if timer is not None:
-            timer.cancel()
+        timer.cancel()
+        if response is not None:
+            response.close()
         connection.close()
-        if raw is not None:
-            raw.close()
+        for one in line:
+            one.close()
 
 
 def _body(response: http.client.HTTPResponse, limit: int, end: float) -> bytes:
@@ -168,6 +174,7 @@ def _body(response: http.client.HTTPResponse, limit: int, end: float) -> bytes:
             raise too_large(limit)
         _left(end)
     if length.isdigit() and len(body) != int(length):
+        _left(end)
         raise _refused("the connection failed")
     return bytes(body)
 
@@ -179,11 +186,10 @@ def _left(end: float) -> float:
     return left
 
 
-def _cut(raw: socket.socket) -> None:
-    try:
-        raw.shutdown(socket.SHUT_RDWR)
-    except OSError:  # closed already
-        return
+def _cut(line: list[socket.socket]) -> None:
+    with suppress(OSError):  # closed already
+        # The plain socket's method: that of an encrypted one is not for another thread.
+        socket.socket.shutdown(line[0], socket.SHUT_RDWR)
 
 
 def _refused(why: str) -> Refused:

@@ -120,7 +120,8 @@ class _Service:
         try:
             response: Response = JSONResponse(await self._score(request))
         except Refused as error:
-            await _drain(request, self.options.limits.body)
+            if error.status != 408:
+                await _drain(request, self.options.limits.body)
             response = await _refusal(request, error)
         except ClientDisconnect:  # nobody is there to be told
             response = _error(499, "gone", "the client hung up")

@@ -61,18 +61,23 @@ document.addEventListener("paste", (event) => {
 });
 
 // ---- the captions
-const inputs = () => [...$("captions").querySelectorAll("input")];
+const inputs = () => [...$("captions").querySelectorAll("textarea")];
+
+function fit(input) { // a long caption is seen whole
+  input.style.height = "auto";
+  input.style.height = `${input.scrollHeight + 2}px`;
+}
 
 function number() {
   inputs().forEach((input, i) => {
     input.setAttribute("aria-label", `Caption ${i + 1}`);
+    input.placeholder = i ? "another caption" : "a dog runs on the beach";
     input.nextElementSibling.setAttribute("aria-label", `Remove caption ${i + 1}`);
   });
 }
 
 function addCaption(text = "", after = null) {
-  const input = make("input", { type: "text", placeholder: "a dog runs on the beach",
-                                maxlength: "4000", enterkeyhint: "next" });
+  const input = make("textarea", { rows: "1", maxlength: "4000", enterkeyhint: "next" });
   input.value = text;
   const remove = make("button", { type: "button", class: "remove", text: "×" });
   const item = make("li", {}, input, remove);
@@ -82,7 +87,7 @@ function addCaption(text = "", after = null) {
     const next = item.nextElementSibling ?? item.previousElementSibling;
     if (next) {
       item.remove();
-      next.querySelector("input").focus();
+      next.querySelector("textarea").focus();
     } else {
       input.value = "";
       input.focus();
@@ -93,7 +98,7 @@ function addCaption(text = "", after = null) {
     if (event.key !== "Enter" || event.isComposing) return;
     event.preventDefault();
     if (event.ctrlKey || event.metaKey) $("form").requestSubmit();
-    else (item.nextElementSibling?.querySelector("input") ?? addCaption("", item)).focus();
+    else (item.nextElementSibling?.querySelector("textarea") ?? addCaption("", item)).focus();
   });
   input.addEventListener("paste", (event) => {
     const lines = event.clipboardData.getData("text").split(/\r?\n/).map((line) => line.trim());
@@ -101,13 +106,17 @@ function addCaption(text = "", after = null) {
     if (texts.length < 2) return;
     event.preventDefault();
     if (!input.value.trim()) input.value = texts.shift();
+    fit(input);
     let last = item;
     for (const one of texts) last = addCaption(one, last).parentElement;
-    last.querySelector("input").focus();
+    last.querySelector("textarea").focus();
   });
+  input.addEventListener("input", () => fit(input));
   number();
+  fit(input);
   return input;
 }
+addEventListener("resize", () => inputs().forEach(fit));
 
 function setCaptions(texts) {
   $("captions").replaceChildren();
@@ -181,8 +190,10 @@ function spread(answer, row) {
            before: place(before), after: place(after) };
 }
 
-function chart({ labels, before, after }) {
-  const width = 600, height = 96, foot = 20;
+// `most` is the tallest bar of all captions, so that charts compare.
+function chart({ labels, before, after }, most) {
+  const narrow = matchMedia("(max-width: 30rem)").matches;
+  const width = narrow ? 330 : 600, height = narrow ? 72 : 92, foot = 20;
   const svg = document.createElementNS(SVG, "svg");
   const add = (tag, attributes, text) => {
     const node = document.createElementNS(SVG, tag);
@@ -199,14 +210,14 @@ function chart({ labels, before, after }) {
     `Token probabilities: most on ${first}, ${percent(Math.max(...before))}. ` +
     `With the prior: most on ${top}, ${percent(Math.max(...after))}. The table has all numbers.`);
   const step = width / labels.length, bar = Math.min(step * 0.36, 26);
-  const most = Math.max(...before, ...after, 0.25);
   labels.forEach((label, i) => {
     const middle = (i + 0.5) * step;
     for (const [name, p, x] of [["before", before[i], middle - bar - 1], ["after", after[i], middle + 1]]) {
       const tall = (p / most) * (height - 4);
       add("rect", { class: name, x, y: height - tall, width: bar, height: tall, rx: Math.min(2, tall / 2) });
     }
-    add("text", { x: middle, y: height + 16 }, label);
+    if (labels.length * 30 <= width || i % 2 === 0)
+      add("text", { x: middle, y: height + 16 }, label);
   });
   add("line", { class: "axis", x1: 0, x2: width, y1: height, y2: height });
   return svg;
@@ -224,6 +235,8 @@ function numbers({ labels, before, after }) {
 
 function render(answer) {
   const ranked = answer.scores.toSorted((a, b) => (b.score ?? -Infinity) - (a.score ?? -Infinity));
+  const shown = ranked.filter((row) => row.error === null).map((row) => spread(answer, row));
+  const most = Math.max(0.25, ...shown.flatMap(({ before, after }) => [...before, ...after]));
   $("ranking").replaceChildren(...ranked.map((row, i) => {
     const rank = make("span", { class: "rank", text: `${i + 1}. ` });
     const caption = make("p", { class: "caption" }, rank, row.caption);
@@ -236,12 +249,14 @@ function render(answer) {
     value.title = String(row.score);
     item.append(
       make("p", { class: "sub" }, "before the prior ",
-           make("b", { text: digits(row.before.score) }), `, raw answer ${row.raw}`),
-      chart(spread(answer, row)));
+           make("b", { text: digits(row.before.score) }), `, raw answer ${Number(row.raw.toFixed(6))}`),
+      chart(spread(answer, row), most));
     for (const flag of row.flags) item.append(make("span", { class: "flag", text: flag }));
     item.append(numbers(spread(answer, row)));
     return item;
   }));
+  $("thumb").hidden = $("preview").hidden;
+  $("thumb").src = preview;
   $("signature").textContent = answer.signature;
   $("after-name").textContent = `after: ${$("method").value || "the server's method"}`;
   $("results").hidden = false;
@@ -254,7 +269,7 @@ $("copy").addEventListener("click", async () => {
   try {
     await navigator.clipboard.writeText($("signature").textContent);
     $("copy").textContent = "Copied";
-  } catch { // no permission, or no https: the person can still copy it
+  } catch { // no permission, or a plain connection: the person can still copy it
     getSelection().selectAllChildren($("signature"));
     $("copy").textContent = "Selected";
   }
