@@ -76,9 +76,7 @@ class Reply:
 class Client:
     port: int
 
-    def ask(
-        self, method: str, path: str, body: bytes | None = None, **headers: str
-    ) -> Reply:
+    def ask(self, method: str, path: str, body: bytes | None = None, **headers: Any) -> Reply:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
             names = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -89,7 +87,7 @@ class Client:
         finally:
             connection.close()
 
-    def get(self, path: str, **headers: str) -> Reply:
+    def get(self, path: str, **headers: Any) -> Reply:
         return self.ask("GET", path, **headers)
 
     def score(self, image: Any, captions: Any, *, headers: Any = None, **more: Any) -> Reply:
@@ -97,7 +95,7 @@ class Client:
         if isinstance(image, bytes):
             image = data_url(image)
         asked = {"image": image, "captions": captions, **more}
-        given = {"content_type": "application/json", **(headers or {})}
+        given: dict[str, Any] = {"content_type": "application/json", **(headers or {})}
         return self.ask("POST", "/v1/score", json.dumps(asked).encode(), **given)
 
     def upload(self, image: bytes, captions: Sequence[str], **more: str) -> Reply:

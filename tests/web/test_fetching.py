@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
@@ -74,7 +75,7 @@ def test_urls_that_lead_inside_are_refused(url: str, monkeypatch: pytest.MonkeyP
 class Site(http.server.BaseHTTPRequestHandler):
     """Pictures, redirects, and bad manners."""
 
-    hosts: list[str | None] = []
+    hosts: ClassVar[list[str | None]] = []
 
     def do_GET(self) -> None:
         self.hosts.append(self.headers["host"])
@@ -187,9 +188,9 @@ def test_sizes_redirects_and_seconds_are_limited() -> None:
         assert time.monotonic() - start < 2
         with pytest.raises(Refused, match="failed"):  # no TLS spoken there
             get(f"https://{host}/cat")
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        with pytest.raises(Refused, match="too long"):
-            get(f"https://example.test:{silent.getsockname()[1]}/", seconds=0.3)
+    silent = socket.create_server(("127.0.0.1", 0))
+    with silent, pytest.raises(Refused, match="too long"):
+        get(f"https://example.test:{silent.getsockname()[1]}/", seconds=0.3)
 
 
 def test_one_private_address_among_public_ones_is_too_many() -> None:
@@ -222,9 +223,7 @@ def test_the_service_refuses_them_too(client: Client) -> None:
     assert client.get("/v1/models").json["urls"] is True
 
 
-def test_the_service_fetches_a_public_one(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_service_fetches_a_public_one(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("discode.web.service.fetch", lambda url, *, limit, seconds: CAT)
     by_url = client.score("http://example.test/cat.jpg", ["a cat"])
     assert by_url.json == client.score(CAT, ["a cat"]).json

@@ -80,8 +80,8 @@ def visit(browser: Any, client: Client) -> Iterator[Visit]:
 def test_a_picture_is_picked_and_captions_are_ranked(visit: Visit, tmp_path: Path) -> None:
     page = visit.page
     page.set_input_files("#file", demo_path() / "cat.jpg")
-    page.get_by_label("Caption 1").fill("a cat")
-    page.get_by_label("Caption 2").fill(EVIL)
+    page.get_by_label("Caption 1", exact=True).fill("a cat")
+    page.get_by_label("Caption 2", exact=True).fill(EVIL)
     page.get_by_role("button", name="Add a caption").click()
     page.keyboard.type("a third one")
     page.get_by_role("button", name="Score").click()
@@ -160,9 +160,9 @@ def test_mistakes_are_said(visit: Visit, tmp_path: Path) -> None:
     page.set_input_files("#file", broken)
     page.get_by_role("button", name="Score").click()
     assert page.get_by_role("status").inner_text() == "Write a caption first."
-    page.get_by_label("Caption 1").fill("a cat")
+    page.get_by_label("Caption 1", exact=True).fill("a cat")
     page.get_by_role("button", name="Score").click()
-    page.wait_for_function("document.getElementById('status').textContent.includes('no picture')")
+    page.locator("#status", has_text="no picture").wait_for()
     assert page.locator("#results").is_hidden()
     # The browser's own word on the answer 422.
     assert [line for line in visit.complaints if "422" not in line] == []
@@ -178,7 +178,7 @@ def test_the_token_field_shows_where_one_is_wanted(browser: Any, visit: Visit) -
         page.get_by_label("Token").fill("wrong")
         page.get_by_role("button", name="Example: cat").click()
         page.get_by_role("button", name="Score").click()
-        page.wait_for_function("document.getElementById('status').textContent.includes('token')")
+        page.locator("#status", has_text="token").wait_for()
         page.get_by_label("Token").fill("secret")
         page.get_by_role("button", name="Score").click()
         assert len(second.scores()) == 6

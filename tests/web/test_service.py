@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import socket
@@ -9,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +18,22 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from discode.decoders import get_decoder
 from discode.errors import InputError
 from discode.judge import load
 from discode.pairs import MAX_PIXELS, demo_path
 from tests.conftest import FakeModel
 from tests.web.serving import CAT, Client, SlowModel, data_url, running
 
-from discode.web.limits import Limits  # isort: skip  # behind the skip for want of fastapi
+# Behind the skip for want of fastapi:
+from discode.web.batching import Batcher, Question  # isort: skip
+from discode.web.limits import Limits  # isort: skip
+from discode.web.measures import Measures  # isort: skip
 from discode.web.service import Options, make_app, static_files  # isort: skip
+from discode.web.serving import open_socket  # isort: skip
+
+
+HEAD = b"POST /v1/score HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -116,9 +126,7 @@ def test_bad_requests_are_refused_in_a_line(
     assert "\n" not in reply.json["error"]["message"]
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b'"x"', b"\xff\xfe", b"[" * 100_000, b"NaN"]
-)
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b"\xff\xfe", b"[" * 100_000, b"NaN"])
 def test_what_is_no_json_object_is_refused(client: Client, body: bytes) -> None:
     reply = client.ask("POST", "/v1/score", body, content_type="application/json")
     assert (reply.status, reply.code) == (422, "bad_request")
@@ -159,15 +167,13 @@ def test_a_body_too_large_is_refused(client: Client) -> None:
     assert (reply.status, reply.code) == (413, "too_large")
     # Without a length: in pieces, until it is too much.
     with socket.create_connection(("127.0.0.1", client.port), timeout=10) as raw:
-        raw.sendall(b"POST /v1/score HTTP/1.1\r\nhost: localhost\r\n"
-                    b"transfer-encoding: chunked\r\ncontent-type: application/json\r\n\r\n")  # fmt: skip
+        raw.sendall(HEAD + b"transfer-encoding: chunked\r\n\r\n")
         for _ in range(17):
             raw.sendall(b"10000\r\n" + b"x" * 65536 + b"\r\n")
         assert b" 413 " in raw.recv(4096).split(b"\r\n")[0]
     # One that says it will be a terabyte is not waited for.
     with socket.create_connection(("127.0.0.1", client.port), timeout=10) as raw:
-        raw.sendall(b"POST /v1/score HTTP/1.1\r\nhost: localhost\r\n"
-                    b"content-length: 1000000000000\r\n\r\n")  # fmt: skip
+        raw.sendall(HEAD + b"content-length: 1000000000000\r\n\r\n")
         assert b" 413 " in raw.recv(4096).split(b"\r\n")[0]
 
 
@@ -240,9 +246,10 @@ def test_the_page_is_whole_and_asks_nobody_else(client: Client) -> None:
     examples = client.get("/demo").json
     assert {example["name"] for example in examples} == {"astronaut", "cat", "coffee", "rocket"}
     for example in examples:
-        assert client.get(example["image"]).body == (
-            demo_path() / f"{example['name']}.jpg"
-        ).read_bytes()
+        assert (
+            client.get(example["image"]).body
+            == (demo_path() / f"{example['name']}.jpg").read_bytes()
+        )
 
 
 def test_markup_in_a_caption_comes_back_as_data(client: Client) -> None:
@@ -278,14 +285,41 @@ def test_models_health_metrics_and_openapi(client: Client) -> None:
 def test_one_who_sends_slowly_waits_alone() -> None:
     with running(limits={"seconds": 1.0}) as client:
         with socket.create_connection(("127.0.0.1", client.port), timeout=10) as raw:
-            raw.sendall(b"POST /v1/score HTTP/1.1\r\nhost: localhost\r\n"
-                        b"content-type: application/json\r\ncontent-length: 1000\r\n\r\n{")  # fmt: skip
+            raw.sendall(HEAD + b"content-length: 1000\r\n\r\n{")
             assert client.score(CAT, "a cat").status == 200
             assert b" 408 " in raw.recv(4096).split(b"\r\n")[0]
         with socket.create_connection(("127.0.0.1", client.port)) as raw:  # hangs up half way
-            raw.sendall(b"POST /v1/score HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{")
+            raw.sendall(HEAD + b"content-length: 9\r\n\r\n{")
         assert client.score(CAT, "a cat").status == 200
         assert "discode_requests_inside 0.0" in client.get("/metrics").body.decode()
+
+
+def test_a_head_that_never_ends_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("discode.web.serving.HEAD_SECONDS", 0.4)
+    with running(load(SlowModel(seconds=0.8))) as client:
+        for start in (b"", HEAD):
+            with socket.create_connection(("127.0.0.1", client.port), timeout=5) as raw:
+                raw.sendall(start)
+                while raw.recv(4096):  # until it is closed
+                    pass
+        assert client.score(CAT, "a cat").status == 200  # a slow answer is another matter
+
+
+def test_answers_are_not_held_back_by_the_network_stack() -> None:
+    with open_socket("127.0.0.1", 0) as listening:
+        assert listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_questions_given_up_leave_the_queue() -> None:
+    async def give_up() -> int:
+        batcher = Batcher(load(FakeModel()), Measures())  # never started: a model that hangs
+        question = Question(CAT, ("a cat",), (), get_decoder("raw"))
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(batcher.ask(question), 0.05)
+        await batcher.stop()
+        return len(batcher._jobs)
+
+    assert asyncio.run(give_up()) == 0
 
 
 def test_a_slow_judge_gives_504_and_a_full_house_503() -> None:
@@ -342,7 +376,7 @@ def test_what_waits_for_the_model_is_read_together() -> None:
     assert len(model.batches) == 2
     together = [pair.image == CAT for pair in model.batches[1]]
     assert len(together) == 2 * (4 + 1)  # "a cat" is read once a picture
-    assert sum(a != b for a, b in zip(together, together[1:], strict=False)) == 1
+    assert sum(a != b for a, b in pairwise(together)) == 1
     for (image, captions), reply in zip(asked, replies, strict=True):
         own = load(FakeModel()).score(image, captions)
         assert [row["caption"] for row in reply.json["scores"]] == captions

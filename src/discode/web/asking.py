@@ -68,9 +68,7 @@ async def understand(
     captions = _texts(asked.get("captions"), "captions", limits.captions, limits.characters)
     if not captions:
         raise _bad("captions: give at least one")
-    references = _texts(
-        asked.get("references"), "references", limits.references, limits.characters
-    )
+    references = _texts(asked.get("references"), "references", limits.references, limits.characters)
     name = asked.get("method")
     if name is not None and not isinstance(name, str):
         raise _bad("method must be text, such as discode or discode:sigma2=0.05")

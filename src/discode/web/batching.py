@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -74,7 +76,7 @@ def judge_together(judge: Judge, questions: Sequence[Question]) -> list[Answer |
     >>> cat = (demo_path() / "cat.jpg").read_bytes()
     >>> asked = [Question(cat, (text,), (), get_decoder("raw")) for text in ("a cat", "a car")]
     >>> [answer.scores.value.tolist() for answer in judge_together(load("embedded"), asked)]
-    [[0.5], [0.0]]
+    [[0.5], [0.1]]
     """
     place: dict[tuple[bytes, str, tuple[str, ...]], int] = {}
     pairs: list[Pair] = []
@@ -142,7 +144,8 @@ class Batcher:
         self.judge = judge
         self._measures = measures
         self._window = window
-        self._jobs: asyncio.Queue[_Job] = asyncio.Queue()
+        self._jobs: deque[_Job] = deque()
+        self._some = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="judge")
         self._loop: asyncio.Task[None] | None = None
 
@@ -159,38 +162,45 @@ class Batcher:
 
     async def ask(self, question: Question) -> Answer:
         """Return the answer; one who no longer waits for it (cancelled) is not judged."""
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._jobs.put_nowait(_Job(question, future))
-        return await future
+        job = _Job(question, asyncio.get_running_loop().create_future())
+        self._jobs.append(job)
+        self._some.set()
+        try:
+            return await job.future
+        finally:
+            with suppress(ValueError):  # mostly it is out of the queue by now
+                self._jobs.remove(job)
 
     async def _run(self) -> None:
-        held: _Job | None = None  # taken from the queue, too large for the batch at hand
         while True:
-            first = held or await self._jobs.get()
-            await asyncio.sleep(max(0.0, first.arrived + self._window - time.monotonic()))
-            jobs, held = self._batch(first)
-            if jobs:
+            await self._some.wait()
+            if not self._jobs:
+                self._some.clear()
+                continue
+            await asyncio.sleep(max(0.0, self._jobs[0].arrived + self._window - time.monotonic()))
+            if jobs := self._batch():
                 await self._judge(jobs)
 
-    def _batch(self, first: _Job) -> tuple[list[_Job], _Job | None]:
+    def _batch(self) -> list[_Job]:
         jobs: list[_Job] = []
         size = 0
-        job: _Job | None = first
-        while job is not None:
-            if not job.future.done():
-                size += len(job.question.captions)
-                if jobs and size > self.judge.batch_size:
-                    return jobs, job
-                jobs.append(job)
-            job = None if self._jobs.empty() else self._jobs.get_nowait()
-        return jobs, None
+        while self._jobs:
+            size += len(self._jobs[0].question.captions)
+            if jobs and size > self.judge.batch_size:
+                break
+            jobs.append(self._jobs.popleft())
+        return jobs
 
     async def _judge(self, jobs: list[_Job]) -> None:
         start = time.monotonic()
         questions = [job.question for job in jobs]
-        answers = await asyncio.get_running_loop().run_in_executor(
-            self._thread, judge_together, self.judge, questions
-        )
+        answers: Sequence[Answer | Exception]
+        try:
+            answers = await asyncio.get_running_loop().run_in_executor(
+                self._thread, judge_together, self.judge, questions
+            )
+        except Exception as error:  # the queue must outlive whatever this is
+            answers = [error] * len(jobs)
         self._measures.judge.observe(time.monotonic() - start)
         self._measures.batch.observe(sum(len(question.captions) for question in questions))
         for job, answer in zip(jobs, answers, strict=True):

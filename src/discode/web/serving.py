@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import threading
@@ -9,18 +10,55 @@ from collections.abc import Callable
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from discode.errors import InputError
+
+HEAD_SECONDS = 15.0
+"""How long a connection may take to send a request's head."""
+
+
+class _Impatient(H11Protocol):
+    """Hangs up on connections that say nothing, or a letter at a time."""
+
+    _hang_up: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._forget()
+
+    def _watch(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._forget()  # the head is here; the service watches over the body
+        elif self._hang_up is None:
+            self._hang_up = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def _forget(self) -> None:
+        if self._hang_up is not None:
+            self._hang_up.cancel()
+            self._hang_up = None
 
 
 def open_socket(host: str, port: int) -> socket.socket:
     """Return a listening socket, or say in a line why there is none; port 0 takes a free one."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=2048)
+        listening = socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or error
         raise InputError(f"cannot listen on {host}:{port}: {why}; give another --port") from None
+    # Connections inherit it. An answer goes out as head and body: Nagle's algorithm would hold
+    # the body back until the client confirms the head, 40 ms later.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
 
 
 def address(listening: socket.socket) -> str:
@@ -38,7 +76,7 @@ def make_server(app: ASGIApp, *, patience: float) -> uvicorn.Server:
     """Return a server; ended, it answers what it took in, for ``patience`` seconds at most."""
     config = uvicorn.Config(
         app,
-        http="h11",
+        http=_Impatient,
         ws="none",
         lifespan="on",
         log_level="warning",
