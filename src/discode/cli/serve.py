@@ -82,21 +82,18 @@ def serve(
     token = _token(token_env)
     names = {name.lower() for name in allow_host or ()}
     hosts = (*LOOPBACK, *sorted(names)) if host in LOOPBACK or names else None
-    listening = open_socket(host, port)  # before a model is loaded for minutes
     trust = trust_remote_code or None
     runtime = Runtime(threads, device, dtype, revision, batch_captions, trust, quantize, device_map)
-    backend = open_backend("embedded" if model is None else model, runtime)
-    judge = load(
-        backend, method=method, prompt=prompt, scale=scale, store=store, batch_size=batch_size
-    )
-    if model is None:
-        introduce(backend.identity)
-    app = make_app(
-        judge,
-        Options(method=method, limits=limits, token=token, allow_urls=allow_urls, hosts=hosts),
-    )
-
-    def ready() -> None:
+    with open_socket(host, port) as listening:  # before a model is loaded for minutes
+        backend = open_backend("embedded" if model is None else model, runtime)
+        judge = load(
+            backend, method=method, prompt=prompt, scale=scale, store=store, batch_size=batch_size
+        )
+        if model is None:
+            introduce(backend.identity)
+        options = Options(
+            method=method, limits=limits, token=token, allow_urls=allow_urls, hosts=hosts
+        )
         where = address(listening)
         stderr.print(
             f"{backend.identity.model} judges at {where} (Ctrl-C ends it)",
@@ -107,8 +104,7 @@ def serve(
                 f"anybody who reaches {where} can ask it; set {TOKEN} to want a token",
                 style="yellow", markup=False, highlight=False, soft_wrap=True,
             )  # fmt: skip
-
-    serve_forever(app, listening, patience=2 * limits.seconds, ready=ready)
+        serve_forever(make_app(judge, options), listening, patience=2 * limits.seconds)
 
 
 def _token(name: str | None) -> str | None:

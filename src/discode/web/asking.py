@@ -84,12 +84,14 @@ async def understand(
         raise _bad("image is missing: a data URL in JSON, or a file in a form")
     if not isinstance(image, bytes):
         raise _bad("image must be text in JSON, or a file in a form")
-    await run_in_threadpool(check_picture, image)
-    return Question(image, captions, references, decoder)
+    question = Question(image, captions, references, decoder)
+    await run_in_threadpool(check_picture, question)
+    return question
 
 
-def check_picture(image: bytes) -> None:
+def check_picture(question: Question) -> None:
     """Raise unless the bytes begin like a picture of bearable size; nothing is decoded yet."""
+    image = question.image
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of bombs, and of oddities in a file's tags
@@ -101,6 +103,7 @@ def check_picture(image: bytes) -> None:
         raise Refused(422, "bad_image", f"the image {what}") from None
     if width * height > MAX_PIXELS:
         raise Refused(422, "bad_image", f"{width}x{height} pixels are over {MAX_PIXELS}")
+    _ = question.digest  # computed here, in a thread of its own, and kept for the queue
 
 
 def _json(body: bytes) -> dict[str, Any]:

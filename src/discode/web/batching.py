@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 
 from discode.decoders import Decoder, get_decoder
 from discode.decoders.base import greedy_stem
@@ -144,7 +144,7 @@ class Batcher:
         self.judge = judge
         self._measures = measures
         self._window = window
-        self._jobs: deque[_Job] = deque()
+        self._jobs: list[_Job] = []
         self._some = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="judge")
         self._loop: asyncio.Task[None] | None = None
@@ -182,13 +182,22 @@ class Batcher:
                 await self._judge(jobs)
 
     def _batch(self) -> list[_Job]:
+        """Take the oldest job, all of its picture, then the next oldest and so on, while they fit.
+
+        The oldest is always among them, so nobody waits for ever behind a popular picture.
+        """
+        pictures: dict[bytes, list[_Job]] = {}
+        for job in self._jobs:
+            pictures.setdefault(job.question.digest, []).append(job)
         jobs: list[_Job] = []
         size = 0
-        while self._jobs:
-            size += len(self._jobs[0].question.captions)
+        for job in chain.from_iterable(pictures.values()):
+            size += len(job.question.captions)
             if jobs and size > self.judge.batch_size:
                 break
-            jobs.append(self._jobs.popleft())
+            jobs.append(job)
+        for job in jobs:
+            self._jobs.remove(job)
         return jobs
 
     async def _judge(self, jobs: list[_Job]) -> None:

@@ -88,6 +88,7 @@ class _Service:
             description="Judge image captions with a vision-language model.",
             docs_url=None,  # these pages come from a CDN
             redoc_url=None,
+            redirect_slashes=False,
             lifespan=self.lifespan,
         )
         app.add_api_route(

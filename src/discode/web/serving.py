@@ -6,7 +6,6 @@ import asyncio
 import signal
 import socket
 import threading
-from collections.abc import Callable
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -49,11 +48,13 @@ class _Impatient(H11Protocol):
 
 def open_socket(host: str, port: int) -> socket.socket:
     """Return a listening socket, or say in a line why there is none; port 0 takes a free one."""
+    if not 0 <= port <= 65535:
+        raise InputError(f"cannot listen on port {port}; give one from 0 to 65535")
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listening = socket.create_server((host, port), family=family, backlog=2048)
-    except (OSError, OverflowError) as error:
-        why = getattr(error, "strerror", None) or error
+    except OSError as error:
+        why = error.strerror or error
         raise InputError(f"cannot listen on {host}:{port}: {why}; give another --port") from None
     # Connections inherit it. An answer goes out as head and body: Nagle's algorithm would hold
     # the body back until the client confirms the head, 40 ms later.
@@ -90,14 +91,11 @@ def make_server(app: ASGIApp, *, patience: float) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def serve(
-    app: ASGIApp, listening: socket.socket, *, patience: float, ready: Callable[[], None]
-) -> None:
+def serve(app: ASGIApp, listening: socket.socket, *, patience: float) -> None:
     """Serve until SIGINT or SIGTERM; then refuse what is new, answer what was accepted, return."""
     server = make_server(app, patience=patience)
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             # The server raises the signal again when it is done: by then it was obeyed.
             signal.signal(number, lambda number, frame: None)
-    ready()
     server.run(sockets=[listening])

@@ -234,7 +234,7 @@ function numbers({ labels, before, after }) {
 }
 
 function render(answer) {
-  const ranked = answer.scores.toSorted((a, b) => (b.score ?? -Infinity) - (a.score ?? -Infinity));
+  const ranked = [...answer.scores].sort((a, b) => (b.score ?? -Infinity) - (a.score ?? -Infinity));
   const shown = ranked.filter((row) => row.error === null).map((row) => spread(answer, row));
   const most = Math.max(0.25, ...shown.flatMap(({ before, after }) => [...before, ...after]));
   $("ranking").replaceChildren(...ranked.map((row, i) => {
