@@ -162,8 +162,13 @@ def test_mistakes_are_said(visit: Visit, tmp_path: Path) -> None:
     assert page.get_by_role("status").inner_text() == "Write a caption first."
     page.get_by_label("Caption 1", exact=True).fill("a cat")
     page.get_by_role("button", name="Score").click()
-    page.locator("#status", has_text="no picture").wait_for()
+    page.locator("#status", has_text="cannot be opened").wait_for()
     assert page.locator("#results").is_hidden()
+    page.locator("#file").set_input_files(
+        {"name": "huge.jpg", "mimeType": "image/jpeg", "buffer": b"x" * (21 << 20)}
+    )
+    page.get_by_role("button", name="Score").click()
+    assert "over 20 MiB" in page.get_by_role("status").inner_text()
     # The browser's own word on the answer 422.
     assert [line for line in visit.complaints if "422" not in line] == []
     visit.complaints.clear()

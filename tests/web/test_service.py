@@ -33,6 +33,8 @@ from discode.web.service import Options, make_app, static_files  # isort: skip
 from discode.web.serving import open_socket  # isort: skip
 
 
+# Pillow has Ghostscript run it.
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
 HEAD = b"POST /v1/score HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 
@@ -110,8 +112,10 @@ def test_methods_references_and_one_caption(client: Client) -> None:
         ({"image": "data:image/png;base64,%%%"}, "bad_image", "no base64"),
         ({"image": "data:image/png;base64,é"}, "bad_image", "no base64"),
         ({"image": "data:image/png;base64,"}, "bad_image", "is empty"),
-        ({"image": data_url(b"no picture at all")}, "bad_image", "no picture"),
-        ({"image": data_url(b"<svg onload='alert(1)'/>")}, "bad_image", "no picture"),
+        ({"image": data_url(b"no picture at all")}, "bad_image", "cannot be opened"),
+        ({"image": data_url(b"<svg onload='alert(1)'/>")}, "bad_image", "allowed: AVIF, BMP"),
+        ({"image": data_url(EPS)}, "bad_image", "cannot be opened"),
+        ({"image": data_url(b"P5 1 1 255 x")}, "bad_image", "cannot be opened"),
     ],
 )  # fmt: skip
 def test_bad_requests_are_refused_in_a_line(

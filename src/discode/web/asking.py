@@ -25,6 +25,8 @@ from discode.web.limits import Held, Limits, Refused, too_large
 
 Fetch = Callable[[str], Awaitable[bytes]]
 FIELDS = ("image", "captions", "references", "method")
+FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "MPO", "PNG", "TIFF", "WEBP")
+"""Pictures that strangers may send. Pillow knows more, and has some opened by other programs."""
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+)?(;[\w=.+-]+)*;base64,", re.IGNORECASE)
 
 
@@ -95,12 +97,15 @@ def check_picture(question: Question) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of bombs, and of oddities in a file's tags
-            with Image.open(io.BytesIO(image)) as opened:
+            Image.init()
+            formats = [name for name in FORMATS if name in Image.OPEN]
+            with Image.open(io.BytesIO(image), formats=formats) as opened:
                 width, height = opened.size
     # Pillow raises a different error for every way a file can be broken.
     except Exception:
-        what = "is empty" if not image else "is no picture that can be opened, or too large a one"
-        raise Refused(422, "bad_image", f"the image {what}") from None
+        what = "is empty" if not image else "cannot be opened, or is far too large"
+        names = ", ".join(FORMATS)
+        raise Refused(422, "bad_image", f"the image {what}; allowed: {names}") from None
     if width * height > MAX_PIXELS:
         raise Refused(422, "bad_image", f"{width}x{height} pixels are over {MAX_PIXELS}")
     _ = question.digest  # computed here, in a thread of its own, and kept for the queue

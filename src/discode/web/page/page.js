@@ -3,6 +3,7 @@ const $ = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
 let picture = null; // a Blob
 let preview = null; // its object URL
+let room = Infinity; // bytes that the server takes
 let asking = null; // the request under way
 
 function make(tag, options = {}, ...children) {
@@ -153,6 +154,10 @@ $("form").addEventListener("submit", async (event) => {
     inputs()[0].focus();
     return;
   }
+  if (picture.size > room) {
+    say(`The picture is over ${Math.floor(room / 1048576)} MiB.`, true);
+    return;
+  }
   const form = new FormData();
   form.append("image", picture, "picture");
   for (const caption of captions) form.append("captions", caption);
@@ -190,10 +195,11 @@ function spread(answer, row) {
            before: place(before), after: place(after) };
 }
 
-// `most` is the tallest bar of all captions, so that charts compare.
+// `most` is the tallest bar of all captions, so that charts compare; a flat one is a low chart.
 function chart({ labels, before, after }, most) {
   const narrow = matchMedia("(max-width: 30rem)").matches;
-  const width = narrow ? 330 : 600, height = narrow ? 72 : 92, foot = 20;
+  const width = narrow ? 330 : 600, full = narrow ? 76 : 100, foot = 20;
+  const height = 2 + full * Math.max(...before, ...after) / most;
   const svg = document.createElementNS(SVG, "svg");
   const add = (tag, attributes, text) => {
     const node = document.createElementNS(SVG, tag);
@@ -213,7 +219,7 @@ function chart({ labels, before, after }, most) {
   labels.forEach((label, i) => {
     const middle = (i + 0.5) * step;
     for (const [name, p, x] of [["before", before[i], middle - bar - 1], ["after", after[i], middle + 1]]) {
-      const tall = (p / most) * (height - 4);
+      const tall = (p / most) * full;
       add("rect", { class: name, x, y: height - tall, width: bar, height: tall, rx: Math.min(2, tall / 2) });
     }
     if (labels.length * 30 <= width || i % 2 === 0)
@@ -281,8 +287,9 @@ let known = false;
 async function meet() {
   if (known) return;
   try {
-    const { models: [model], methods, method } = await call("/v1/models");
+    const { models: [model], methods, method, limits } = await call("/v1/models");
     known = true;
+    room = limits.body;
     $("model").textContent = `${model.model} ${model.revision}`;
     const listed = methods.some((row) => row.name === method);
     const rows = listed ? methods : [{ name: method, about: "this server's default" }, ...methods];
