@@ -9,7 +9,7 @@ from io import TextIOWrapper
 import typer
 
 import discode
-from discode.cli import bench, compare, decode, demo, lists, score, store, study
+from discode.cli import bench, compare, decode, demo, lists, score, serve, store, study
 from discode.errors import DiscodeError
 
 app = typer.Typer(
@@ -41,6 +41,7 @@ app.command("score")(score.score)
 app.command("decode")(decode.decode)
 app.command("demo")(demo.demo)
 app.command("compare")(compare.compare)
+app.command("serve")(serve.serve)
 app.command("methods")(lists.methods)
 app.command("scales")(lists.scales)
 app.command("models")(lists.models)

@@ -1,0 +1,43 @@
+"""What Prometheus is told."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4 as CONTENT_TYPE
+
+__all__ = ["CONTENT_TYPE", "Measures"]
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class Measures:
+    """Counters of one service, in a registry of their own so that two can live in a process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "discode_requests", "Answers of POST /v1/score", ["status"], registry=self.registry
+        )
+        self.seconds = Histogram(
+            "discode_request_seconds", "From the request's head to its answer",
+            buckets=_SECONDS, registry=self.registry,
+        )  # fmt: skip
+        self.pairs = Counter("discode_pairs", "Captions scored", registry=self.registry)
+        self.failed = Counter(
+            "discode_failed_pairs", "Captions that got no score", registry=self.registry
+        )
+        self.batch = Histogram(
+            "discode_batch_pairs", "Captions the judge got at once",
+            buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256), registry=self.registry,
+        )  # fmt: skip
+        self.judge = Histogram(
+            "discode_judge_seconds", "Time of the judge, a batch",
+            buckets=_SECONDS, registry=self.registry,
+        )  # fmt: skip
+        self.inside = Gauge(
+            "discode_requests_inside", "Requests being worked on", registry=self.registry
+        )
+
+    def text(self) -> bytes:
+        """Return the exposition format."""
+        return generate_latest(self.registry)

@@ -1,0 +1,101 @@
+"""A service on a socket, until somebody ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import threading
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from discode.errors import InputError
+
+HEAD_SECONDS = 15.0
+"""How long a connection may take to send a request's head."""
+
+
+class _Impatient(H11Protocol):
+    """Hangs up on connections that say nothing, or a letter at a time."""
+
+    _hang_up: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._forget()
+
+    def _watch(self) -> None:
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._forget()  # the head is here; the service watches over the body
+        elif self._hang_up is None:
+            self._hang_up = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def _forget(self) -> None:
+        if self._hang_up is not None:
+            self._hang_up.cancel()
+            self._hang_up = None
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """Return a listening socket, or say in a line why there is none; port 0 takes a free one."""
+    if not 0 <= port <= 65535:
+        raise InputError(f"cannot listen on port {port}; give one from 0 to 65535")
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        why = error.strerror or error
+        raise InputError(f"cannot listen on {host}:{port}: {why}; give another --port") from None
+    # Connections inherit it. An answer goes out as head and body: Nagle's algorithm would hold
+    # the body back until the client confirms the head, 40 ms later.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
+
+
+def address(listening: socket.socket) -> str:
+    """Return the URL of a listening socket.
+
+    >>> with open_socket("127.0.0.1", 0) as listening:
+    ...     address(listening).rpartition(":")[0]
+    'http://127.0.0.1'
+    """
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def make_server(app: ASGIApp, *, patience: float) -> uvicorn.Server:
+    """Return a server; ended, it answers what it took in, for ``patience`` seconds at most."""
+    config = uvicorn.Config(
+        app,
+        http=_Impatient,
+        ws="none",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=2048,
+        h11_max_incomplete_event_size=32 << 10,  # of a request's head
+        timeout_graceful_shutdown=int(patience) + 1,
+    )
+    return uvicorn.Server(config)
+
+
+def serve(app: ASGIApp, listening: socket.socket, *, patience: float) -> None:
+    """Serve until SIGINT or SIGTERM; then refuse what is new, answer what was accepted, return."""
+    server = make_server(app, patience=patience)
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # The server raises the signal again when it is done: by then it was obeyed.
+            signal.signal(number, lambda number, frame: None)
+    server.run(sockets=[listening])
