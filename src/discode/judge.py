@@ -13,7 +13,7 @@ from discode.backends import Backend, Choosy, Runtime, open_backend
 from discode.backends.embedded import introduce
 from discode.decoders import Decoder, get_decoder
 from discode.errors import BackendError, ImageError, InputError
-from discode.pairs import Digests, ImageSource, Pair, make_pairs
+from discode.pairs import Digests, ImageSource, Pair, make_pairs, picture_key
 from discode.prompts import FLEUR, Prompt, get_prompt, neutralise
 from discode.readings import Gather, Readings
 from discode.scales import UNIT, Scale, get_scale
@@ -101,8 +101,7 @@ class Judge:
         """
         groups: dict[Any, list[int]] = {}
         for number, pair in enumerate(pairs):
-            key = pair.image if isinstance(pair.image, str | os.PathLike) else id(pair.image)
-            groups.setdefault(key, []).append(number)
+            groups.setdefault(picture_key(pair.image), []).append(number)
         order = [number for group in groups.values() for number in group]
         parts = []
         for start in range(0, len(pairs), self.batch_size):

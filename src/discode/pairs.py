@@ -54,6 +54,11 @@ def image_digest(image: ImageSource) -> str:
     return hashlib.sha256(_image_bytes(image)).hexdigest()
 
 
+def picture_key(image: ImageSource) -> Any:
+    """Return what tells the pictures of a batch apart, without reading any."""
+    return id(image) if isinstance(image, Image.Image) else image
+
+
 class Digests:
     """Digests of pictures of one batch, each taken once: captions of a picture come together."""
 
@@ -62,7 +67,7 @@ class Digests:
 
     def of(self, image: ImageSource) -> str:
         """Return :func:`image_digest` of a picture; a path is read once, an open one seen once."""
-        key = image if isinstance(image, str | os.PathLike) else id(image)
+        key = picture_key(image)
         if key not in self._known:
             self._known[key] = image_digest(image)
         return self._known[key]

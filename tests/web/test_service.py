@@ -365,7 +365,7 @@ def test_limits_and_methods_are_checked_when_it_is_made() -> None:
 
 
 def test_what_waits_for_the_model_is_read_together() -> None:
-    model = SlowModel(seconds=0.3)
+    model = SlowModel(seconds=1.5)  # all of them have come by then, on a busy machine, too
     rocket = (demo_path() / "rocket.jpg").read_bytes()
     with running(load(model)) as client, ThreadPoolExecutor(12) as pool:
         first = pool.submit(client.upload, CAT, ["the first"])
@@ -388,7 +388,7 @@ def test_what_waits_for_the_model_is_read_together() -> None:
 
 
 def test_a_full_queue_is_read_picture_by_picture() -> None:
-    model = SlowModel(seconds=0.3)
+    model = SlowModel(seconds=1.5)  # all of them have come by then, on a busy machine, too
     rocket = (demo_path() / "rocket.jpg").read_bytes()
     with running(load(model, batch_size=4)) as client, ThreadPoolExecutor(9) as pool:
         pool.submit(client.upload, CAT, ["the first"])
