@@ -387,6 +387,14 @@ def test_what_waits_for_the_model_is_read_together() -> None:
         assert [row["score"] for row in reply.json["scores"]] == own.value.tolist()
 
 
+def test_a_store_answers_what_was_asked_before(tmp_path: Path) -> None:
+    model = SlowModel()
+    with running(load(model, store=tmp_path / "kept.db")) as client:
+        first = client.score(CAT, ["a cat", "a dog"])
+        assert client.upload(CAT, ["a dog", "a cat"]).json["scores"] == first.json["scores"][::-1]
+    assert len(model.batches) == 1
+
+
 def test_a_full_queue_is_read_picture_by_picture() -> None:
     model = SlowModel(seconds=0.3)
     rocket = (demo_path() / "rocket.jpg").read_bytes()
