@@ -39,7 +39,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    with running(load(FakeModel())) as client:
+    with running(load(FakeModel()), limits={"body": 1 << 20}) as client:
         yield client
 
 
@@ -165,10 +165,10 @@ def test_mistakes_are_said(visit: Visit, tmp_path: Path) -> None:
     page.locator("#status", has_text="cannot be opened").wait_for()
     assert page.locator("#results").is_hidden()
     page.locator("#file").set_input_files(
-        {"name": "huge.jpg", "mimeType": "image/jpeg", "buffer": b"x" * (21 << 20)}
+        {"name": "huge.jpg", "mimeType": "image/jpeg", "buffer": b"x" * (2 << 20)}
     )
     page.get_by_role("button", name="Score").click()
-    assert "over 20 MiB" in page.get_by_role("status").inner_text()
+    assert "over 1 MiB" in page.get_by_role("status").inner_text()
     # The browser's own word on the answer 422.
     assert [line for line in visit.complaints if "422" not in line] == []
     visit.complaints.clear()

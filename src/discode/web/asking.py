@@ -14,6 +14,7 @@ from typing import Any
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from PIL import Image
+from python_multipart.exceptions import FormParserError
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
@@ -137,8 +138,8 @@ async def _form(body: bytes, content_type: str, limits: Limits) -> dict[str, Any
     )  # fmt: skip
     try:
         form = await parser.parse()
-    except MultiPartException as error:
-        raise _bad(f"the form cannot be read: {error.message}") from None
+    except (MultiPartException, FormParserError) as error:
+        raise _bad(f"the form cannot be read: {error}") from None
     try:
         _known(dict(form))
         asked: dict[str, Any] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 import threading
@@ -75,12 +76,14 @@ def address(listening: socket.socket) -> str:
 
 def make_server(app: ASGIApp, *, patience: float) -> uvicorn.Server:
     """Return a server; ended, it answers what it took in, for ``patience`` seconds at most."""
+    # It warns of every odd form: who sends one is told, and a log is not for strangers to fill.
+    logging.getLogger("python_multipart").setLevel("ERROR")
     config = uvicorn.Config(
         app,
         http=_Impatient,
         ws="none",
         lifespan="on",
-        log_level="warning",
+        log_level="error",
         access_log=False,
         server_header=False,
         proxy_headers=False,
