@@ -85,7 +85,7 @@ def main() -> None:
                 load_benchmark(name, data / place),
                 named(metrics),
                 Workshop(),
-                Protocol(resamples=1),
+                Protocol(resamples=0),
             )
             for label, reason in problems.items():
                 sys.exit(f"{label}: {reason}")

@@ -101,3 +101,15 @@ def test_negative_scales(tmp_path: Path) -> None:
     assert len(load_benchmark("custom", path, {"scale": "-2-2"}).judgments) == 1
     with pytest.raises(InputError, match=r"from -1.5 to 2"):
         load_benchmark("custom", path, {"scale": "-1.5-2"})
+
+
+def test_a_scale_below_zero_and_words_that_tables_use(tmp_path: Path) -> None:
+    (tmp_path / "ratings.csv").write_text("image,caption,rating\na.jpg,a,-3\nb.jpg,b,-1\n")
+    assert len(load_benchmark("custom", tmp_path, {"scale": "-5--1"}).judgments) == 2
+    with pytest.raises(InputError, match="-3"):
+        load_benchmark("custom", tmp_path, {"scale": "-2--1"})
+    rows = [PREFERENCES[0] | {"category": "mean"}]
+    (tmp_path / "ratings.csv").unlink()
+    (tmp_path / "preferences.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(InputError, match="cannot be called 'mean'"):
+        load_benchmark("custom", tmp_path)

@@ -69,9 +69,12 @@ def test_run_table_plot_compare(folder: Path) -> None:
 
     table = run("bench", "table", log)
     assert table.returncode == 0
-    assert [row.split()[0] for row in table.stdout.splitlines()[2:]] == [
+    rows, _, note = table.stdout.partition("\n\n")
+    assert [row.split()[0] for row in rows.splitlines()[2:]] == [
         "discode", "smoothing", "one", "two", "raw",
     ]  # fmt: skip
+    assert "two *" in rows
+    assert note.startswith("* without a score: two 4.17 % of custom")
     for form, word in (("markdown", "| metric |"), ("latex", r"\toprule"), ("csv", "metric,")):
         assert word in run("bench", "table", log, "--format", form).stdout
     picture = folder / "a.png"
@@ -81,6 +84,9 @@ def test_run_table_plot_compare(folder: Path) -> None:
     done = run("compare", log, "one", "two", "--resamples", "99")
     assert done.returncode == 0, done.stderr
     assert "judgments left out" in done.stdout
+    first_pair = json.loads(run("bench", "pairs", "--benchmark", "custom", "--data", folder)
+                            .stdout.splitlines()[0])  # fmt: skip
+    assert set(first_pair) == {"id", "image", "caption", "references"}
     assert "99 permutations" in done.stdout
     told = json.loads(run("compare", log, "--json", "--resamples", "99").stdout)
     assert len(told["pairs"]) == 10
@@ -109,7 +115,7 @@ def test_what_cannot_be_run(folder: Path, tmp_path_factory: pytest.TempPathFacto
                 "-m", "raw"), "give another file")  # fmt: skip
     assert log.read_bytes() == before
     refused(run("bench", "table", log, "--format", "html"), "markdown")
-    refused(run("compare", log, "a"), "two metrics")
+    refused(run("compare", log), "two metrics")
     assert "scorefile:PATH" in run("bench", "metrics").stdout
 
 

@@ -31,7 +31,7 @@ from discode.studies.run import named, run
 from discode.studies.runlog import Protocol, RunLog
 from discode.studies.tables import cells, columns, render
 
-QUICK = Protocol(resamples=50)
+QUICK = Protocol(resamples=100)
 
 
 class Fake:
@@ -219,6 +219,85 @@ def test_two_runs_that_disagree_are_told_apart(runs: dict[str, RunLog]) -> None:
     assert {"cider (a)", "cider (b)", "bleu-4"} <= names
 
 
+def test_the_same_benchmark_with_other_data_is_another_column(runs: dict[str, RunLog]) -> None:
+    log = runs["ratings"]
+    other = replace(log, checksums={"a.json": "01"})
+    found = {cell.benchmark for cell in cells({"a": log, "b": other})}
+    assert found == {"composite (a)", "composite (b)"}
+    assert "composite (a)" in render({"a": log, "b": other})
+
+
+def test_other_protocols_are_not_the_papers(runs: dict[str, RunLog]) -> None:
+    for changed in (
+        replace(runs["ratings"], options={"references": "all"}),
+        replace(runs["ratings"], protocol=Protocol("half", 100)),
+    ):
+        (one, *_) = cells({"a": changed})
+        assert not math.isnan(one.paper)
+        assert math.isnan(one.difference)
+
+
+def test_what_failed_is_marked_and_never_zero(runs: dict[str, RunLog]) -> None:
+    for bench in (rated(), preferred()):
+        found = measures(bench.judgments, bench.image, np.full(len(bench.pairs), np.nan), QUICK)
+        assert found["failed"].value == 1
+        assert all(np.isnan(found[name].value) for name in found if name != "failed")
+    log = runs["choices"]
+    value = log.results["cider"].value.copy()
+    value[0] = np.nan
+    some = measures(log.judgments, log.image, value, QUICK)
+    log = replace(log, results={"cider": replace(log.results["cider"], measures=some)})
+    assert "cider *" in render({"a": log})
+    assert "* without a score: cider 0.50 % of pascal50s" in render({"a": log}, "markdown")
+
+
+def test_one_image_has_no_interval() -> None:
+    bench = rated(images=1, captions=12)
+    value = np.arange(len(bench.pairs), dtype=float)
+    one = measures(bench.judgments, bench.image, value, QUICK)["tau_c"]
+    assert np.isfinite(one.value)
+    assert np.isnan([one.low, one.high]).all()
+    none = measures(rated().judgments, rated().image, np.arange(400.0), Protocol(resamples=0))
+    assert np.isnan(none["tau_c"].low)
+
+
+def test_metrics_that_miss_different_pairs_are_compared_on_the_same() -> None:
+    bench = rated()
+    truth = np.array([len(pair.caption) for pair in bench.pairs], float)
+    rng = np.random.default_rng(0)
+    good, half = truth + rng.normal(0, 1, len(truth)), truth.copy()
+    half[: len(half) // 2] = np.nan
+    wild = rng.random(len(truth))
+    log, _ = run(bench, {"x": "x"}, Shop(x=Fake(0, 1.0)), QUICK)
+    base = log.results["x"]
+
+    def result(value: Any) -> Any:
+        return replace(base, value=value, measures=measures(log.judgments, log.image, value, QUICK))
+
+    silent = result(np.full(len(truth), np.nan))
+    log = replace(log, results={"good": result(good), "half": result(half),
+                                "wild": result(wild), "silent": silent})  # fmt: skip
+    done = compare(log, [], resamples=100)
+    assert done.silent == ("silent",)
+    assert done.left_out == len(log.judgments) // 2
+    values: dict[str, set[float]] = {}
+    for pair in done.pairs:
+        values.setdefault(pair.a, set()).add(pair.value_a)
+        values.setdefault(pair.b, set()).add(pair.value_b)
+    assert all(len(one) == 1 for one in values.values())
+    assert done.groups[-1] == ("wild",)
+    with pytest.raises(InputError, match="silent has no scores"):
+        compare(log, ["good", "silent"])
+
+
+def test_measuring_again_signs_again(tmp_path: Path) -> None:
+    bench, shop = preferred(), Shop(a=Fake(0, 2.0))
+    first, _ = run(bench, {"a": "a"}, shop, QUICK)
+    again, _ = run(bench, {"a": "a"}, shop, replace(QUICK, ties="half"), before=first)
+    assert first.results["a"].signature.endswith("|ties:wrong")
+    assert again.results["a"].signature.endswith("|ties:half")
+
+
 def test_comparisons(runs: dict[str, RunLog]) -> None:
     for log in runs.values():
         done = compare(log, ["cider", "bleu-4"], resamples=200)
@@ -274,6 +353,10 @@ def test_names_of_metrics() -> None:
         (lambda d: d.pop("image"), "damaged: KeyError"),
         (lambda d: d["results"]["cider"]["value"].pop(), "damaged: ValueError"),
         (lambda d: d["protocol"].update(ties="some"), "ties='some'"),
+        (lambda d: d["image"].pop(), "images for"),
+        (lambda d: d["judgments"]["pair"].pop(), "different lengths"),
+        (lambda d: d["judgments"]["pair"].__setitem__(0, 9999), "not there"),
+        (lambda d: d["results"]["cider"]["measures"].pop("tau_c"), "cider lacks tau_c"),
     ],
 )
 def test_a_damaged_log(change: Any, message: str, runs: dict[str, RunLog], tmp_path: Path) -> None:
@@ -289,7 +372,7 @@ def test_a_damaged_log(change: Any, message: str, runs: dict[str, RunLog], tmp_p
         RunLog.load(path)
 
 
-@pytest.mark.parametrize("given", [{"ties": "x"}, {"resamples": 0}, {"seed": -1}, {"level": 1.0}])
+@pytest.mark.parametrize("given", [{"ties": "x"}, {"resamples": 5}, {"seed": -1}, {"level": 1.0}])
 def test_a_protocol_that_cannot_be(given: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="is not allowed"):
         Protocol(**given)

@@ -125,6 +125,9 @@ def _read(path: Path, column: str) -> dict[tuple[str, ...], _Row]:
         for key in keys:
             before = rows.setdefault(key, (score, text, where))
             if before[0] != score and not (math.isnan(before[0]) and math.isnan(score)):
+                if key is not keys[0]:  # the id tells them apart; a picture and caption do not
+                    rows[key] = (math.nan, text, f"{where}, as other lines with other ids,")
+                    continue
                 raise InputError(
                     f"{where} scores {_shown(key)} {score:g}, but {before[2]} says {before[0]:g}"
                 )

@@ -111,8 +111,8 @@ class Workshop:
         """The same CLIP with PAC-S's weights."""
         if self.pac_weights is None:
             raise InputError(
-                "pac-s needs its published weights; give pac_weights=FILE (clip_ViT-B-32.pth), and "
-                "as clip_model the CLIP they belong to"
+                "pac-s needs its published weights; give pac_weights=FILE (clip_ViT-B-32.pth; "
+                "--pac-weights), and as clip_model the CLIP they belong to"
             )
         weights = os.fspath(self.pac_weights)
         return Encoder.open(self.clip_model, weights=weights, device=self.runtime.device)
@@ -124,8 +124,8 @@ class Workshop:
             return self.chat
         if not self.endpoint or not self.endpoint_model:
             raise InputError(
-                "g-veval and clair ask a chat model; give endpoint=URL (http://localhost:8000/v1) "
-                "and endpoint_model=NAME"
+                "g-veval and clair ask a chat model; give endpoint=URL (--endpoint "
+                "http://localhost:8000/v1) and endpoint_model=NAME (--endpoint-model)"
             )
         return Endpoint(self.endpoint, self.endpoint_model)
 

@@ -220,6 +220,10 @@ def ratings(rows: Sequence[tuple[int, float, int]]) -> Ratings:
 def preferences(rows: Sequence[tuple[int, int, int, str]]) -> Preferences:
     """Return rows of (left, right, chosen, category) as arrays."""
     left, right, chosen, category = zip(*rows, strict=True) if rows else ((), (), (), ())
+    if taken := {"mean", "ties", "failed"} & set(category):
+        raise InputError(
+            f"a category cannot be called {sorted(taken)[0]!r}: tables have a column of that name"
+        )
     return Preferences(
         np.array(left, np.int64), np.array(right, np.int64), np.array(chosen, np.int64), category
     )

@@ -17,7 +17,7 @@ from discode.benchmarks import (
     mceval,
     pascal50s,
 )
-from discode.benchmarks.base import Row, sha256
+from discode.benchmarks.base import Benchmark, Row, sha256
 from discode.benchmarks.facts import File
 from discode.errors import DiscodeError, InputError, MissingExtraError
 
@@ -117,6 +117,8 @@ def _images(name: str, folder: Path) -> Check:
     """Load with the defaults and count the pictures that are there."""
     try:
         benchmark = load_benchmark(name, folder)
+    except MissingExtraError as error:
+        return Check(name, "images", "unknown version", str(error))
     except DiscodeError as error:
         return Check(name, "(all files together)", "damaged", str(error))
     images = {
@@ -128,3 +130,14 @@ def _images(name: str, folder: Path) -> Check:
     if missing:
         return Check(name, "images", "missing", f"{there}; metrics of text alone can be run")
     return Check(name, "images", "ok", there)
+
+
+def unusual(benchmark: Benchmark) -> list[str]:
+    """Return a line on each file that is not the one the published cells were reproduced with."""
+    known = BENCHMARKS[benchmark.name].facts.files
+    return [
+        f"{name} is another version than the one known to reproduce published numbers; discode "
+        "bench check looks closer"
+        for name, digest in benchmark.checksums.items()
+        if name in known and known[name].sha256 not in ("", digest)
+    ]

@@ -8,6 +8,7 @@ references, category, id. References are a list, in CSV a JSON list or one text.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -58,7 +59,8 @@ def load_custom(path: Path, options: Mapping[str, str]) -> Benchmark:
 
 
 def _ratings(builder: Builder, rows: Rows, scale: str) -> Ratings:
-    low, high = map(float, scale.rsplit("-", 1)) if scale != "any" else (-math.inf, math.inf)
+    found = re.fullmatch(r"(-?[\d.]+)-(-?[\d.]+)", scale)
+    low, high = (float(found[1]), float(found[2])) if found else (-math.inf, math.inf)
     if low >= high:
         raise InputError(f"option scale={scale!r}: the first number must be below the second")
     raters: dict[str, int] = {}

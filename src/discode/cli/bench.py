@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +17,7 @@ from discode.baselines import METRICS, Workshop
 from discode.baselines.bert import DEFAULT_BERT
 from discode.baselines.clip import DEFAULT_CLIP
 from discode.benchmarks import BENCHMARKS, load_benchmark
-from discode.benchmarks.check import check_data
+from discode.benchmarks.check import check_data, unusual
 from discode.cli import output
 from discode.cli.output import stderr, stdout
 from discode.errors import InputError
@@ -90,6 +92,21 @@ def metrics() -> None:
 
 
 @app.command()
+def pairs(
+    benchmark: Annotated[str, typer.Option(help="As discode bench list has it.")],
+    data: Annotated[Path, typer.Option(help="The benchmark's folder.")],
+    option: Annotated[
+        list[str] | None, typer.Option("--option", help="KEY=VALUE of the protocol; repeat.")
+    ] = None,
+) -> None:
+    """Print a benchmark's pairs as JSON lines: what a metric of your own has to score."""
+    for pair in load_benchmark(benchmark, data, _options(option)).pairs:
+        row = {"id": pair.id, "image": str(pair.image), "caption": pair.caption,
+               "references": list(pair.references)}  # fmt: skip
+        typer.echo(json.dumps(row, ensure_ascii=False))
+
+
+@app.command()
 def run(
     benchmark: Annotated[str, typer.Option(help="As discode bench list has it.")],
     data: Annotated[Path, typer.Option(help="The benchmark's folder.")],
@@ -103,7 +120,9 @@ def run(
     option: Annotated[
         list[str] | None, typer.Option("--option", help="KEY=VALUE of the protocol; repeat.")
     ] = None,
-    ties: Annotated[str, typer.Option(help="Ties of preferences: wrong or half.")] = "wrong",
+    ties_: Annotated[
+        str, typer.Option("--ties", help="Ties of preferences: wrong or half.")
+    ] = "wrong",
     resamples: Annotated[int, typer.Option(help="Of the intervals' bootstrap.")] = 1000,
     seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
     model: Annotated[str | None, typer.Option(help="The judge, as for discode score.")] = None,
@@ -124,7 +143,7 @@ def run(
     endpoint_model: Annotated[str | None, typer.Option(help="Whom to ask there.")] = None,
 ) -> None:
     """Score a benchmark with metrics, and print them beside the paper's numbers."""
-    protocol = Protocol(ties, resamples, seed)
+    protocol = Protocol(ties_, resamples, seed)
     labels = named(metric)
     if out is not None:
         output.check_writable(out)
@@ -134,7 +153,7 @@ def run(
         raise InputError(
             f"{out} is a run of {before.benchmark} with other data or options; give another file"
         )
-    for note in loaded.notes:
+    for note in (*loaded.notes, *unusual(loaded)):
         stderr.print(note, style="dim", markup=False, highlight=False, soft_wrap=True)
     if store is None and out is not None:
         store = out.with_name(f"{out.name}.readings.db")
@@ -169,7 +188,8 @@ def run(
     for label, result in wanted.items():
         failed = f", {len(result.errors)} pairs failed" if result.errors else ""
         rate = result.measures["ties"].value
-        line = f"{label}: {100 * rate:.1f} % ties{failed}, {result.seconds:.1f} s"
+        ties = "no scores" if math.isnan(rate) else f"{100 * rate:.1f} % ties"
+        line = f"{label}: {ties}{failed}, {result.seconds:.1f} s"
         stderr.print(line, markup=False, highlight=False, soft_wrap=True)
         stderr.print(result.signature, style="dim", markup=False, highlight=False, soft_wrap=True)
         for reason in dict.fromkeys([*result.errors.values()][:1]):
@@ -183,11 +203,13 @@ def run(
 
 
 def _options(given: list[str] | None) -> dict[str, str]:
-    options = {}
+    options: dict[str, str] = {}
     for text in given or []:
         key, equals, value = text.partition("=")
         if not equals:
             raise InputError(f"--option {text!r} is not allowed; give KEY=VALUE")
+        if options.get(key.strip(), value.strip()) != value.strip():
+            raise InputError(f"--option {key.strip()} is given twice, with different values")
         options[key.strip()] = value.strip()
     return options
 

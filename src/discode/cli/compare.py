@@ -34,10 +34,12 @@ def compare(
     log = RunLog.load(run)
     done = compared(log, metrics or [], measure=measure, swap=swap, resamples=resamples, seed=seed)
     if as_json:
-        pairs = [asdict(pair) | {"verdict": pair.verdict()} for pair in done.pairs]
-        output.stdout.print_json(
-            json.dumps({"pairs": pairs, "groups": done.groups}).replace("NaN", "null")
-        )
+        pairs = [
+            {key: None if value != value else value for key, value in asdict(pair).items()}
+            | {"verdict": pair.verdict()}
+            for pair in done.pairs
+        ]
+        typer.echo(json.dumps(asdict(done) | {"pairs": pairs}, ensure_ascii=False, indent=1))
         return
     name = done.pairs[0].measure
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -51,10 +53,13 @@ def compare(
         )  # fmt: skip
     output.stdout.print(table)
     for one in done.pairs if len(done.pairs) < 4 else ():
-        left = f"; {one.left_out} judgments left out" if one.left_out else ""
-        _say(f"{one.verdict()} (5 %{left})")
+        _say(f"{one.verdict()} (5 %)")
     if len(done.pairs) > 1:
         _say("groups that differ: " + " > ".join(", ".join(group) for group in done.groups))
+    if done.left_out:
+        _say(f"{done.left_out} judgments left out: not every metric has a score for them")
+    if done.silent:
+        _say(f"without any score: {', '.join(done.silent)}")
     _say(
         f"{log.benchmark}; p by {resamples} permutations that swap {swap}; intervals by as many "
         f"resamples of images; seed {seed}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -67,8 +67,15 @@ def check_output(path: Path | None, *inputs: Path | None) -> None:
 
 def check_writable(path: Path) -> None:
     """Raise, before the work begins, where nothing could be written at its end."""
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK) or path.is_dir():
-        raise InputError(f"cannot write {path}: give a file in a folder that can be written")
+    try:
+        if path.is_dir():
+            raise IsADirectoryError
+        with tempfile.TemporaryFile(dir=path.parent):  # root may write where nobody can
+            pass
+    except OSError:
+        raise InputError(
+            f"cannot write {path}: give a file in a folder that can be written"
+        ) from None
 
 
 def check_show(show: bool, as_json: bool) -> None:

@@ -117,10 +117,15 @@ class AccuracyPlan:
 
     def __call__(self, weights: ArrayLike) -> float:
         """Return the mean over categories of their accuracies."""
+        return float(self.by_category(weights)[-1])
+
+    def by_category(self, weights: ArrayLike) -> Floats:
+        """Return the accuracy of each of the K sorted categories, and their mean, (K + 1,)."""
         w = counts(weights, len(self.earned))
         rows = np.bincount(self._codes, weights=w)
         right = np.bincount(self._codes, weights=w * self.earned)
-        return float((right / rows).mean()) if rows.all() and len(rows) else float("nan")
+        each = np.divide(right, rows, out=np.full(len(rows), np.nan), where=rows > 0)
+        return np.append(each, each.mean() if len(each) else np.nan)
 
 
 def acc23(human: ArrayLike, metric: ArrayLike, groups: ArrayLike | None = None) -> float:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from discode.errors import InputError, require
-from discode.studies.measures import main_measure
 from discode.studies.runlog import RunLog
 from discode.studies.tables import SYMBOLS, TITLES, cells
 
@@ -20,10 +19,9 @@ def plot(runs: Mapping[str, RunLog], path: Path) -> None:
         raise InputError(f"{path.name}: plots are written to {', '.join(SUFFIXES)}")
     require("matplotlib", "plot").use("Agg")
     pyplot = require("matplotlib.pyplot", "plot")
-    deciding = {log.benchmark: main_measure(log.judgments) for log in runs.values()}
-    every = [cell for cell in cells(runs) if cell.measure == deciding[cell.benchmark]]
-    shown = [name for name in (*TITLES, *deciding) if name in deciding]
-    names = list(dict.fromkeys(shown))
+    deciding = {"tau_c", "mean"}
+    every = [cell for cell in cells(runs) if cell.measure in deciding]
+    names = list(dict.fromkeys(cell.benchmark for cell in every))
     across = min(2, len(names))
     down = -(-len(names) // across)
     height = 1.1 + 0.32 * max(sum(c.benchmark == name for c in every) for name in names)
@@ -47,7 +45,7 @@ def plot(runs: Mapping[str, RunLog], path: Path) -> None:
                 )  # fmt: skip
         panel.set_ylim(-0.6, len(rows) - 0.4)
         panel.set_yticks(range(len(rows)), [cell.metric for cell in rows])
-        panel.set_xlabel(f"{SYMBOLS.get(deciding[name], deciding[name])}, %")
+        panel.set_xlabel(f"{SYMBOLS[rows[0].measure]}, %")
         panel.set_title(TITLES.get(name, name), fontsize=10)
         panel.grid(axis="x", alpha=0.25)
         panel.spines[["top", "right", "left"]].set_visible(False)

@@ -26,6 +26,8 @@ from discode.stats import (
 )
 from discode.studies.runlog import Protocol
 
+LEVELS = 64
+"""Ratings with more different values are taken for continuous ones."""
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -72,20 +74,22 @@ def _of_ratings(
     x, y, clusters = x[keep], y[keep], image[judgments.pair][keep]
     result = {}
     for variant in ("b", "c"):
+        plan = KendallPlan(x, y, variant=variant)
         result[f"tau_{variant}"] = (
             bootstrap(
-                KendallPlan(x, y, variant=variant), clusters, resamples=protocol.resamples,
-                seed=protocol.seed, level=protocol.level,
+                plan, clusters, resamples=protocol.resamples, seed=protocol.seed,
+                level=protocol.level,
             )
-            if len(x) > 1
-            else _point(np.nan, protocol)
+            if _resampled(clusters, protocol)
+            else _point(plan(np.ones(len(x), np.int64)) if len(x) > 1 else np.nan, protocol)
         )  # fmt: skip
     scored = value[np.unique(judgments.pair)]
     points = {
         "spearman": spearman(x, y),
         "pearson": pearson(x, y),
         "acc23": acc23(y, x, clusters),
-        "acc_tied": tie_calibrated(y, x, clusters)[0],
+        # Its cost grows with the number of different ratings; people give few.
+        "acc_tied": tie_calibrated(y, x, clusters)[0] if len(np.unique(y)) <= LEVELS else np.nan,
         "ties": tie_rate(scored[np.isfinite(scored)]),
         "failed": left_out / max(1, len(judgments)),
     }
@@ -96,27 +100,31 @@ def _of_preferences(
     judgments: Preferences, image: Ints, value: Floats, protocol: Protocol
 ) -> dict[str, Interval]:
     left, right = value[judgments.left], value[judgments.right]
-    earned = credit(left, right, judgments.chosen, ties=protocol.ties)
-    names, codes = np.unique(np.array(judgments.category), return_inverse=True)
-
-    def accuracies(weights: Ints) -> Floats:
-        rows = np.bincount(codes, weights=weights, minlength=len(names))
-        right = np.bincount(codes, weights=weights * earned, minlength=len(names))
-        with np.errstate(invalid="ignore"):  # a resample may miss a category
-            each = right / rows
-        return np.append(each, each.mean())
-
-    several = bootstrap_all(
-        accuracies, image[judgments.left], resamples=protocol.resamples, seed=protocol.seed,
-        level=protocol.level,
-    )  # fmt: skip
-    result = dict(zip([*names.tolist(), "mean"], several, strict=True))
+    categories = np.array(judgments.category)
+    names = [*np.unique(categories).tolist(), "mean"]
     scored = np.isfinite(left) & np.isfinite(right)
-    result["ties"] = _point(
-        float((left == right)[scored].mean()) if scored.any() else np.nan, protocol
-    )
+    if not scored.any():  # not a wrong answer everywhere, but none
+        result = {name: _point(np.nan, protocol) for name in (*names, "ties")}
+        return result | {"failed": _point(1.0, protocol)}
+    earned = credit(left, right, judgments.chosen, ties=protocol.ties)
+    plan, clusters = AccuracyPlan(earned, categories=categories), image[judgments.left]
+    if _resampled(clusters, protocol):
+        several = bootstrap_all(
+            plan.by_category, clusters, resamples=protocol.resamples, seed=protocol.seed,
+            level=protocol.level,
+        )  # fmt: skip
+    else:
+        whole = plan.by_category(np.ones(len(judgments), np.int64))
+        several = [_point(number, protocol) for number in whole.tolist()]
+    result = dict(zip(names, several, strict=True))
+    result["ties"] = _point(float((left == right)[scored].mean()), protocol)
     result["failed"] = _point(float((~scored).mean()), protocol)
     return result
+
+
+def _resampled(clusters: Ints, protocol: Protocol) -> bool:
+    """Whether there is anything to resample: one image has no spread."""
+    return protocol.resamples > 0 and len(np.unique(clusters)) > 1
 
 
 def _point(value: float, protocol: Protocol) -> Interval:

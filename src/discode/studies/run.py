@@ -75,12 +75,9 @@ def run(
     protocol = protocol or Protocol()
     log = RunLog.begin(benchmark, protocol, _versions())
     if before is not None and before.same_questions(log):
-        kept = {  # what another run measured stays beside what this one adds
-            label: result
-            if before.protocol == protocol
-            else replace(
-                result, measures=measures(log.judgments, log.image, result.value, protocol)
-            )
+        # What another run measured stays beside what this one adds.
+        kept = {
+            label: result if before.protocol == protocol else _again(result, log)
             for label, result in before.results.items()
         }
         log = replace(log, results=kept)
@@ -99,6 +96,13 @@ def run(
         if done is not None:
             done(log)
     return log, problems
+
+
+def _again(result: Result, log: RunLog) -> Result:
+    """Measure scores by another protocol, and say so in their signature."""
+    signature = f"{result.signature.rpartition('|ties:')[0]}|ties:{log.protocol.ties}"
+    found = measures(log.judgments, log.image, result.value, log.protocol)
+    return replace(result, signature=signature, measures=found)
 
 
 def _score(

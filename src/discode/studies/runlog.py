@@ -23,6 +23,8 @@ from discode.files import parse_json, replacing
 from discode.stats import Interval
 
 FORMAT, VERSION = "discode-run", 1
+LEAST = 100
+"""Fewer resamples give no interval worth the name."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,11 @@ class Protocol:
     def __post_init__(self) -> None:
         if self.ties not in ("wrong", "half"):
             raise InputError(f"ties={self.ties!r} is not allowed; give 'wrong' or 'half'")
-        if self.resamples < 1:
-            raise InputError(f"resamples={self.resamples} is not allowed; give 1 or more")
+        if self.resamples and self.resamples < LEAST:
+            raise InputError(
+                f"resamples={self.resamples} is not allowed; give {LEAST} or more, or 0 for no "
+                "intervals"
+            )
         if self.seed < 0:
             raise InputError(f"seed={self.seed} is not allowed; give 0 or more")
         if not 0 < self.level < 1:
@@ -132,7 +137,7 @@ class RunLog:
                 f"{path.name} has the version {data.get('version')}; this discode reads {VERSION}"
             )
         try:
-            return cls(
+            log = cls(
                 data["benchmark"], data["options"], Protocol(**data["protocol"]),
                 data["checksums"], tuple(data["notes"]), tuple(data["ids"]),
                 np.array(data["image"], np.int64), _judgments(data["judgments"]),
@@ -142,8 +147,29 @@ class RunLog:
                     for name, row in data["results"].items()
                 },
             )  # fmt: skip
+            log._check()
+        except InputError:
+            raise
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"{path.name} is damaged: {type(error).__name__} {error}") from None
+        return log
+
+    def _check(self) -> None:
+        """Raise unless all columns belong together."""
+        pairs, judged = len(self.ids), self.judgments
+        if len(self.image) != pairs:
+            raise ValueError(f"{len(self.image)} images for {pairs} pairs")
+        if len({len(column) for column in vars(judged).values()}) != 1:
+            raise ValueError("judgments of different lengths")
+        pointers = [judged.pair] if isinstance(judged, Ratings) else [judged.left, judged.right]
+        if any(len(p) and not 0 <= p.min() <= p.max() < pairs for p in pointers):
+            raise ValueError("judgments of pairs that are not there")
+        names = (
+            {"tau_b", "tau_c"} if isinstance(judged, Ratings) else {*judged.category, "mean"}
+        ) | {"ties", "failed"}
+        for label, result in self.results.items():
+            if lost := names - result.measures.keys():
+                raise ValueError(f"{label} lacks {', '.join(sorted(lost))}")
 
 
 def _written(result: Result) -> dict[str, Any]:

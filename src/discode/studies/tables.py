@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from discode.backends.families import FAMILIES
-from discode.benchmarks import Preferences, Ratings, published
-from discode.errors import lookup
+from discode.baselines import METRICS
+from discode.benchmarks import BENCHMARKS, Preferences, Ratings, published
+from discode.errors import InputError, lookup
 from discode.studies.runlog import RunLog
 
 TITLES = {
@@ -54,20 +55,31 @@ class Cell:
 
 
 def cells(runs: Mapping[str, RunLog]) -> list[Cell]:
-    """Return every cell of runs by name; a metric that two runs disagree on carries the run's."""
+    """Return every cell of runs by name.
+
+    A metric that two runs made differently carries the run's name, and so does a benchmark whose
+    data or options differ between them.
+    """
+    if not any(log.results for log in runs.values()):
+        raise InputError("these runs have no results; discode bench run adds some")
     made: dict[tuple[str, str], set[str]] = {}
+    places: dict[str, list[RunLog]] = {}
     for log in runs.values():
+        places.setdefault(log.benchmark, []).append(log)
         for label, result in log.results.items():
             made.setdefault((label, log.benchmark), set()).add(result.signature)
     found: dict[tuple[str, str, str], Cell] = {}
     for name, log in runs.items():
+        alike = all(log.same_questions(other) for other in places[log.benchmark])
+        where = log.benchmark if alike else f"{log.benchmark} ({name})"
         for label, result in log.results.items():
-            shown = label if len(made[label, log.benchmark]) == 1 else f"{label} ({name})"
+            one_way = not alike or len(made[label, log.benchmark]) == 1
+            shown = label if one_way else f"{label} ({name})"
             for measure in columns(log):
                 one = result.measures[measure]
                 paper, model, same = paper_value(label, log, measure)
-                found[shown, log.benchmark, measure] = Cell(
-                    shown, log.benchmark, measure, 100 * one.value, 100 * one.low, 100 * one.high,
+                found[shown, where, measure] = Cell(
+                    shown, where, measure, 100 * one.value, 100 * one.low, 100 * one.high,
                     paper, model, same, 100 * result.measures["ties"].value,
                     100 * result.measures["failed"].value,
                 )  # fmt: skip
@@ -87,28 +99,37 @@ def _place(category: str) -> tuple[int, str]:
 
 
 def paper_value(label: str, log: RunLog, measure: str) -> tuple[float, str, bool]:
-    """Return the paper's number for a metric, in percent, its model, and whether that is ours.
+    """Return the paper's number for a metric, in percent, its model, and whether ours is alike.
 
     A judge whose model is one of the paper's is compared with that; any other is shown beside the
-    paper's default, which it has no reason to equal.
+    paper's default, which it has no reason to equal. Nor has a run by another protocol.
     """
+    signature = log.results[label].signature
+    metric = re.search(r"\|metric:([^|]*)", signature)
+    system = metric[1] if metric and metric[1] in METRICS else label
+    usual = BENCHMARKS[log.benchmark].options if log.benchmark in BENCHMARKS else {}
+    same = log.protocol.ties == "wrong" and all(
+        log.options.get(name) == option.default
+        for name, option in usual.items()
+        if name not in ("draws", "seed") and log.benchmark != "foil"
+    )
     column = f"{log.benchmark} {measure}"
     if log.benchmark == "foil" and isinstance(log.judgments, Preferences):
         column = f"foil {log.options.get('references')}-ref"
     found = [
         cell
         for cell in published()
-        if cell.system == label and cell.column == column and not cell.setting
+        if cell.system == system and cell.column == column and not cell.setting
     ]
-    judge = re.search(r"\|model:([^|]*)", log.results[label].signature)
-    same = True
+    judge = None if metric else re.search(r"\|model:([^|]*)", signature)
     if judge:
         names = {row.hub: row.paper for row in FAMILIES} | {
             row.hub.rpartition("/")[2]: row.paper for row in FAMILIES
         }
         ours = names.get(judge[1], "")
-        same = any(cell.model == ours for cell in found) and bool(ours)
-        found = [cell for cell in found if cell.model == (ours if same else DEFAULT)]
+        known = bool(ours) and any(cell.model == ours for cell in found)
+        found = [cell for cell in found if cell.model == (ours if known else DEFAULT)]
+        same = same and known
     else:
         found = [cell for cell in found if cell.table in _MAIN]
     return (found[0].value, found[0].model, same) if found else (math.nan, "", same)
@@ -122,7 +143,7 @@ def render(runs: Mapping[str, RunLog], form: str = "text", *, intervals: bool = 
     """
     write = lookup(FORMS, form, "format")
     every = cells(runs)
-    if form == "csv":
+    if write is None:
         return _csv(every)
     heads = sorted(
         {(cell.benchmark, cell.measure): None for cell in every},
@@ -135,7 +156,8 @@ def render(runs: Mapping[str, RunLog], form: str = "text", *, intervals: bool = 
         def row(title: str, show: Callable[[Cell], str], own: dict[Head, Cell] = own) -> None:
             rows.append([title, *(show(own[head]) if head in own else "" for head in heads)])
 
-        row(metric, lambda cell: _number(cell.value))
+        incomplete = any(cell.failed > 0 for cell in own.values())
+        row(f"{metric} *" if incomplete else metric, lambda cell: _number(cell.value))
         if intervals:
             row("  from", lambda cell: _number(cell.low))
             row("  to", lambda cell: _number(cell.high))
@@ -147,11 +169,17 @@ def render(runs: Mapping[str, RunLog], form: str = "text", *, intervals: bool = 
             )
             if any(cell.comparable for cell in own.values()):
                 row("  difference", lambda cell: _signed(cell.difference))
-    return write(heads, rows)
+    failed = [
+        f"{cell.metric} {max(cell.failed, 0.01):.2f} % of {cell.benchmark}"
+        for cell in {(c.metric, c.benchmark): c for c in every if c.failed > 0}.values()
+    ]
+    note = f"\n\n* without a score: {'; '.join(failed)}" if failed and form != "latex" else ""
+    return write(heads, rows) + note
 
 
 def _benchmark_place(name: str) -> int:
-    return [*TITLES].index(name) if name in TITLES else len(TITLES)
+    bare = name.partition(" ")[0]
+    return [*TITLES].index(bare) if bare in TITLES else len(TITLES)
 
 
 def _number(value: float, digits: int = 2) -> str:
@@ -194,7 +222,7 @@ def _text(heads: Sequence[Head], rows: Sequence[Sequence[str]]) -> str:
 
 def _markdown(heads: Sequence[Head], rows: Sequence[Sequence[str]]) -> str:
     first, second = _titles(heads)
-    titles = [f"{a} {b}".strip() for a, b in zip(first, second, strict=True)]
+    titles = [f"{a} {b}".strip().replace("|", "\\|") for a, b in zip(first, second, strict=True)]
     lines = ["| metric | " + " | ".join(titles) + " |", "| --- |" + " ---: |" * len(heads)]
     for row in rows:
         name = row[0].replace("|", "\\|")
@@ -203,9 +231,13 @@ def _markdown(heads: Sequence[Head], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-_TEX = {"\\": r"\textbackslash{}", "τ_b": r"$\tau_b$", "τ_c": r"$\tau_c$"} | {
-    letter: f"\\{letter}" for letter in "&%$#_{}"
-}
+_TEX = {
+    "\\": r"\textbackslash{}",
+    "^": r"\^{}",
+    "~": r"\~{}",
+    "τ_b": r"$\tau_b$",
+    "τ_c": r"$\tau_c$",
+} | {letter: f"\\{letter}" for letter in "&%$#_{}"}
 
 
 def _latex(heads: Sequence[Head], rows: Sequence[Sequence[str]]) -> str:
@@ -238,9 +270,9 @@ def _csv(every: Sequence[Cell]) -> str:
     return file.getvalue().rstrip("\n")
 
 
-FORMS: dict[str, Callable[[Sequence[Head], Sequence[Sequence[str]]], str]] = {
+FORMS: dict[str, Callable[[Sequence[Head], Sequence[Sequence[str]]], str] | None] = {
     "text": _text,
     "markdown": _markdown,
     "latex": _latex,
-    "csv": _text,  # a line a cell: see render
+    "csv": None,  # has no rows of heads: a line a cell
 }
