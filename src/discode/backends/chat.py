@@ -12,7 +12,8 @@ import os
 import random
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -108,6 +109,31 @@ class Prices:
         return (self.read * read + self.written * written) / 1e6
 
 
+class _Lines:
+    """Connections, one a client: httpx's own pool looks through all of them at every request."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout, self._trust = timeout, httpx.create_ssl_context()
+        self._idle: list[httpx.Client] = []
+
+    @contextmanager
+    def one(self) -> Iterator[httpx.Client]:
+        """Lend the connection that was used last, or a new one."""
+        try:
+            client = self._idle.pop()
+        except IndexError:
+            client = httpx.Client(timeout=self._timeout, verify=self._trust, follow_redirects=False)
+        try:
+            yield client
+        finally:
+            self._idle.append(client)
+
+    def close(self) -> None:
+        """Close what is not lent."""
+        while self._idle:
+            self._idle.pop().close()
+
+
 @dataclass(frozen=True)
 class Endpoint:
     """A server that speaks OpenAI's chat completions.
@@ -150,10 +176,9 @@ class Endpoint:
             raise InputError(f"tries={self.tries} is not allowed; give 1 or more")
         if not self.timeout > 0:
             raise InputError(f"timeout={self.timeout} is not allowed; give seconds above 0")
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=self.gate.most)
-        client = httpx.Client(timeout=self.timeout, limits=limits, follow_redirects=False)
-        object.__setattr__(self, "_client", client)
-        weakref.finalize(self, client.close)
+        lines = _Lines(self.timeout)
+        object.__setattr__(self, "_lines", lines)
+        weakref.finalize(self, lines.close)
 
     @property
     def host(self) -> str:
@@ -232,10 +257,13 @@ class Endpoint:
         key = self._key()
         if key:
             headers["Authorization"] = f"Bearer {key}"
-        client: httpx.Client = self._client  # type: ignore[attr-defined]  # set above: frozen
+        lines: _Lines = self._lines  # type: ignore[attr-defined]  # set above: frozen
         end = time.monotonic() + self.timeout
         parts, size = [], 0
-        with client.stream("POST", url, content=body, headers=headers) as response:
+        with (
+            lines.one() as client,
+            client.stream("POST", url, content=body, headers=headers) as response,
+        ):
             for part in response.iter_bytes():
                 parts.append(part)
                 size += len(part)

@@ -176,7 +176,9 @@ class Served:
         # A server that does not know the field may ignore it, and send its own choice.
         sent = {text.strip(_SPACES) for text in answer.tokens[0].top}
         exact = bool(ids) and {*"0123456789."} <= sent and len(answer.tokens[0].top) >= len(ids)
-        return Able(answer.model or self.endpoint.name, top, options, exact)
+        # llama.cpp names the file, with all its folders
+        named = answer.model.rpartition("/")[2] if answer.model[:1] == "/" else answer.model
+        return Able(named or self.endpoint.name, top, options, exact)
 
     def _useless(self, why: str) -> str:
         return (
@@ -343,7 +345,7 @@ def _in_blocks(
         if isinstance(reading, BaseException):
             raise reading
         rows += owners
-        parts.append(reading.take([0] * len(owners)))
+        parts.append(reading if len(owners) == 1 else reading.take([0] * len(owners)))
         if len(parts) == BLOCK or number + 1 == count:
             yield rows, Readings.concat(scale, parts)
             rows, parts = [], []

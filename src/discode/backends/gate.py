@@ -16,7 +16,7 @@ from discode.errors import BackendError, InputError
 
 FIRST = 4
 """Requests at a time in the beginning."""
-_SOONEST, _LATEST = 0.5, 30.0  # seconds from one trial of a higher limit to the next
+_SOONEST, _LATEST = 1.0, 30.0  # seconds from one trial of a higher limit to the next
 
 
 class StoppedError(BackendError):

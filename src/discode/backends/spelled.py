@@ -1,8 +1,9 @@
 """Readings from what a server sent: tokens it wrote, and the likeliest others at each place.
 
 Tokenizers cut "0.75" in many ways: ``0 . 75``, ``0. 7 5``, ``0 .7``, or one token. So the answer
-is found in the text, and the token that holds its first decimal is the place T. What else could have
-stood at T is read letter by letter: behind a written ``0``, the token ``.7`` is a 7 as ``.75`` is.
+is found in the text, and the token that holds its first decimal is the place T. What else could
+have stood at T is read letter by letter: behind a written ``0``, the token ``.7`` is a 7
+as ``.75`` is.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def possible_error(decoder: Decoder, readings: Readings) -> Floats | None:
     [0.0]
     """
     rows = np.flatnonzero(np.asarray(readings.truncated))
-    if not rows.size:
+    if not rows.size or decoder.requires:  # a server that truncates gives no hidden states
         return None
     error = np.zeros(len(readings))
     part = replace(readings.take(rows), hidden=None, head=None, bias=None)
