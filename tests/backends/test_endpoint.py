@@ -46,6 +46,10 @@ def served(server: Server, **options: Any) -> Served:
     return Served("tiny", base_url=server.url, **{"pause": 0.01, **options})
 
 
+def constant(status: int, body: Any) -> Any:
+    return lambda asked, times: (status, {}, body)
+
+
 def pairs_of(picture: Path, count: int) -> list[Pair]:
     return [Pair(picture, f"caption {n}") for n in range(count)]
 
@@ -119,10 +123,10 @@ def test_top_five_is_truncated_and_bounded(server: Server, picture: Path) -> Non
 
 
 def test_without_log_probabilities(server: Server, picture: Path) -> None:
-    for why in ({}, {"logprobs": None}, {"logprobs": {"content": []}}):
-        server.before = lambda body, times, why=why: (
-            200, {}, {"choices": [{"message": {"content": "0.7"}} | why]},
-        )  # fmt: skip
+    said: list[dict[str, Any]] = [{}, {"logprobs": None}, {"logprobs": {"content": []}}]
+    for why in said:
+        choice = {"message": {"content": "0.7"}, **why}
+        server.before = constant(200, {"choices": [choice]})
         with pytest.raises(InputError, match="returns no log-probabilities; a judge needs them"):
             served(server).read(pairs_of(picture, 9), FLEUR, UNIT)
     assert set(server.seen) == {""}  # the trial only
@@ -296,7 +300,9 @@ def test_store_and_secrets(
     assert KEY not in said
 
 
-def test_what_came_is_kept(server: Server, picture: Path, tmp_path: Path) -> None:
+def test_what_came_is_kept(
+    server: Server, picture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A run that dies in the middle of a batch has kept the answers it paid for."""
     backend = served(server)
     real = backend.blocks
@@ -307,7 +313,7 @@ def test_what_came_is_kept(server: Server, picture: Path, tmp_path: Path) -> Non
                 raise KeyboardInterrupt
             yield block
 
-    backend.blocks = dying  # type: ignore[method-assign]
+    monkeypatch.setattr(backend, "blocks", dying)
     judge = discode.load(backend, store=tmp_path / "run.db")
     with pytest.raises(KeyboardInterrupt):
         judge.score_pairs(pairs_of(picture, 200))
@@ -357,7 +363,7 @@ def test_bad_options(server: Server) -> None:
         ({"top": 0}, "top=0"),
     ):
         with pytest.raises(InputError, match=reason) as caught:
-            Served("tiny", **options)  # type: ignore[arg-type]
+            Served("tiny", **options)
         assert "secret" not in str(caught.value)
     with pytest.raises(InputError, match="name of the model"):
         Served("", base_url=server.url)

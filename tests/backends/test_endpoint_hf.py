@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-torch = pytest.importorskip("torch", reason="local models want discode[hf]")
+pytest.importorskip("torch", reason="local models want discode[hf]")
 pytest.importorskip("transformers", reason="local models want discode[hf]")
+
+import torch
 
 from discode.backends.endpoint import Served
 from discode.backends.hf import Local

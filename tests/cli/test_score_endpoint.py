@@ -62,11 +62,12 @@ def test_truncated_rows_and_caps(server: Server, tmp_path: Path) -> None:
 
 
 def test_refusals(server: Server) -> None:
-    refused("needs the server's address", "score", CAT, "a cat", "--model", "endpoint:tiny")
-    refused("--dry-run is for models behind an address", "score", CAT, "a cat", "--dry-run")
+    judge = ("score", CAT, "a cat")
+    refused(run(*judge, "--model", "endpoint:tiny"), "needs the server's address")
+    refused(run(*judge, "--dry-run"), "--dry-run is for models behind an address")
+    refused(run(*judge, "--base-url", "http://x"), "base_url=http://x is not for")
     where = ("--model", "endpoint:tiny", "--base-url", server.url)
-    refused("max_cost needs prices", "score", CAT, "a cat", *where, "--max-cost", 1)
-    refused("base_url=http://x is not for", "score", CAT, "a cat", "--base-url", "http://x")
+    refused(run(*judge, *where, "--max-cost", 1), "max_cost needs prices")
     choice = {"choices": [{"message": {"content": "0.7"}}]}
     server.before = lambda body, times: (200, {}, choice)
-    refused("returns no log-probabilities", "score", CAT, "a cat", *where)
+    refused(run(*judge, *where), "returns no log-probabilities")

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from discode.backends.chat import Answer, Endpoint, Message, Prices, RefusedError
+from discode.backends.chat import PICTURE, Answer, Endpoint, Message, Prices, RefusedError
 from discode.backends.gate import Gate
 from discode.backends.sending import (
     ANSWER_TOKENS,
@@ -175,7 +175,7 @@ class Served:
         options.pop("logprob_token_ids", None)
         # A server that does not know the field may ignore it, and send its own choice.
         sent = {text.strip(_SPACES) for text in answer.tokens[0].top}
-        exact = bool(ids) and {*"0123456789."} <= sent and len(answer.tokens[0].top) >= len(ids)
+        exact = bool(ids) and {*"0123456789."} <= sent
         # llama.cpp names the file, with all its folders
         named = answer.model.rpartition("/")[2] if answer.model[:1] == "/" else answer.model
         return Able(named or self.endpoint.name, top, options, exact)
@@ -243,6 +243,9 @@ class Served:
         options = dict(able.options)
         if able.ids and (ids := self._answer_ids(scale)):
             options["logprob_token_ids"] = ids
+        if self.prices is not None:  # until answers tell what one costs
+            guess = self.estimate([pairs[jobs[0].rows[0]]], prompt, scale).cost(self.prices)
+            self.endpoint.gate.dearest = max(self.endpoint.gate.dearest, guess or 0.0)
         waiting: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         done: queue.SimpleQueue[tuple[list[int], Readings | BaseException]] = queue.SimpleQueue()
         for job in jobs:
@@ -297,8 +300,9 @@ class Served:
     def _ask(self, job: _Job, options: Mapping[str, Any], scale: Scale) -> Readings:
         """Return the reading of one request, NaN with its reason where there is none."""
         try:
-            messages = [_user(job.text, job.picture.url())]
-            answer = self.endpoint.ask(messages, options, logprobs=self.able().top)
+            messages = [_user(job.text, PICTURE)]
+            url, top = job.picture.url(), self.able().top
+            answer = self.endpoint.ask(messages, options, logprobs=top, picture=url)
             return _reading(answer, scale)
         except InputError as error:  # a key that ran out, a model that is gone: no use in going on
             self.endpoint.gate.stop(f"not asked: {error}")

@@ -58,13 +58,13 @@ class Picture:
 
     def __init__(self, image: ImageSource, image_size: int | None) -> None:
         self._image, self._image_size = image, image_size
-        self._lock, self._url = threading.Lock(), ""
+        self._lock, self._url = threading.Lock(), b""
         self.uses = 0
 
-    def url(self) -> str:
+    def url(self) -> bytes:
         """Return the data URL."""
         with self._lock:
-            self._url = self._url or data_url(self._image, self._image_size)[0]
+            self._url = self._url or data_url(self._image, self._image_size)[0].encode()
             return self._url
 
     def used(self) -> None:
@@ -72,7 +72,7 @@ class Picture:
         with self._lock:
             self.uses -= 1
             if self.uses <= 0:
-                self._url = ""
+                self._url = b""
 
 
 def text_tokens(text: str) -> int:

@@ -51,24 +51,22 @@ def to_reading(tokens: Sequence[Token], scale: Scale) -> Readings:
     answer_logp, stem_logp = np.full((1, b, k), np.nan), np.full((1, b), np.nan)
     lead_logp = np.full((1, b), np.nan)
     top = _candidates(tokens[place])
+    one = first == place  # all in one token: the stem with the larger mass, as everywhere
     spelled = {
-        number: _behind(top, scale, number, behind, "" if behind else junk) for number in range(b)
+        number: _behind(top, scale, number, behind, "" if behind else junk)
+        for number in (range(b) if one else (stem,))
     }
-    if first == place:  # all in one token: the stem with the larger mass, as everywhere
-        stem = max(spelled, key=lambda number: spelled[number][1])
+    stem = max(spelled, key=lambda number: spelled[number][1])
     answers, mass, absent = spelled[stem]
-    if not scale.stems[stem] and found[2] not in [
-        _only(text, scale) for text in top if text.translate(_MARKS) == pieces[place]
-    ]:
+    if not found[1] and _only(pieces[place].removeprefix(junk), scale) != found[2]:
         reason = f"the model writes {found[2]!r} in several tokens; take another scale (unit, five)"
         return Readings.failed(scale, [reason])
     answer_logp[0, stem] = answers
     chosen = [_logp(token) for token in tokens[first:place]]
     stem_logp[0, stem] = sum(chosen) + (mass if scale.stems[stem] else 0.0)
-    if first == place and scale.stems[stem]:
-        for other in range(b):
-            if other != stem and spelled[other][1] > -math.inf:
-                stem_logp[0, other] = spelled[other][1]
+    for other, (_, seen, _) in spelled.items() if scale.stems[stem] else ():
+        if other != stem and seen > -math.inf:
+            stem_logp[0, other] = seen
     for number in range(b):
         lead_logp[0, number] = _lead(_candidates(tokens[first]), scale.stems[number], junk)
     second = None
