@@ -121,9 +121,9 @@ class Handler(BaseHTTPRequestHandler):
             if early is not None:
                 self.send(*early)
                 return
-            self.send(200, {}, self.completion(body))
             with server.lock:
                 server.succeeded[name] += 1
+            self.send(200, {}, self.completion(body))
         finally:
             with server.lock:
                 server.flying -= 1

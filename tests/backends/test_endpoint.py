@@ -286,7 +286,7 @@ def test_store_and_secrets(
     path = tmp_path / "run.db"
     options: Any = {"base_url": server.url, "store": path, "image_size": 4}
     judge = discode.load("endpoint:tiny", **options)
-    assert judge.batch_size == 1024
+    assert judge.batch_size == 2048
     scores = judge.score_pairs(pairs_of(picture, 3))
     asked = len(server.asked)
     again = discode.load("endpoint:tiny", **options).score_pairs(pairs_of(picture, 4))

@@ -257,7 +257,7 @@ class Endpoint:
             finally:
                 self.gate.leave(outcome, cost=cost, wait=wait)
             if number + 1 < self.tries:
-                time.sleep(wait * random.uniform(1.0, 1.1))
+                self.gate.rest(wait * random.uniform(1.0, 1.1))
         raise BackendError(f"{why} ({self.tries} tries)" if self.tries > 1 else why)
 
     def _key(self) -> str:

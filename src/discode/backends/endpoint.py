@@ -13,7 +13,7 @@ import os
 import queue
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,7 +93,7 @@ class Served:
     capabilities = frozenset[str]()
     prompt = FLEUR
     scale = UNIT
-    batch_size = 1024
+    batch_size = 2048
     """Pairs a batch: at the end of each, the server runs empty."""
 
     def __init__(
@@ -261,12 +261,19 @@ class Served:
                     except BaseException as error:
                         done.put((job.rows, error))
 
-        # One thread sleeps for each request that was refused; the gate bounds those under way.
-        count = min(len(jobs), 2 * self.endpoint.gate.most)
-        for _ in range(count):
-            threading.Thread(target=work, daemon=True).start()
+        gate, started = self.endpoint.gate, 0
+
+        def hire() -> None:
+            # As many threads as may send: one that has its answer goes on with the next request,
+            # and need not wake another.
+            nonlocal started
+            while started < min(len(jobs), gate.limit + gate.resting):
+                threading.Thread(target=work, daemon=True).start()
+                started += 1
+
+        hire()
         try:
-            yield from _in_blocks(done, len(jobs), scale)
+            yield from _in_blocks(done, len(jobs), scale, hire)
         finally:
             left.set()  # Ctrl-C: what has not begun is not sent
 
@@ -340,12 +347,16 @@ class Served:
 
 
 def _in_blocks(
-    done: queue.SimpleQueue[tuple[list[int], Readings | BaseException]], count: int, scale: Scale
+    done: queue.SimpleQueue[tuple[list[int], Readings | BaseException]],
+    count: int,
+    scale: Scale,
+    hire: Callable[[], None],
 ) -> Iterator[tuple[list[int], Readings]]:
     rows: list[int] = []
     parts: list[Readings] = []
     for number in range(count):
         owners, reading = done.get()
+        hire()
         if isinstance(reading, BaseException):
             raise reading
         rows += owners

@@ -52,6 +52,8 @@ class Gate:
     limit: int = field(default=FIRST, init=False)
     sent: int = field(default=0, init=False)
     spent: float = field(default=0.0, init=False)
+    resting: int = field(default=0, init=False)
+    """Requests that wait before they are tried again."""
 
     def __post_init__(self) -> None:
         for name in ("most", "rate", "max_requests", "max_cost"):
@@ -60,7 +62,6 @@ class Gate:
                 raise InputError(f"{name}={value} is not allowed; give a number above 0")
         self.limit = min(FIRST, self.most)
         self._ceiling, self._step, self._period = self.most, 1, _SOONEST
-        self._trying = False
         self._flying = self._refused = 0
         self._tried = self._until = self._next = 0.0
         self._stopped = ""
@@ -107,11 +108,12 @@ class Gate:
                     self._grow(now)
             elif outcome == "refused":
                 self._refused += 1
-                if self._trying:
-                    self._period = min(2 * self._period, _LATEST)
+                # One that goes on serving others has shown its limit; one that refuses all may soon
+                # have room again.
+                self._period = _LATEST if self._flying > self.limit // 2 else _SOONEST
                 self._ceiling = max(1, min(self._ceiling, max(self._flying, self.limit // 2)))
                 self.limit = min(self.limit, self._ceiling)
-                self._step, self._tried, self._trying = 1, now, False
+                self._step, self._tried = 1, now
                 if self._refused > self.limit:  # it refuses all
                     self._until = max(self._until, now + wait)
             # No more than can go on: a hundred threads that wake for nothing cost more than asking.
@@ -120,8 +122,16 @@ class Gate:
     def _grow(self, now: float) -> None:
         if self.limit >= self._ceiling and now - self._tried >= self._period:
             self._ceiling = min(self.most, self._ceiling + self._step)
-            self._step, self._tried, self._trying = 2 * self._step, now, True
+            self._step, self._tried = 2 * self._step, now
         self.limit = min(self.limit + 1, self._ceiling)
+
+    def rest(self, seconds: float) -> None:
+        """Sleep before a request is tried again."""
+        with self._changed:
+            self.resting += 1
+        time.sleep(seconds)
+        with self._changed:
+            self.resting -= 1
 
     def stop(self, reason: str) -> None:
         """Let nothing more through."""

@@ -8,7 +8,9 @@ as ``.75`` is.
 
 from __future__ import annotations
 
+import bisect
 import functools
+import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -41,11 +43,11 @@ def to_reading(tokens: Sequence[Token], scale: Scale) -> Readings:
     found = _pattern(scale).search(text)
     if found is None:
         return Readings.failed(scale, [f"the model did not answer with a rating but {text!r}"])
-    starts = np.cumsum([0, *map(len, pieces)])
-    first = int(np.searchsorted(starts, found.start(1), side="right")) - 1
-    place = int(np.searchsorted(starts, found.start(2), side="right")) - 1
-    junk = pieces[first][: found.start(1) - int(starts[first])]
-    behind = text[found.start(1) : max(found.start(1), int(starts[place]))]
+    starts = list(itertools.accumulate(map(len, pieces), initial=0))
+    first = bisect.bisect_right(starts, found.start(1)) - 1
+    place = bisect.bisect_right(starts, found.start(2)) - 1
+    junk = pieces[first][: found.start(1) - starts[first]]
+    behind = text[found.start(1) : max(found.start(1), starts[place])]
     stem = scale.stems.index(found[1])
     b, k = len(scale.stems), len(scale.answers)
     answer_logp, stem_logp = np.full((1, b, k), np.nan), np.full((1, b), np.nan)
@@ -70,7 +72,7 @@ def to_reading(tokens: Sequence[Token], scale: Scale) -> Readings:
     for number in range(b):
         lead_logp[0, number] = _lead(_candidates(tokens[first]), scale.stems[number], junk)
     second = None
-    alone = pieces[place][found.start(2) - int(starts[place]) :] == found[2]
+    alone = pieces[place][found.start(2) - starts[place] :] == found[2]
     if found[1] and alone and pieces[place + 1 :] and pieces[place + 1][:1].isdigit():
         digits, _, more = _behind(_candidates(tokens[place + 1]), scale, stem, found[1], "")
         second, absent = digits[None], absent or more
