@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from discode.backends import Backend, Choosy, Runtime, open_backend
+from discode.backends import Backend, Choosy, Flowing, Runtime, open_backend
 from discode.backends.embedded import introduce
 from discode.decoders import Decoder, get_decoder
+from discode.decoders.bounds import possible_error
 from discode.errors import BackendError, ImageError, InputError
 from discode.pairs import Digests, ImageSource, Pair, make_pairs, picture_key
 from discode.prompts import FLEUR, Prompt, get_prompt, neutralise
@@ -91,7 +92,11 @@ class Judge:
         with_references = sum(bool(pair.references) for pair in pairs)
         share = {len(pairs): "all", 0: "none"}.get(with_references, "some")
         return Scores.build(
-            self.decoder.decode(readings), readings, self._signature(share), {"defused": defused}
+            self.decoder.decode(readings),
+            readings,
+            self._signature(share),
+            {"defused": defused},
+            possible_error(self.decoder, readings),
         )
 
     def read(self, pairs: Sequence[Pair], progress: Progress | None = None) -> Readings:
@@ -140,10 +145,18 @@ class Judge:
             gather.add(kept, [owners[i] for i in here])
             missing = sorted(set(range(len(items))) - set(here))
             if missing:
-                new = self._ask([pairs[owners[i][0]] for i in missing])
-                self.store.put(ask, [items[i] for i in missing], new)
-                gather.add(new, [owners[i] for i in missing])
+                for rows, new in self._ask_in_blocks([pairs[owners[i][0]] for i in missing]):
+                    found = [missing[row] for row in rows]
+                    self.store.put(ask, [items[i] for i in found], new)
+                    gather.add(new, [owners[i] for i in found])
         return gather.readings()
+
+    def _ask_in_blocks(self, pairs: Sequence[Pair]) -> Iterator[tuple[list[int], Readings]]:
+        """Yield readings as they come, where the model is slow or dear enough to tell."""
+        if isinstance(self.backend, Flowing):
+            yield from self.backend.blocks(pairs, self.prompt, self.scale)
+        else:
+            yield list(range(len(pairs))), self._ask(pairs)
 
     def _ask(self, pairs: Sequence[Pair]) -> Readings:
         try:
@@ -167,7 +180,7 @@ def load(
     prompt: str | os.PathLike[str] | Prompt | None = None,
     scale: str | Scale | None = None,
     store: str | os.PathLike[str] | ReadingStore | None = None,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     threads: int | None = None,
     device: str | None = None,
     dtype: str | None = None,
@@ -176,6 +189,15 @@ def load(
     trust_remote_code: bool | None = None,
     quantize: str | None = None,
     device_map: str | None = None,
+    base_url: str | None = None,
+    key_variable: str | None = None,
+    image_size: int | None = None,
+    concurrency: int | None = None,
+    rate: float | None = None,
+    timeout: float | None = None,
+    max_requests: int | None = None,
+    max_cost: float | None = None,
+    prices: str | None = None,
 ) -> Judge:
     """Return a judge; prompt and scale are the model's own where they are not given.
 
@@ -183,12 +205,13 @@ def load(
         model: "embedded", the default, which ships with the package and, chosen by default,
             introduces itself in one line on standard error; "embedded:FILE.onnx";
             a hub name or a folder of a local vision-language model (``discode models`` lists
-            some); "recorded:FILE"; or a :class:`~discode.backends.Backend`.
+            some); "openai:NAME" or "endpoint:NAME" for a model behind an address
+            (docs/endpoints.md); "recorded:FILE"; or a :class:`~discode.backends.Backend`.
         method: A row of ``discode methods``, or a decoder.
         prompt: A prompt's name, a text file of your own, or a prompt.
         scale: "unit", "ten", "five", "letters", or a range like "1-7".
         store: A file that keeps what the model said; the next run asks only for the rest.
-        batch_size: Pairs a batch.
+        batch_size: Pairs a batch; 64, or what the model advises, if None.
         threads: Cores for the embedded model; all of them if None.
         device: "cuda", "cuda:1", "cpu" or "mps", for a local model, as are the following.
         dtype: "bfloat16" (on a GPU the default), "float16" or "float32".
@@ -197,6 +220,16 @@ def load(
         trust_remote_code: Whether to run code that comes with a model.
         quantize: "4bit", "8bit" or "fp8", for a model that is too large otherwise.
         device_map: "auto" for a model that wants several GPUs.
+        base_url: Where "endpoint:NAME" is: "http://localhost:8000/v1".
+        key_variable: The environment variable with the key, for a served model, as are the
+            following; OPENAI_API_KEY if None.
+        image_size: Pixels that longer sides of pictures are shrunk to.
+        concurrency: Requests at a time, at most.
+        rate: Requests a second, at most.
+        timeout: Seconds to wait for an answer.
+        max_requests: Requests in all; what is not asked is NaN.
+        max_cost: What may be spent, by ``prices``; what is not asked is NaN.
+        prices: "READ,WRITTEN", the price of a million tokens.
 
     >>> load("embedded", method="smoothing", threads=2).signature.split("|")[1]
     'model:discode-embedded'
@@ -204,8 +237,10 @@ def load(
     if store is not None and not isinstance(store, ReadingStore):
         store = ReadingStore(store)
     runtime = Runtime(
-        threads, device, dtype, revision, batch_captions, trust_remote_code, quantize, device_map
-    )
+        threads, device, dtype, revision, batch_captions, trust_remote_code, quantize, device_map,
+        base_url, key_variable, image_size, concurrency, rate, timeout, max_requests, max_cost,
+        prices,
+    )  # fmt: skip
     backend = open_backend("embedded" if model is None else model, runtime)
     if prompt is not None and not isinstance(prompt, Prompt):
         prompt = get_prompt(str(prompt))
@@ -215,7 +250,7 @@ def load(
         prompt or backend.prompt,
         backend.scale if scale is None else get_scale(scale),
         store,
-        batch_size,
+        getattr(backend, "batch_size", 64) if batch_size is None else batch_size,
     )
     if model is None:
         introduce(backend.identity)
@@ -256,4 +291,5 @@ def decode(
     )
     decoder = get_decoder(method, **options)
     made = signature(GIVEN, readings.scale, decoder, missing=missing)
-    return Scores.build(decoder.decode(readings), readings, made)
+    bound = possible_error(decoder, readings)
+    return Scores.build(decoder.decode(readings), readings, made, bound=bound)

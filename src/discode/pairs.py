@@ -51,7 +51,7 @@ def image_digest(image: ImageSource) -> str:
     if isinstance(image, Image.Image):
         seen = open_image(image)
         return hashlib.sha256(f"{seen.size} ".encode() + seen.tobytes()).hexdigest()
-    return hashlib.sha256(_image_bytes(image)).hexdigest()
+    return hashlib.sha256(image_bytes(image)).hexdigest()
 
 
 def picture_key(image: ImageSource) -> Any:
@@ -85,7 +85,7 @@ def open_image(image: ImageSource) -> Image.Image:
             opened = (
                 image
                 if isinstance(image, Image.Image)
-                else Image.open(io.BytesIO(_image_bytes(image)))
+                else Image.open(io.BytesIO(image_bytes(image)))
             )
         if not opened.width or not opened.height:
             raise ImageError(f"{_label(image)} has no pixels")
@@ -124,7 +124,8 @@ def _label(image: ImageSource) -> str:
     return str(image) if isinstance(image, str | os.PathLike) else f"<{type(image).__name__}>"
 
 
-def _image_bytes(image: str | os.PathLike[str] | bytes) -> bytes:
+def image_bytes(image: str | os.PathLike[str] | bytes) -> bytes:
+    """Return the bytes of an image file, or raise :class:`ImageError`."""
     if isinstance(image, bytes):
         return image
     if re.match(r"\w+://", str(image)):

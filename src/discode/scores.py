@@ -31,6 +31,8 @@ class Scores:
         answers: K names.
         flags: Name to (N,) booleans: "failed", "truncated", "generated", "degenerate", ...
         errors: Row number to the reason of its NaN.
+        bound: (N,) how wrong a score may be because a server left answers out; None where no
+            row is truncated.
     """
 
     value: Floats
@@ -40,6 +42,7 @@ class Scores:
     answers: tuple[str, ...] = ()
     flags: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
     errors: Mapping[int, str] = field(default_factory=dict)
+    bound: Floats | None = None
 
     @classmethod
     def build(
@@ -48,6 +51,7 @@ class Scores:
         readings: Readings,
         signature: str,
         flags: Mapping[str, NDArray[np.bool_]] | None = None,
+        bound: Floats | None = None,
     ) -> Scores:
         """Join what a decoder made with what the readings tell about each row."""
         failed = np.isnan(decoded.score)
@@ -69,6 +73,7 @@ class Scores:
                 **(flags or {}),
             },
             errors,
+            bound,
         )
 
     def __len__(self) -> int:
@@ -101,6 +106,8 @@ class Scores:
                 row["raw"] = _json(float(self.raw[i]))
             if self.distribution is not None:
                 row["distribution"] = [_json(p) for p in self.distribution[i].tolist()]
+            if self.bound is not None:
+                row["bound"] = _json(float(self.bound[i]))
             row["flags"] = [name for name, marks in self.flags.items() if marks[i]]
             row["error"] = self.errors.get(i)
             yield row

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from discode.baselines.chat import Answer, Endpoint, Token
+from discode.backends.chat import Answer, Endpoint, Token
 from discode.baselines.llm import ChatMetric, clair, g_veval, make_clair, make_g_veval
 from discode.errors import BackendError, InputError
 from discode.pairs import Pair
@@ -164,7 +164,7 @@ def test_a_busy_server_is_asked_again(server: Server) -> None:
     pairs = [Pair("x", text, ("y",)) for text in ("soon", "never", "moved")]
     scores = make_clair(endpoint(server), workers=1).score_pairs(pairs)
     np.testing.assert_array_equal(scores.value, [0.01, math.nan, math.nan])
-    assert scores.errors[1].endswith("answered 503: busy")
+    assert scores.errors[1].endswith("answered 503: busy (2 tries)")
     assert "answered 302" in scores.errors[2]
     assert len(server.asked) == 5
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import discode
+from discode.backends.chat import Answer
 from discode.baselines import METRICS, Cider, Judged, ScoreFile, Workshop, score
-from discode.baselines.chat import Answer
 from discode.errors import InputError, MissingExtraError, UnknownNameError
 from discode.pairs import Pair, demo_path
 from tests.conftest import FakeModel

@@ -108,8 +108,8 @@ def test_a_scale_below_zero_and_words_that_tables_use(tmp_path: Path) -> None:
     assert len(load_benchmark("custom", tmp_path, {"scale": "-5--1"}).judgments) == 2
     with pytest.raises(InputError, match="-3"):
         load_benchmark("custom", tmp_path, {"scale": "-2--1"})
-    rows = [PREFERENCES[0] | {"category": "mean"}]
+    row = json.dumps(PREFERENCES[0]).replace("easy", "mean")
     (tmp_path / "ratings.csv").unlink()
-    (tmp_path / "preferences.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "preferences.jsonl").write_text(row)
     with pytest.raises(InputError, match="cannot be called 'mean'"):
         load_benchmark("custom", tmp_path)

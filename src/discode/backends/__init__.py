@@ -6,12 +6,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from discode.backends.base import Backend, Choosy, Runtime
+from discode.backends.base import Backend, Choosy, Flowing, Runtime
 from discode.backends.embedded import Embedded
 from discode.backends.recorded import Recorded
 from discode.errors import InputError, lookup
 
-__all__ = ["BACKENDS", "Backend", "Choosy", "Embedded", "Recorded", "Runtime", "open_backend"]
+__all__ = [
+    "BACKENDS", "Backend", "Choosy", "Embedded", "Flowing", "Recorded", "Runtime", "open_backend",
+]  # fmt: skip
 
 
 def _recorded(spec: str, runtime: Runtime) -> Backend:
@@ -48,15 +50,47 @@ def _hf(spec: str, runtime: Runtime) -> Backend:
     )
 
 
+_SERVED = (
+    "key_variable", "image_size", "concurrency", "rate", "timeout", "max_requests", "max_cost",
+    "prices",
+)  # fmt: skip
+
+
+def _openai(spec: str, runtime: Runtime) -> Backend:
+    runtime.only("openai:; give endpoint:NAME for another server", *_SERVED)
+    return _served(spec, runtime)
+
+
+def _endpoint(spec: str, runtime: Runtime) -> Backend:
+    runtime.only("a served model", "base_url", *_SERVED)
+    if runtime.base_url is None:
+        raise InputError(
+            "endpoint: needs the server's address, base_url (--base-url): http://localhost:8000/v1"
+        )
+    return _served(spec, runtime)
+
+
+def _served(spec: str, runtime: Runtime) -> Backend:
+    from discode.backends.endpoint import Served
+
+    given = {name: getattr(runtime, name) for name in ("base_url", *_SERVED)}
+    return Served(spec, **{name: value for name, value in given.items() if value is not None})
+
+
 BACKENDS: dict[str, Callable[[str, Runtime], Backend]] = {
     "embedded": _embedded,  # the model that ships with the package; embedded:FILE.onnx, another
+    "endpoint": _endpoint,  # endpoint:NAME, a model that a server at base_url has
     "hf": _hf,  # hf:ORG/NAME or hf:FOLDER, a local vision-language model; "hf:" may be left out
+    "openai": _openai,  # openai:NAME, one of OpenAI's models
     "recorded": _recorded,  # recorded:FILE, a store or its JSONL or Parquet export
 }
 """Scheme to constructor; it gets what stands behind the colon, and how to run it."""
 
 _FILES = (".db", ".sqlite", ".jsonl", ".ndjson", ".parquet")
-_KINDS = " (embedded:FILE.onnx, recorded:FILE, ORG/NAME of a hub, or a model's folder)"
+_KINDS = (
+    " (embedded:FILE.onnx, recorded:FILE, ORG/NAME of a hub, a model's folder, openai:NAME, or "
+    "endpoint:NAME with base_url)"
+)
 
 
 def open_backend(

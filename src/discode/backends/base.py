@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Protocol, runtime_checkable
 
@@ -25,6 +25,15 @@ class Runtime:
     trust_remote_code: bool | None = None
     quantize: str | None = None
     device_map: str | None = None
+    base_url: str | None = None
+    key_variable: str | None = None
+    image_size: int | None = None
+    concurrency: int | None = None
+    rate: float | None = None
+    timeout: float | None = None
+    max_requests: int | None = None
+    max_cost: float | None = None
+    prices: str | None = None
 
     def only(self, kind: str, *known: str) -> Runtime:
         """Raise if an option was given that ``kind`` does not know.
@@ -46,6 +55,16 @@ class Choosy(Protocol):
 
     def check(self, prompt: Prompt, scale: Scale) -> None:
         """Raise :class:`~discode.errors.InputError` unless it can be asked this way."""
+
+
+@runtime_checkable
+class Flowing(Protocol):
+    """A backend whose readings come in one by one: they are kept as they come."""
+
+    def blocks(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale
+    ) -> Iterator[tuple[list[int], Readings]]:
+        """Yield readings and the numbers of the pairs they belong to, each pair once."""
 
 
 @runtime_checkable

@@ -95,6 +95,8 @@ class Local:
             f"{quantize}-{loaded.dtype}" if quantize else loaded.dtype,
         )
         self._read_by, self._images_at_once = read, images_at_once
+        # A GPU wants several pictures with all their captions; elsewhere a batch takes long enough.
+        self.batch_size = 512 if loaded.device.type == "cuda" else 64
         try:
             agrees = self.engine.calibrate(FLEUR, UNIT)
         except require("torch", "hf").OutOfMemoryError as error:

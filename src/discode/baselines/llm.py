@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from discode.backends.chat import Answer, Chat, Message
 from discode.baselines.base import NO_REFERENCES, line, numbered, tell
-from discode.baselines.chat import Answer, Chat, Message
 from discode.errors import BackendError, ImageError, InputError
 from discode.pairs import Pair, image_digest, open_image
 from discode.prompts import neutralise
@@ -65,7 +65,7 @@ string."""
 def g_veval(answer: Answer) -> float:
     """Return the expected integer 0..100 behind the first ``$``, renormalised over integers.
 
-    >>> from discode.baselines.chat import Token
+    >>> from discode.backends.chat import Token
     >>> tokens = (Token(" $", {}), Token("80", {"80": math.log(0.6), "90": math.log(0.2), "a": 0}))
     >>> round(g_veval(Answer("The final score is $80$.", tokens)), 6)
     82.5

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.backends import Backend, Runtime
+from discode.backends.chat import Chat, Endpoint
 from discode.baselines.bert import DEFAULT_BERT, BertScore
-from discode.baselines.chat import Chat, Endpoint
 from discode.baselines.clip import DEFAULT_CLIP, ClipScore, Encoder
 from discode.baselines.judged import Judged, SharedReadings
 from discode.baselines.llm import make_clair, make_g_veval
@@ -50,7 +50,7 @@ class Workshop:
     prompt: str | os.PathLike[str] | Prompt | None = None
     scale: str | Scale | None = None
     store: str | os.PathLike[str] | ReadingStore | None = None
-    batch_size: int = 64
+    batch_size: int | None = None
     clip_model: str = DEFAULT_CLIP
     pac_weights: str | os.PathLike[str] | None = None
     bert_model: str = DEFAULT_BERT

@@ -118,8 +118,9 @@ def write_rows(
         for i, row in enumerate(scores.rows(ids))
     )
     if suffix.lower() == ".csv":
-        columns = ["id", *(extra[0] if extra else {}), "method", "score", "raw", "flags", "error"]
-        writer = csv.DictWriter(file, [*columns, "signature"], extrasaction="ignore")
+        bound = ["bound"] if any(scores.bound is not None for scores in results.values()) else []
+        columns = ["id", *(extra[0] if extra else {}), "method", "score", "raw", *bound, "flags"]
+        writer = csv.DictWriter(file, [*columns, "error", "signature"], extrasaction="ignore")
         writer.writeheader()
         for row in rows:
             cells = {key: "nan" if row[key] is None else row[key] for key in ("score", "raw")}
@@ -226,6 +227,12 @@ def finish(results: Mapping[str, Scores], ids: Sequence[str]) -> None:
         stderr.print(
             line + (f" ({notes})" if notes else ""), markup=False, highlight=False, soft_wrap=True
         )
+        if scores.bound is not None:
+            worst = float(np.nanmax(scores.bound, initial=0.0))
+            stderr.print(
+                f"{method}: truncated rows may be wrong by up to {worst:.4f} (column bound)",
+                markup=False, highlight=False, soft_wrap=True,
+            )  # fmt: skip
         stderr.print(scores.signature, style="dim", markup=False, highlight=False, soft_wrap=True)
     if failures:
         raise typer.Exit(1)

@@ -13,6 +13,7 @@ import typer
 from discode.backends import Recorded, Runtime, open_backend
 from discode.backends.embedded import introduce
 from discode.cli import output
+from discode.cli.rehearse import rehearse
 from discode.decoders import Decoder, get_decoder
 from discode.errors import InputError
 from discode.judge import Judge, load
@@ -28,7 +29,7 @@ def score(
         str | None,
         typer.Option(
             help="embedded (the default), ORG/NAME of a hub or a folder (discode models), "
-            "embedded:FILE.onnx, or recorded:FILE."
+            "embedded:FILE.onnx, recorded:FILE, openai:NAME, endpoint:NAME with --base-url."
         ),
     ] = None,
     source: Annotated[
@@ -53,7 +54,9 @@ def score(
         Path | None,
         typer.Option(help="Keep readings here and resume from it; default: beside --output."),
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Pairs a batch.")] = 64,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Pairs a batch; default: by the model.")
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="Cores of the embedded model.")] = None,
     device: Annotated[str | None, typer.Option(help="cuda, cuda:1, cpu; a local model's.")] = None,
     dtype: Annotated[str | None, typer.Option(help="bfloat16, float16 or float32.")] = None,
@@ -70,6 +73,26 @@ def score(
     device_map: Annotated[
         str | None, typer.Option(help="auto: a large model over several GPUs.")
     ] = None,
+    base_url: Annotated[
+        str | None, typer.Option(help="Where endpoint:NAME is: http://localhost:8000/v1.")
+    ] = None,
+    key_variable: Annotated[
+        str | None, typer.Option(help="Environment variable of the key; default: OPENAI_API_KEY.")
+    ] = None,
+    image_size: Annotated[
+        int | None, typer.Option(help="Shrink pictures for a server to so many pixels.")
+    ] = None,
+    concurrency: Annotated[int | None, typer.Option(help="Requests at a time, at most.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Requests a second, at most.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Seconds to wait for an answer.")] = None,
+    max_requests: Annotated[int | None, typer.Option(help="Requests in all, at most.")] = None,
+    max_cost: Annotated[float | None, typer.Option(help="Spend no more; needs --prices.")] = None,
+    prices: Annotated[
+        str | None, typer.Option(help="READ,WRITTEN: a million tokens cost this, e.g. 2.5,10.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what a server would be sent; send nothing.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, not a table.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Draw the first distributions.")] = False,
 ) -> None:
@@ -84,11 +107,17 @@ def score(
     if not output.stderr.is_terminal:  # bars of loading and downloading would fill a log
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     trust = trust_remote_code or None
-    runtime = Runtime(threads, device, dtype, revision, batch_captions, trust, quantize, device_map)
+    runtime = Runtime(
+        threads, device, dtype, revision, batch_captions, trust, quantize, device_map, base_url,
+        key_variable, image_size, concurrency, rate, timeout, max_requests, max_cost, prices,
+    )  # fmt: skip
     backend = open_backend("embedded" if model is None else model, runtime)
     # What is replayed from a recording is kept already.
     if store is None and out is not None and not isinstance(backend, Recorded):
         store = out.with_name(f"{out.name}.readings.db")
+    if dry_run:
+        rehearse(backend, pairs, prompt, scale, store)
+        return
     # The decoder that wants the most of a reading goes first; the others decode the same.
     first = max(decoders.values(), key=lambda decoder: len(decoder.requires))
     judge = load(

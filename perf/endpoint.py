@@ -1,0 +1,118 @@
+"""Throughput of a served model: python perf/endpoint.py [--requests 2000] [--slots 32]
+
+A server of its own process answers after 50 ms, at most ``slots`` at a time and 429 to the others.
+Ideal is what its slots can do; exits with 1 where less than 85 % of that was reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import discode
+from discode.backends.endpoint import Served
+from discode.pairs import Pair, demo_path
+
+LATENCY = 0.05
+ENOUGH = 0.85
+DIGITS = [0.02, 0.02, 0.03, 0.05, 0.08, 0.1, 0.2, 0.4, 0.06, 0.02]
+
+
+def answer() -> bytes:
+    """Return a chat completion that says 0.7."""
+    places = [("0", {"0": 0.9, "1": 0.1}), (".", {".": 0.99})]
+    places.append(("7", {str(n): p for n, p in enumerate(DIGITS)}))
+    content = [
+        {
+            "token": token,
+            "logprob": math.log(p[token]),
+            "top_logprobs": [{"token": t, "logprob": math.log(q)} for t, q in p.items()],
+        }
+        for token, p in places
+    ]
+    choice = {"message": {"content": "0.7"}, "logprobs": {"content": content}}
+    usage = {"prompt_tokens": 600, "completion_tokens": 4}
+    return json.dumps({"model": "m", "choices": [choice], "usage": usage}).encode()
+
+
+async def serve(slots: int, port: Connection) -> None:
+    """Answer for ever."""
+    body, flying = answer(), 0
+    took: list[float] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal flying
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                length = head.split(b"content-length:")[1].split(b"\r\n")[0]
+                await reader.readexactly(int(length))
+                status, said, more = b"429 Too Many", b"{}", b"Retry-After: 1\r\n"
+                if b" /took " in head:
+                    status, said = b"200 OK", json.dumps(sum(took) / len(took)).encode()
+                elif b"/chat/completions" not in head:
+                    status = b"404 Not Found"
+                elif flying < slots:
+                    flying += 1
+                    start = time.perf_counter()
+                    await asyncio.sleep(LATENCY)
+                    took.append(time.perf_counter() - start)
+                    flying -= 1
+                    status, said, more = b"200 OK", body, b""
+                length = b"Content-Length: %d\r\n\r\n" % len(said)
+                writer.write(b"HTTP/1.1 " + status + b"\r\n" + more + length + said)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0, limit=1 << 24)
+    port.send(server.sockets[0].getsockname()[1])
+    await server.serve_forever()
+
+
+def run(slots: int, port: Connection) -> None:
+    """Be the server's process."""
+    asyncio.run(serve(slots, port))
+
+
+def main() -> None:
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=2000)
+    parser.add_argument("--slots", type=int, default=32)
+    args = parser.parse_args()
+    ours, theirs = multiprocessing.Pipe()
+    server = multiprocessing.Process(target=run, args=(args.slots, theirs), daemon=True)
+    server.start()
+    backend = Served("m", base_url=f"http://127.0.0.1:{ours.recv()}/v1")
+    with tempfile.TemporaryDirectory() as folder:
+        judge = discode.load(backend, store=Path(folder) / "run.db")
+        picture = demo_path() / "cat.jpg"
+        pairs = [Pair(picture, f"a caption, number {n}") for n in range(args.requests)]
+        start, cpu = time.perf_counter(), time.process_time()
+        scores = judge.score_pairs(pairs)
+        measured = time.perf_counter() - start
+        cpu = time.process_time() - cpu
+    took = backend.endpoint.look("took", {})
+    server.terminate()
+    ideal = args.requests * LATENCY / args.slots
+    share, gate = ideal / measured, backend.endpoint.gate
+    print(f"{args.requests} requests, {args.slots} slots, {LATENCY * 1e3:.0f} ms each")
+    print(f"ideal {ideal:.2f} s, measured {measured:.2f} s: {share:.1%} of the ideal")
+    busy = args.requests * took / args.slots / measured
+    print(f"the server's own 50 ms took {took * 1e3:.1f} ms; its slots were busy {busy:.1%} of it")
+    print(f"{gate.sent} sent, {gate.limit} at a time at the end; {cpu:.2f} s of CPU")
+    print(f"load of the machine {os.getloadavg()[0]:.1f}; failed {scores.counts()['failed']}")
+    sys.exit(0 if share >= ENOUGH and not scores.counts()["failed"] else 1)
+
+
+if __name__ == "__main__":
+    main()

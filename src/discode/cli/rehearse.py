@@ -1,0 +1,63 @@
+"""discode score --dry-run: what a server would be sent, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from discode.backends import Backend
+from discode.cli import output
+from discode.errors import DiscodeError, InputError
+from discode.pairs import Pair, image_digest
+from discode.prompts import get_prompt
+from discode.scales import get_scale
+from discode.store import Item, ReadingStore
+
+
+def rehearse(
+    backend: Backend,
+    pairs: Sequence[Pair],
+    prompt: str | None,
+    scale: str | None,
+    store: Path | None,
+) -> None:
+    """Print an estimate; nothing is sent, and nothing is written."""
+    from discode.backends.endpoint import Served
+
+    if not isinstance(backend, Served):
+        raise InputError("--dry-run is for models behind an address (openai:NAME, endpoint:NAME)")
+    asked = backend.prompt if prompt is None else get_prompt(prompt)
+    on = backend.scale if scale is None else get_scale(scale)
+    backend.check(asked, on)
+    kept: set[Item] = set()
+    if store is not None and store.exists():
+        with ReadingStore(store, create=False) as readings:
+            # Which revision the server has, only a request could tell: any counts.
+            for ask, _ in readings.asks():
+                mine = ask.prompt in (asked.free, asked.with_references)
+                if ask.identity.model == backend.model and ask.scale == on and mine:
+                    for items, _ in readings.batches(ask):
+                        kept.update(items)
+    new = [pair for pair in pairs if not (kept and _item(pair) in kept)]
+    found = backend.estimate(new, asked, on)
+    lines = [
+        f"{found.requests} requests to {backend.endpoint.host} and one to find out what it can do",
+        f"{found.images} images, {found.bytes / 1e6:.1f} MB to send",
+        f"about {found.read:,} tokens to read and {found.written:,} to write (pictures by OpenAI's "
+        "rule; other models count otherwise)",
+    ]
+    if len(new) < len(pairs):
+        lines.append(f"{len(pairs) - len(new)} of {len(pairs)} pairs are in {store}")
+    if found.unusable:
+        lines.append(f"{found.unusable} pairs cannot be sent and would be NaN")
+    cost = found.cost(backend.prices)
+    lines.append("cost: give --prices READ,WRITTEN" if cost is None else f"cost: about {cost:.4g}")
+    for line in [*lines, "nothing was sent"]:
+        output.stdout.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _item(pair: Pair) -> Item | None:
+    try:
+        return Item(image_digest(pair.image), pair.caption, pair.references)
+    except DiscodeError:
+        return None

@@ -1,0 +1,73 @@
+"""A served model on the command line: scores, what is said at the end, and the rehearsal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.backends.servers import Body, Server, serving
+from tests.cli.test_cli import CAT, refused, run
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MY_KEY", "sk-secret")
+    with serving() as made:
+        yield made
+
+
+def test_scores(server: Server, tmp_path: Path) -> None:
+    out = tmp_path / "scores.jsonl"
+    command = ("score", CAT, "a cat", "a dog", "--model", "endpoint:tiny", "--base-url", server.url)
+    done = run(*command, "--key-variable", "MY_KEY", "--output", out)
+    assert done.returncode == 0, done
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["caption"] for row in rows] == ["a cat", "a dog"]
+    assert all(0 <= row["score"] <= 1 for row in rows)
+    assert server.keys == {"Bearer sk-secret"}
+    assert "sk-secret" not in done.stderr + done.stdout + out.read_text()
+    asked = len(server.asked)
+    done = run(*command, "--output", out, "--dry-run")
+    assert done.returncode == 0, done
+    assert "0 requests" in done.stdout
+    assert "2 of 2 pairs are in" in done.stdout
+    done = run(*command[:2], "a bird", *command[4:], "--dry-run", "--prices", "2.5,10")
+    assert "1 requests to 127.0.0.1" in done.stdout
+    assert "1 images, 0.1 MB" in done.stdout
+    assert "cost: about 0.0" in done.stdout
+    assert "nothing was sent" in done.stdout
+    assert len(server.asked) == asked
+
+
+def test_truncated_rows_and_caps(server: Server, tmp_path: Path) -> None:
+    def before(body: Body, times: int) -> Any:
+        few = body["top_logprobs"] <= 5
+        return None if few else (400, {}, {"error": {"message": "at most 5 are allowed"}})
+
+    server.before = before
+    out = tmp_path / "scores.csv"
+    command = ("score", CAT, "a cat", "a dog", "a bird", "--model", "endpoint:tiny")
+    done = run(*command, "--base-url", server.url, "--max-requests", 4, "--output", out)
+    assert done.returncode == 1
+    assert "not asked: max_requests=4 is reached" in done.stderr
+    assert "2 truncated" in done.stderr
+    assert "truncated rows may be wrong by up to 0." in done.stderr
+    assert ",bound," in out.read_text().splitlines()[0]
+
+
+def test_refusals(server: Server) -> None:
+    judge = ("score", CAT, "a cat")
+    refused(run(*judge, "--model", "endpoint:tiny"), "needs the server's address")
+    refused(run(*judge, "--dry-run"), "--dry-run is for models behind an address")
+    refused(run(*judge, "--base-url", "http://x"), "base_url=http://x is not for")
+    where = ("--model", "endpoint:tiny", "--base-url", server.url)
+    refused(run(*judge, *where, "--max-cost", 1), "max_cost needs prices")
+    choice = {"choices": [{"message": {"content": "0.7"}}]}
+    server.before = lambda body, times: (200, {}, choice)
+    refused(run(*judge, *where), "returns no log-probabilities")
