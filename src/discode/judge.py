@@ -14,7 +14,7 @@ from discode.backends.embedded import introduce
 from discode.decoders import Decoder, get_decoder
 from discode.errors import BackendError, ImageError, InputError
 from discode.pairs import ImageSource, Pair, image_digest, make_pairs
-from discode.prompts import FLEUR, Prompt, get_prompt, neutralise
+from discode.prompts import FLEUR, Prompt, get_prompt, is_defused
 from discode.readings import Gather, Readings
 from discode.scales import UNIT, Scale, get_scale
 from discode.scores import Scores
@@ -85,7 +85,7 @@ class Judge:
     def decode(self, pairs: Sequence[Pair], readings: Readings) -> Scores:
         """Decode readings of ``pairs`` and mark captions that carried control tokens."""
         defused = np.array(
-            [any(neutralise(t) != t.strip() for t in (p.caption, *p.references)) for p in pairs],
+            [any(map(is_defused, (p.caption, *p.references))) for p in pairs],
             dtype=bool,
         )
         with_references = sum(bool(pair.references) for pair in pairs)

@@ -10,7 +10,7 @@ from discode.errors import DiscodeError, InputError
 from discode.exchange import import_readings
 from discode.pairs import Pair, image_digest
 from discode.prompts import PROMPTS, Prompt
-from discode.readings import Identity, Readings
+from discode.readings import Gather, Identity, Readings
 from discode.scales import Scale
 from discode.store import Ask, Item, ReadingStore
 
@@ -51,22 +51,24 @@ class Recorded:
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Readings:
         """Look N pairs up; what was not recorded is a NaN row."""
-        rows: list[Readings | None] = [None] * len(pairs)
+        gather = Gather(scale, len(pairs))
         groups: dict[Ask, list[tuple[int, Item]]] = {}
         for number, pair in enumerate(pairs):
             try:
                 ask = Ask(self.identity, prompt.template(bool(pair.references)), scale)
                 item = Item(image_digest(pair.image), pair.caption, pair.references)
             except DiscodeError as error:
-                rows[number] = Readings.failed(scale, [str(error)])
+                gather.add(Readings.failed(scale, [str(error)]), [[number]])
                 continue
             groups.setdefault(ask, []).append((number, item))
         for ask, members in groups.items():
             found, places = self._store.get(ask, [item for _, item in members], hidden=hidden)
-            for row, place in enumerate(places):
-                rows[members[place][0]] = found.take([row])
-        missing = Readings.failed(scale, [self._why(scale, hidden)])
-        return Readings.concat(scale, [missing if row is None else row for row in rows])
+            gather.add(found, [[members[place][0]] for place in places])
+            missing = sorted(set(range(len(members))) - set(places))
+            if missing:
+                owners = [members[place][0] for place in missing]
+                gather.add(Readings.failed(scale, [self._why(scale, hidden)]), [owners])
+        return gather.readings()
 
     def _why(self, scale: Scale, hidden: bool) -> str:
         if scale.name not in self._scales:
