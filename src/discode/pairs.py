@@ -24,12 +24,12 @@ ImageSource = str | os.PathLike[str] | bytes | Image.Image
 
 MAX_PIXELS = 89_478_485
 """Pictures beyond this are refused, where Pillow begins to warn of bombs."""
-_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 
 # Column names met in the wild, in the order they are tried.
-_IMAGE = ("image", "image_path", "file_name", "filename", "image_id")
-_CAPTION = ("caption", "candidate", "text")
-_REFERENCES = ("references", "refs", "reference")
+IMAGE_COLUMNS = ("image", "image_path", "file_name", "filename", "image_id")
+CAPTION_COLUMNS = ("caption", "candidate", "text")
+REFERENCE_COLUMNS = ("references", "refs", "reference")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,10 +226,10 @@ class PairRows:
 
     def pair(self, row: Mapping[str, Any], where: str, name: str) -> Pair:
         """Return the pair of one row, or say what ``where`` lacks; ``name`` stands in for an id."""
-        image = _field(row, _IMAGE, where)
+        image = _field(row, IMAGE_COLUMNS, where)
         if isinstance(image, Mapping):  # as `datasets` writes pictures: {"bytes": ..., "path": ...}
             image = next((image[k] for k in ("bytes", "path") if image.get(k) is not None), "")
-        references: Any = next((row[name] for name in _REFERENCES if row.get(name)), [])
+        references: Any = next((row[name] for name in REFERENCE_COLUMNS if row.get(name)), [])
         if isinstance(references, str):
             references = _reference_list(references, where)
         if not isinstance(references, list):
@@ -237,7 +237,7 @@ class PairRows:
         if not isinstance(image, bytes):
             image = self._path(image, where)
         given = row.get("id")
-        pair = _pair(image, _field(row, _CAPTION, where), references, where)
+        pair = _pair(image, _field(row, CAPTION_COLUMNS, where), references, where)
         name = name if given is None else str(given)
         return Pair(pair.image, pair.caption, pair.references, name)
 
@@ -290,6 +290,6 @@ def _by_number(folder: Path | None) -> dict[str, list[Path]]:
     files: dict[str, list[Path]] = {}
     for file in sorted(folder.iterdir()) if folder else ():
         match = re.search(r"(\d+)$", file.stem)
-        if match and file.suffix.lower() in _SUFFIXES:
+        if match and file.suffix.lower() in IMAGE_SUFFIXES:
             files.setdefault(str(int(match[1])), []).append(file)
     return files
