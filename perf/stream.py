@@ -1,6 +1,6 @@
 """A million pairs through the stream: what the framework costs a pair, and what it keeps in memory.
 
-    python perf/stream.py [--rows 1000000] [--store]
+    python perf/stream.py [--rows 1000000]
 
 Makes a Parquet set in a temporary folder and scores it with a model that answers at once, so that
 what is left is ours: reading, pairing, decoding, writing. Then the same again, killed (SIGKILL)
@@ -60,7 +60,7 @@ def make_set(path: Path, rows: int) -> None:
     import pyarrow.parquet as pq
 
     rng = np.random.default_rng(0)
-    words = np.array("a the dog cat man woman runs sleeps on in grass street red small two".split())
+    words = np.array(["a", "the", "dog", "cat", "man", "runs", "sleeps", "on", "grass", "red"])
     schema = pa.schema({"id": pa.string(), "image": pa.string(), "caption": pa.string()})
     with pq.ParquetWriter(path, schema) as writer:
         for start in range(0, rows, 50_000):
@@ -73,9 +73,9 @@ def make_set(path: Path, rows: int) -> None:
             writer.write_table(pa.table(columns, schema=schema))
 
 
-def work(source: Path, folder: Path, form: str, store: Path | None) -> None:
+def work(source: Path, folder: Path, form: str) -> None:
     """Score the set in this process, and say what it took."""
-    judge = discode.load(Instant(), store=store, batch_size=4096)
+    judge = discode.load(Instant(), batch_size=4096)
     start = time.perf_counter()
     totals = score_stream(judge, source, folder, format=form)
     took = time.perf_counter() - start
@@ -106,13 +106,13 @@ def kill_and_resume(source: Path, folder: Path, seconds: float) -> None:
     """Run with SIGKILL on the way, then to the end."""
     for number in range(KILLS):
         running = subprocess.Popen(command(source, folder, "jsonl"), stdout=subprocess.DEVNULL)
-        done = len(list(folder.glob("done/*")))
-        while len(list(folder.glob("done/*"))) < done + 5 and running.poll() is None:
+        done = len(list(folder.glob("_done/*")))
+        while len(list(folder.glob("_done/*"))) < done + 5 and running.poll() is None:
             time.sleep(0.01)
         time.sleep(seconds / 1000)  # into the middle of a shard
         os.kill(running.pid, signal.SIGKILL)
         running.wait()
-        print(f"kill {number + 1}: {len(list(folder.glob('done/*')))} shards were finished")
+        print(f"kill {number + 1}: {len(list(folder.glob('_done/*')))} shards were finished")
     subprocess.run(command(source, folder, "jsonl"), check=True, stdout=subprocess.DEVNULL)
 
 
@@ -120,11 +120,12 @@ def main() -> None:
     """Measure, kill, compare."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--work", nargs=2, type=Path)
+    parser.add_argument("--work", nargs=2, type=Path, default=())
     parser.add_argument("--format", default="jsonl")
     arguments = parser.parse_args()
     if arguments.work:
-        work(*arguments.work, arguments.format, None)
+        source, folder = arguments.work
+        work(source, folder, arguments.format)
         return
     with tempfile.TemporaryDirectory() as name:
         source = Path(name) / "set.parquet"

@@ -31,7 +31,7 @@ HEAVY = (
 ROOMS = [
     "version", "errors", "files", "pairs", "shift", "scales", "prompts", "readings", "store",
     "exchange", "backends", "decoders", "signature", "scores", "judge", "stats", "benchmarks",
-    "baselines", "studies", "__init__", "cli",
+    "baselines", "streams", "engines", "studies", "__init__", "cli",
 ]  # fmt: skip
 
 

@@ -3,11 +3,12 @@
 ::
 
     FOLDER/
-      run.json                    what the run is: input, signature, shard size, format, threshold
+      _run.json                   what the run is: input, signature, shard size, format, threshold
       part-00000-00000.jsonl      scores of block 0 of file 0
       passed/part-00000-00000.tar the samples that pass, where there is a threshold
-      done/part-00000-00000.json  written last: this block is finished, and these are its counts
+      _done/part-00000-00000.json written last: this block is finished, and these are its counts
 
+Readers of Parquet pass over names that begin with an underscore, so the folder opens as a table.
 A block counts as finished when its mark is there and names files of the size they have. Whatever
 else a killed process leaves behind is written again.
 """
@@ -33,7 +34,7 @@ from discode.streams.sinks import SINKS, Sink, check_sink, check_threshold
 from discode.version import __version__
 
 LAYOUT = 1
-MANIFEST = "run.json"
+MANIFEST = "_run.json"
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_sink(self.format)
+        if self.images is not None and not Path(self.images).is_dir():
+            raise InputError(f"images: {self.images} is not a folder")
         if self.min_score is not None:
             check_threshold(self.min_score)
             if FORMATS[self.inputs.kind].passing is None:
@@ -64,7 +67,7 @@ class Settings:
                 )
 
     def manifest(self, signature: str) -> dict[str, Any]:
-        """Return what ``run.json`` holds."""
+        """Return what ``_run.json`` holds."""
         return {
             "layout": LAYOUT,
             "discode": __version__,
@@ -77,6 +80,12 @@ class Settings:
             "format": self.format,
             "min_score": self.min_score,
         }
+
+
+def signature_of(folder: Path) -> str:
+    """Return the signature of the scores in an output folder."""
+    file = folder / MANIFEST
+    return str(parse_json(file.read_text(errors="replace"), str(file))["signature"])
 
 
 @dataclass
@@ -97,7 +106,7 @@ class RunFolder:
     def __init__(self, path: Path, settings: Settings, shard: Shard) -> None:
         self.path, self.settings, self.shard = path, settings, shard
         try:
-            for folder in (path, path / "done", *self._passed_folder()):
+            for folder in (path, path / "_done", *self._passed_folder()):
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"cannot write {path}: {error.strerror or error}") from error
@@ -142,14 +151,14 @@ class RunFolder:
 
     def _sweep(self) -> None:
         """Remove what a killed process left half-written; nobody else writes this share."""
-        for folder in (self.path, self.path / "done", *self._passed_folder()):
+        for folder in (self.path, self.path / "_done", *self._passed_folder()):
             for entry in folder.iterdir():
                 block = Block.of(entry.name) if entry.name.endswith(".part") else None
                 if block is not None and self.shard.owns(block, self._count):
                     entry.unlink(missing_ok=True)
 
     def _find(self) -> None:
-        for entry in sorted((self.path / "done").iterdir()):
+        for entry in sorted((self.path / "_done").iterdir()):
             block = Block.of(entry.name)
             mark = None if block is None else self._mark(entry)
             if block is None or mark is None:
@@ -233,12 +242,16 @@ class RunFolder:
         part.stack.close()
         sizes = {file.relative_to(self.path).as_posix(): file.stat().st_size for file in files}
         mark = {"files": sizes, "ends_file": ends_file, "totals": asdict(part.totals)}
-        with replacing(self.path / "done" / f"{block.name}.json") as temp:
+        with replacing(self.path / "_done" / f"{block.name}.json") as temp:
             temp.write_text(json.dumps(mark, ensure_ascii=True))
         del self._parts[block]
         self._totals[block] = part.totals
         if ends_file:
             self._last[block.file] = block.number
+
+    def finished(self) -> frozenset[Block]:
+        """Return the finished blocks of this share."""
+        return frozenset(self._totals)
 
     def totals(self) -> Totals:
         """Return the counts of all finished blocks of this share, whenever they were done."""

@@ -158,7 +158,8 @@ def _broken(text: str) -> bool:
 
 def read_json(file: SourceFile, how: Cut, maker: PairRows, *, keep: bool) -> Iterator[Chunk]:
     """Read COCO results or another JSON list of rows, which has to be loaded whole."""
-    entries = parse_json(_opened(file.path).read().decode("utf-8-sig", "replace"), file.name)
+    with _opened(file.path) as handle:
+        entries = parse_json(handle.read().decode("utf-8-sig", "replace"), file.name)
     if not isinstance(entries, list):
         raise InputError(f"{file.name} is no list of rows; COCO results are a list of objects")
     rows = (

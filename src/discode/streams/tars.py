@@ -45,17 +45,37 @@ class Sample:
         return sum(len(member.data) for member in self.members)
 
 
+class _Header(tarfile.TarInfo):
+    """A member's header; a broken one is an error, where tarfile would take it for the end."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile_: tarfile.TarFile) -> Any:
+        """Read the next header."""
+        try:
+            return super().fromtarfile(tarfile_)
+        except tarfile.HeaderError as error:
+            # Zeros, or nothing at all, are the end; their errors have no public names.
+            if type(error).__name__ in ("EOFHeaderError", "EmptyHeaderError"):
+                raise
+            raise tarfile.ReadError(str(error)) from error
+
+
 def read_tar(file: SourceFile, how: Cut, maker: PairRows, *, keep: bool) -> Iterator[Chunk]:
     """Read a tar from front to back, compressed or not."""
     try:
-        tar = tarfile.open(file.path, "r|*")  # noqa: SIM115  # closed below, after the last chunk
+        tar = tarfile.open(file.path, "r|*", tarinfo=_Header)  # noqa: SIM115  # closed below, after the last chunk
     except (OSError, tarfile.TarError, EOFError) as error:
         raise InputError(f"cannot read {file.path}: {error}") from error
     with tar:
         for piece, part in cut(_samples(tar, file.name), file.number, how, Sample.weight):
             rows = [_row(sample, f"{file.name} sample {sample.key!r}") for sample in part]
             chunk = make_chunk(piece, rows, file, maker, keep=False)
-            yield Chunk(piece, chunk.ids, chunk.pairs, chunk.errors, part if keep else None)
+            # A sample has its key for a name even where nothing else can be made of it.
+            ids = [
+                sample.key if pair is None else pair.id
+                for sample, pair in zip(part, chunk.pairs, strict=True)
+            ]
+            yield Chunk(piece, ids, chunk.pairs, chunk.errors, part if keep else None)
 
 
 def split_name(name: str) -> tuple[str, str]:

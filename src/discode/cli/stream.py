@@ -1,0 +1,236 @@
+"""discode score on inputs of any size: folders, patterns, tars, output folders, Ray."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+
+import typer
+from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task
+from rich.text import Text
+
+from discode.backends import BACKENDS, Recorded, Runtime, open_backend
+from discode.backends.embedded import introduce
+from discode.cli import output
+from discode.decoders import Decoder
+from discode.errors import InputError, lookup
+from discode.judge import Judge, load
+from discode.streams import BLOCK_ROWS, Shard, Totals, find_inputs, is_many, score_stream
+from discode.streams import score_to_file as to_file
+from discode.streams.folder import signature_of
+
+ENGINES = {"local": "this process", "ray": "a Ray cluster, or this machine under Ray"}
+
+
+@dataclass(frozen=True)
+class Large:
+    """The options of large runs, as they were given; None where they were not."""
+
+    shard: str | None = None
+    shard_size: int | None = None
+    format: str | None = None
+    min_score: float | None = None
+    engine: str | None = None
+    address: str | None = None
+    workers: int | None = None
+
+    def given(self) -> str | None:
+        """Return the first option that was given, as it is typed."""
+        for field in fields(self):
+            if getattr(self, field.name) is not None:
+                return f"--{field.name.replace('_', '-')}"
+        return None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a judge is made of; workers on other machines make theirs of the same."""
+
+    model: str | None
+    runtime: Runtime
+    decoder: Decoder
+    prompt: str | None
+    scale: str | None
+    batch_size: int
+
+    def judge(self, store: Path | None = None) -> Judge:
+        """Open the model."""
+        backend = open_backend(self.model or "embedded", self.runtime)
+        if store is not None and isinstance(backend, Recorded):
+            store = None  # what is replayed from a recording is kept already
+        return load(
+            backend, method=self.decoder, prompt=self.prompt, scale=self.scale, store=store,
+            batch_size=self.batch_size,
+        )  # fmt: skip
+
+
+def is_large(source: list[Path] | None, out: Path | None, large: Large) -> bool:
+    """Return whether a run is for the stream: a folder, a pattern or tars, in or out."""
+    if not source:
+        if large.given():
+            raise InputError(f"{large.given()} goes with --input FILES and --output FOLDER")
+        return False
+    folder = out is not None and (out.is_dir() or not out.suffix)
+    if folder or len(source) > 1 or any(map(is_many, source)):
+        if out is None:
+            raise InputError("many files want --output: a folder, or a .jsonl or .csv file")
+        return True
+    if large.given():
+        raise InputError(f"{large.given()} wants --output to be a folder")
+    return False
+
+
+def score_large(
+    source: list[Path],
+    out: Path,
+    images: Path | None,
+    store: Path | None,
+    recipe: Recipe,
+    large: Large,
+) -> None:
+    """Score a large input, and report what became of it."""
+    lookup(ENGINES, large.engine or "local", "engine")
+    ray = large.engine == "ray"
+    if not ray and (large.address is not None or large.workers is not None):
+        raise InputError("--address and --workers go with --engine ray")
+    if out.suffix and not out.is_dir():
+        if large.given():
+            raise InputError(f"{large.given()} wants --output to be a folder, not {out.name}")
+        run = _to_file(source, out, images, store, recipe)
+    elif ray:
+        run = _over_ray(source, out, images, store, recipe, large)
+    else:
+        run = _to_folder(source, out, images, store, recipe, large)
+    with Progress(SpinnerColumn(), _Rows(), console=output.stderr, transient=True) as bar:
+        task = bar.add_task("reading", total=None)
+        totals, signature = run(lambda done: bar.advance(task, done))
+    _finish(out, totals, signature, large)
+
+
+Run = Callable[[Callable[[int], None]], tuple[Totals, str]]
+"""Does the work, telling how far it is; returns the counts and the signature."""
+
+
+def _open(recipe: Recipe, store: Path | None) -> Judge:
+    judge = recipe.judge(store)
+    if judge.store is not None:
+        note = f"readings are kept in {judge.store.path}"
+        output.stderr.print(note, style="dim", markup=False, soft_wrap=True)
+    if recipe.model is None:
+        introduce(judge.backend.identity)
+    return judge
+
+
+def _to_file(
+    source: list[Path], out: Path, images: Path | None, store: Path | None, recipe: Recipe
+) -> Run:
+    output.check_output(out, *source, store)
+    find_inputs(source)  # a mistake in the input is told before a model is opened
+    judge = _open(recipe, store or out.with_name(f"{out.name}.readings.db"))
+    run = partial(to_file, judge, source, out, images=images)
+    return lambda progress: (run(progress=progress), judge.signature)
+
+
+def _to_folder(
+    source: list[Path],
+    out: Path,
+    images: Path | None,
+    store: Path | None,
+    recipe: Recipe,
+    large: Large,
+) -> Run:
+    shard = Shard.parse(large.shard or "0/1")
+    find_inputs(source)
+    out.mkdir(parents=True, exist_ok=True)
+    # One store a share: SQLite is for one machine at a time, and shares run on several.
+    name = f"_readings-{shard.index:05d}-of-{shard.count:05d}.db"
+    judge = _open(recipe, store or out / ("_readings.db" if shard.count == 1 else name))
+    run = partial(
+        score_stream,
+        judge,
+        source,
+        out,
+        images=images,
+        shard=shard,
+        shard_size=BLOCK_ROWS if large.shard_size is None else large.shard_size,
+        format=large.format or "jsonl",
+        min_score=large.min_score,
+    )
+    return lambda progress: (run(progress=progress), judge.signature)
+
+
+def _over_ray(
+    source: list[Path],
+    out: Path,
+    images: Path | None,
+    store: Path | None,
+    recipe: Recipe,
+    large: Large,
+) -> Run:
+    from discode.engines.ray import score_ray
+
+    if store is not None:
+        raise InputError(
+            "--store is one machine's file; with --engine ray, finished shards are what is kept"
+        )
+    if large.shard is not None:
+        raise InputError("--shard is for batch systems; Ray shares the work out itself")
+    run = partial(
+        score_ray,
+        recipe.judge,
+        source,
+        out,
+        images=images,
+        address=large.address,
+        workers=large.workers,
+        gpus=_gpus(recipe),
+        shard_size=BLOCK_ROWS if large.shard_size is None else large.shard_size,
+        format=large.format or "jsonl",
+        min_score=large.min_score,
+    )
+    return lambda progress: (run(progress=progress), signature_of(out))
+
+
+def _gpus(recipe: Recipe) -> float:
+    """Return how many GPUs a worker wants: one for a local model, unless it is to run elsewhere."""
+    if recipe.runtime.device is not None:
+        return float(recipe.runtime.device.startswith("cuda"))
+    scheme = (recipe.model or "embedded").partition(":")[0]
+    return float(scheme == "hf" or (scheme not in BACKENDS and "/" in scheme))
+
+
+def _finish(out: Path, totals: Totals, signature: str, large: Large) -> None:
+    for name, reason in totals.errors:
+        where = "" if reason.startswith(name) else f"{name}: "
+        output.stderr.print(f"failed: {where}{reason}", style="red", markup=False, soft_wrap=True)
+    if totals.failed > len(totals.errors):
+        more = totals.failed - len(totals.errors)
+        output.stderr.print(f"... and {more} more", style="red")
+    notes = [f"{count} {name}" for name, count in totals.flags.items() if count]
+    mean = "nan" if math.isnan(totals.mean) else f"{totals.mean:.4f}"
+    line = f"{totals.rows} items, mean {mean}" + (f" ({', '.join(notes)})" if notes else "")
+    for text, style in (
+        (line, None),
+        (signature, "dim"),
+        (f"scores written to {out}", "dim"),
+    ):
+        output.stderr.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    if large.min_score is not None:
+        below = totals.rows - totals.failed - totals.passed
+        output.stderr.print(
+            f"{totals.passed} pass {large.min_score}, {below} do not, {totals.failed} failed; "
+            f"what passes is in {out / 'passed'}",
+            markup=False, highlight=False, soft_wrap=True,
+        )  # fmt: skip
+    if totals.failed:
+        raise typer.Exit(1)
+
+
+class _Rows(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        """Return rows so far and rows a second; how many there are is not known."""
+        speed = "" if task.speed is None else f", {task.speed:.1f} pairs/s"
+        return Text(f"{int(task.completed)} pairs{speed}")
