@@ -17,8 +17,8 @@ import pytest
 from discode.errors import InputError
 from discode.pairs import read_pairs
 from discode.streams import Totals, score_stream, score_to_file
-from discode.streams.judging import _batches, judge_chunk
 from discode.streams.inputs import find_inputs
+from discode.streams.judging import _batches, judge_chunk
 from discode.streams.run import read_chunks
 from tests.streams.conftest import png, read_parts, write_tar
 from tests.streams.instant import make_judge, rows

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task
@@ -21,6 +22,7 @@ from discode.judge import Judge, load
 from discode.streams import BLOCK_ROWS, Shard, Totals, find_inputs, is_many, score_stream
 from discode.streams import score_to_file as to_file
 from discode.streams.folder import signature_of
+from discode.streams.run import settle
 
 ENGINES = {"local": "this process", "ray": "a Ray cluster, or this machine under Ray"}
 
@@ -99,39 +101,45 @@ def score_large(
     if out.suffix and not out.is_dir():
         if large.given():
             raise InputError(f"{large.given()} wants --output to be a folder, not {out.name}")
-        run = _to_file(source, out, images, store, recipe)
+        job = _to_file(source, out, images, store, recipe)
     elif ray:
-        run = _over_ray(source, out, images, store, recipe, large)
+        job = _over_ray(source, out, images, store, recipe, large)
     else:
-        run = _to_folder(source, out, images, store, recipe, large)
-    with Progress(SpinnerColumn(), _Rows(), console=output.stderr, transient=True) as bar:
+        job = _to_folder(source, out, images, store, recipe, large)
+    columns, quiet = (SpinnerColumn(), _Rows()), not output.stderr.is_terminal
+    with Progress(*columns, console=output.stderr, transient=True, disable=quiet) as bar:
         task = bar.add_task("reading", total=None)
-        totals, signature = run(lambda done: bar.advance(task, done))
+
+        def progress(done: int) -> None:
+            # Said when the first rows are done, so that a mistake in the command stays one line.
+            if recipe.model is None and job.judge is not None and not bar.tasks[0].completed:
+                introduce(job.judge.backend.identity)
+            bar.advance(task, done)
+
+        totals = job.work(progress)
+    if job.judge is not None and job.judge.store is not None:
+        kept = f"readings kept in {job.judge.store.path}"
+        output.stderr.print(kept, style="dim", markup=False, soft_wrap=True)
+    signature = signature_of(out) if job.judge is None else job.judge.signature
     _finish(out, totals, signature, large)
 
 
-Run = Callable[[Callable[[int], None]], tuple[Totals, str]]
-"""Does the work, telling how far it is; returns the counts and the signature."""
+@dataclass(frozen=True)
+class Job:
+    """The work, told how to tell how far it is; and who judges, where that is this process."""
 
-
-def _open(recipe: Recipe, store: Path | None) -> Judge:
-    judge = recipe.judge(store)
-    if judge.store is not None:
-        note = f"readings are kept in {judge.store.path}"
-        output.stderr.print(note, style="dim", markup=False, soft_wrap=True)
-    if recipe.model is None:
-        introduce(judge.backend.identity)
-    return judge
+    work: Callable[[Callable[[int], None]], Totals]
+    judge: Judge | None = None
 
 
 def _to_file(
     source: list[Path], out: Path, images: Path | None, store: Path | None, recipe: Recipe
-) -> Run:
+) -> Job:
     output.check_output(out, *source, store)
     find_inputs(source)  # a mistake in the input is told before a model is opened
-    judge = _open(recipe, store or out.with_name(f"{out.name}.readings.db"))
+    judge = recipe.judge(store or out.with_name(f"{out.name}.readings.db"))
     run = partial(to_file, judge, source, out, images=images)
-    return lambda progress: (run(progress=progress), judge.signature)
+    return Job(lambda progress: run(progress=progress), judge)
 
 
 def _to_folder(
@@ -141,25 +149,23 @@ def _to_folder(
     store: Path | None,
     recipe: Recipe,
     large: Large,
-) -> Run:
+) -> Job:
     shard = Shard.parse(large.shard or "0/1")
-    find_inputs(source)
+    options = _options(images, large)
+    settle(source, out, **options)
     out.mkdir(parents=True, exist_ok=True)
     # One store a share: SQLite is for one machine at a time, and shares run on several.
     name = f"_readings-{shard.index:05d}-of-{shard.count:05d}.db"
-    judge = _open(recipe, store or out / ("_readings.db" if shard.count == 1 else name))
+    judge = recipe.judge(store or out / ("_readings.db" if shard.count == 1 else name))
     run = partial(
         score_stream,
         judge,
         source,
         out,
-        images=images,
         shard=shard,
-        shard_size=BLOCK_ROWS if large.shard_size is None else large.shard_size,
-        format=large.format or "jsonl",
-        min_score=large.min_score,
+        **options,
     )
-    return lambda progress: (run(progress=progress), judge.signature)
+    return Job(lambda progress: run(progress=progress), judge)
 
 
 def _over_ray(
@@ -169,7 +175,7 @@ def _over_ray(
     store: Path | None,
     recipe: Recipe,
     large: Large,
-) -> Run:
+) -> Job:
     from discode.engines.ray import score_ray
 
     if store is not None:
@@ -183,15 +189,21 @@ def _over_ray(
         recipe.judge,
         source,
         out,
-        images=images,
         address=large.address,
         workers=large.workers,
         gpus=_gpus(recipe),
-        shard_size=BLOCK_ROWS if large.shard_size is None else large.shard_size,
-        format=large.format or "jsonl",
-        min_score=large.min_score,
+        **_options(images, large),
     )
-    return lambda progress: (run(progress=progress), signature_of(out))
+    return Job(lambda progress: run(progress=progress))
+
+
+def _options(images: Path | None, large: Large) -> dict[str, Any]:
+    return {
+        "images": images,
+        "shard_size": BLOCK_ROWS if large.shard_size is None else large.shard_size,
+        "format": large.format or "jsonl",
+        "min_score": large.min_score,
+    }
 
 
 def _gpus(recipe: Recipe) -> float:

@@ -22,9 +22,8 @@ from discode.errors import DiscodeError, InputError, require
 from discode.judge import Judge, Progress
 from discode.streams.chunks import BLOCK_ROWS, Block, Shard
 from discode.streams.folder import RunFolder, Settings
-from discode.streams.inputs import find_inputs
 from discode.streams.judging import Judged, Totals, judge_chunk
-from discode.streams.run import Source, check_output, read_chunks
+from discode.streams.run import Source, read_chunks, settle
 
 MakeJudge = Callable[[], Judge]
 """Makes a judge on the worker that calls it; it is pickled, the judge is not."""
@@ -65,10 +64,9 @@ def score_ray(
     """
     if workers is not None and workers < 1:
         raise InputError(f"workers={workers} is not allowed; give 1 or more")
-    inputs = find_inputs(source)
-    where = None if images is None else str(Path(images).resolve())
-    settings = Settings(inputs, shard_size, format, min_score, where)
-    check_output(Path(output), inputs)
+    settings = settle(
+        source, output, images=images, shard_size=shard_size, format=format, min_score=min_score
+    )
     ray = require("ray", "ray")
     require("ray.data", "ray")
     with (
@@ -80,8 +78,7 @@ def score_ray(
             # Whether it is the same run only a judge can tell, and judges live on workers.
             ask = ray.remote(num_cpus=pool.cpus, num_gpus=pool.gpus)(_signature)
             folder.begin(_plain(ray.get(ask.remote(make))))
-        results = _results(ray, make, settings, folder, pool)
-        for judged in results:
+        for judged in _results(ray, make, settings, folder, pool):
             if not folder.begun:
                 folder.begin(judged.scores.signature)
             folder.add(judged)
@@ -89,7 +86,7 @@ def score_ray(
                 progress(len(judged.ids))
         totals = folder.totals()
     if not totals.rows:
-        raise InputError(f"{', '.join(inputs.given)} holds no pairs")
+        raise InputError(f"{', '.join(settings.inputs.given)} holds no pairs")
     return totals
 
 

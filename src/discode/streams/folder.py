@@ -25,7 +25,7 @@ from typing import Any
 
 from discode.errors import InputError
 from discode.files import parse_json, replacing
-from discode.streams.chunks import BLOCK_ROWS, Block, Shard
+from discode.streams.chunks import BLOCK_ROWS, Block, Cut, Shard
 from discode.streams.formats import FORMATS
 from discode.streams.inputs import Inputs
 from discode.streams.judging import Judged, Totals
@@ -57,6 +57,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_sink(self.format)
+        Cut(self.shard_size)
         if self.images is not None and not Path(self.images).is_dir():
             raise InputError(f"images: {self.images} is not a folder")
         if self.min_score is not None:
@@ -80,6 +81,26 @@ class Settings:
             "format": self.format,
             "min_score": self.min_score,
         }
+
+
+def check_same(folder: Path, settings: Settings, signature: str | None = None) -> None:
+    """Raise where a folder holds another run's shards; the signature counts where it is given."""
+    file = folder / MANIFEST
+    if not file.exists():
+        if folder.is_dir() and any(Block.of(entry.name) for entry in folder.iterdir()):
+            raise InputError(f"{folder} holds shards without a {MANIFEST}; give a new folder")
+        return
+    theirs = parse_json(file.read_text(errors="replace"), str(file))
+    if not isinstance(theirs, dict):
+        raise InputError(f"{file} is no manifest of a run; give a new folder")
+    mine = settings.manifest(signature or theirs.get("signature", ""))
+    for key, value in mine.items():
+        # Another name for the same files, or a release that scores the same, is no other run.
+        if key not in ("input", "discode") and theirs.get(key) != value:
+            raise InputError(
+                f"{folder} was begun with {key}={theirs.get(key)}, this run has {key}={value}; "
+                "give the settings it was begun with, or a new folder"
+            )
 
 
 def signature_of(folder: Path) -> str:
@@ -113,6 +134,7 @@ class RunFolder:
         if not os.access(path, os.W_OK):
             raise InputError(f"cannot write {path}: give a folder that can be written")
         self._count = len(settings.inputs.files)
+        self._signature, self._written = "", False
         self._parts: dict[Block, _Part] = {}
         self._last: dict[int, int] = {}  # file to its last block, where that is known
         self._totals: dict[Block, Totals] = {}
@@ -126,28 +148,20 @@ class RunFolder:
         return (self.path / MANIFEST).exists()
 
     def begin(self, signature: str) -> None:
-        """Write the manifest, or see that it is this run's; find what is finished."""
-        file = self.path / MANIFEST
-        mine = self.settings.manifest(signature)
-        if not file.exists():
-            if any(Block.of(entry.name) for entry in self.path.iterdir()):
-                raise InputError(
-                    f"{self.path} holds shards without a {MANIFEST}; give a new folder"
-                )
-            with replacing(file) as temp:
-                temp.write_text(json.dumps(mine, indent=2) + "\n")
-        theirs = parse_json(file.read_text(errors="replace"), str(file))
-        if not isinstance(theirs, dict):
-            raise InputError(f"{file} is no manifest of a run; give a new folder")
-        for key, value in mine.items():
-            # Another name for the same files, or a release that scores the same, is no other run.
-            if key not in ("input", "discode") and theirs.get(key) != value:
-                raise InputError(
-                    f"{self.path} was begun with {key}={theirs.get(key)}, this run has "
-                    f"{key}={value}; give the settings it was begun with, or a new folder"
-                )
+        """See that what is here is of this run, and find what is finished."""
+        check_same(self.path, self.settings, signature)
+        self._signature = signature
         self._sweep()
         self._find()
+
+    def _write_manifest(self) -> None:
+        file = self.path / MANIFEST
+        if not file.exists():
+            with replacing(file) as temp:
+                temp.write_text(
+                    json.dumps(self.settings.manifest(self._signature), indent=2) + "\n"
+                )
+        check_same(self.path, self.settings, self._signature)  # another process may have been first
 
     def _sweep(self) -> None:
         """Remove what a killed process left half-written; nobody else writes this share."""
@@ -197,6 +211,14 @@ class RunFolder:
         """Take a chunk; a block is written out when its last chunk has come."""
         block = judged.piece.block
         part = self._parts.get(block)
+        if judged.scores.signature != self._signature:
+            raise InputError(
+                f"workers differ: one scores as {self._signature}, another as "
+                f"{judged.scores.signature}; give all nodes the same discode and model"
+            )
+        if not self._written:  # only now: a mistake that ends a run at once leaves no trace
+            self._write_manifest()
+            self._written = True
         if part is None:
             if block in self._totals:
                 return  # came twice: a worker was lost after its work was done

@@ -12,7 +12,7 @@ from discode.files import replacing
 from discode.judge import Judge, Progress
 from discode.pairs import PairRows
 from discode.streams.chunks import BLOCK_ROWS, Chunk, Cut, Shard
-from discode.streams.folder import RunFolder, Settings
+from discode.streams.folder import RunFolder, Settings, check_same
 from discode.streams.formats import FORMATS
 from discode.streams.inputs import Inputs, find_inputs, source_file
 from discode.streams.judging import Totals, judge_chunk
@@ -34,6 +34,26 @@ def read_chunks(
     read = FORMATS[inputs.kind].read
     how = Cut(shard_size, wanted)
     return read(source_file(inputs, number), how, PairRows(images), keep=keep)
+
+
+def settle(
+    source: Source,
+    output: str | os.PathLike[str],
+    *,
+    images: str | os.PathLike[str] | None = None,
+    shard_size: int = BLOCK_ROWS,
+    format: str = "jsonl",
+    min_score: float | None = None,
+) -> Settings:
+    """Check everything that can be checked before a model is opened."""
+    inputs, folder = find_inputs(source), Path(output)
+    where = None if images is None else str(Path(images).resolve())
+    settings = Settings(inputs, shard_size, format, min_score, where)
+    target = folder.resolve()
+    if any(file.resolve().parent in (target, target / "passed") for file in inputs.files):
+        raise InputError(f"--output {folder} is also read from; give another folder")
+    check_same(folder, settings)
+    return settings
 
 
 def score_stream(
@@ -66,10 +86,10 @@ def score_stream(
         The counts of all shards of this share, those of earlier runs included.
     """
     shard = Shard.parse(shard) if isinstance(shard, str) else shard
-    inputs = find_inputs(source)
-    where = None if images is None else str(Path(images).resolve())
-    settings = Settings(inputs, shard_size, format, min_score, where)
-    check_output(Path(output), inputs)
+    settings = settle(
+        source, output, images=images, shard_size=shard_size, format=format, min_score=min_score
+    )
+    inputs = settings.inputs
     with closing(RunFolder(Path(output), settings, shard)) as folder:
         folder.begin(judge.signature)
         for number in range(len(inputs.files)):
@@ -77,7 +97,7 @@ def score_stream(
             if wanted is None:
                 continue
             for chunk in read_chunks(
-                inputs, number, wanted, images=images, shard_size=shard_size,
+                inputs, number, wanted, images=settings.images, shard_size=shard_size,
                 keep=min_score is not None,
             ):  # fmt: skip
                 folder.add(judge_chunk(judge, chunk, min_score))
@@ -118,10 +138,3 @@ def score_to_file(
         if not totals.rows:
             raise InputError(f"{', '.join(inputs.given)} holds no pairs")
     return totals
-
-
-def check_output(folder: Path, inputs: Inputs) -> None:
-    """Raise where the output would become part of the input."""
-    target = folder.resolve()
-    if any(file.resolve().parent in (target, target / "passed") for file in inputs.files):
-        raise InputError(f"--output {folder} is also read from; give another folder")
