@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -26,24 +25,10 @@ pytest.importorskip("ray.data", reason="Ray is tested with discode[ray]")
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.usefixtures("cluster"),
     # Ray leaves sockets and files to the collector, and warns of its own coming changes.
     pytest.mark.filterwarnings("ignore"),
 ]
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        # Workers import what the driver does.
-        patch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}")
-        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it warns
-        ray.init(
-            num_cpus=2, num_gpus=0, include_dashboard=False, log_to_driver=False,
-            logging_level="ERROR",
-        )  # fmt: skip
-        yield
-        ray.shutdown()
 
 
 def parts(folder: Path) -> dict[str, bytes]:
@@ -150,3 +135,24 @@ def test_mistakes_are_told_in_a_line(tmp_path: Path, five_thousand: Path) -> Non
     (tmp_path / "none.jsonl").write_text("")
     with pytest.raises(InputError, match="no pairs"):
         score_ray(maker(), tmp_path / "none.jsonl", tmp_path / "out4", workers=1)
+
+
+def test_the_command_line_joins_the_cluster(
+    tmp_path: Path, shipped: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "set.jsonl"
+    table = [{"image": "cat.jpg", "caption": f"a cat {i}"} for i in range(6)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in table))
+    import typer.testing
+
+    from discode.cli import app
+
+    done = typer.testing.CliRunner().invoke(
+        app,
+        ["score", "-i", str(path), "--images", str(demo_path()), "-o", str(tmp_path / "out"),
+         "--engine", "ray", "--workers", "1", "--threads", "1", "--shard-size", "4"],
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    score_stream(discode.load("embedded", threads=1), path, tmp_path / "want", images=demo_path(),
+                 shard_size=4)  # fmt: skip
+    assert parts(tmp_path / "out") == parts(tmp_path / "want")

@@ -19,12 +19,11 @@ from discode.cli import output
 from discode.decoders import Decoder
 from discode.errors import InputError, lookup
 from discode.judge import Judge, load
+from discode.prompts import FLEUR
 from discode.streams import BLOCK_ROWS, Shard, Totals, find_inputs, is_many, score_stream
 from discode.streams import score_to_file as to_file
 from discode.streams.folder import signature_of
 from discode.streams.run import settle
-
-ENGINES = {"local": "this process", "ray": "a Ray cluster, or this machine under Ray"}
 
 
 @dataclass(frozen=True)
@@ -94,16 +93,21 @@ def score_large(
     large: Large,
 ) -> None:
     """Score a large input, and report what became of it."""
-    lookup(ENGINES, large.engine or "local", "engine")
-    ray = large.engine == "ray"
-    if not ray and (large.address is not None or large.workers is not None):
+    over = lookup(ENGINES, large.engine or "local", "engine")
+    if over is None and (large.address is not None or large.workers is not None):
         raise InputError("--address and --workers go with --engine ray")
     if out.suffix and not out.is_dir():
         if large.given():
             raise InputError(f"{large.given()} wants --output to be a folder, not {out.name}")
         job = _to_file(source, out, images, store, recipe)
-    elif ray:
-        job = _over_ray(source, out, images, store, recipe, large)
+    elif over is not None:
+        if store is not None:
+            raise InputError(
+                "--store is one machine's file; on a cluster, finished shards are kept"
+            )
+        if large.shard is not None:
+            raise InputError("--shard is for batch systems; Ray shares the work out itself")
+        job = over(source, out, images, recipe, large)
     else:
         job = _to_folder(source, out, images, store, recipe, large)
     columns, quiet = (SpinnerColumn(), _Rows()), not output.stderr.is_terminal
@@ -169,21 +173,10 @@ def _to_folder(
 
 
 def _over_ray(
-    source: list[Path],
-    out: Path,
-    images: Path | None,
-    store: Path | None,
-    recipe: Recipe,
-    large: Large,
+    source: list[Path], out: Path, images: Path | None, recipe: Recipe, large: Large
 ) -> Job:
     from discode.engines.ray import score_ray
 
-    if store is not None:
-        raise InputError(
-            "--store is one machine's file; with --engine ray, finished shards are what is kept"
-        )
-    if large.shard is not None:
-        raise InputError("--shard is for batch systems; Ray shares the work out itself")
     run = partial(
         score_ray,
         recipe.judge,
@@ -195,6 +188,35 @@ def _over_ray(
         **_options(images, large),
     )
     return Job(lambda progress: run(progress=progress))
+
+
+def _over_vllm(
+    source: list[Path], out: Path, images: Path | None, recipe: Recipe, large: Large
+) -> Job:
+    from discode.engines.vllm import score_vllm
+
+    if recipe.model is None:
+        raise InputError("--engine vllm wants --model ORG/NAME or a folder")
+    recipe.runtime.only("vLLM; its own options go through score_vllm", "dtype", "revision")
+    given = {"dtype": recipe.runtime.dtype, "revision": recipe.runtime.revision}
+    run = partial(
+        score_vllm,
+        recipe.model.removeprefix("hf:"),
+        source,
+        out,
+        method=recipe.decoder,
+        prompt=recipe.prompt or FLEUR,
+        scale=recipe.scale or "unit",
+        address=large.address,
+        workers=large.workers,
+        engine_options={name: value for name, value in given.items() if value is not None},
+        **_options(images, large),
+    )
+    return Job(lambda progress: run(progress=progress))
+
+
+ENGINES = {"local": None, "ray": _over_ray, "vllm": _over_vllm}
+"""Who carries the work: this process; a judge on each worker of Ray; vLLM on a Ray cluster."""
 
 
 def _options(images: Path | None, large: Large) -> dict[str, Any]:

@@ -70,14 +70,14 @@ def score_ray(
     ray = require("ray", "ray")
     require("ray.data", "ray")
     with (
-        _connected(ray, address),
+        connected(ray, address),
         closing(RunFolder(Path(output), settings, Shard())) as folder,
     ):
         pool = _pool(ray, workers, gpus)
         if folder.begun:
             # Whether it is the same run only a judge can tell, and judges live on workers.
             ask = ray.remote(num_cpus=pool.cpus, num_gpus=pool.gpus)(_signature)
-            folder.begin(_plain(ray.get(ask.remote(make))))
+            folder.begin(plain(ray.get(ask.remote(make))))
         for judged in _results(ray, make, settings, folder, pool):
             if not folder.begun:
                 folder.begin(judged.scores.signature)
@@ -108,7 +108,7 @@ def _pool(ray: Any, workers: int | None, gpus: float) -> Pool:
 
 
 @contextmanager
-def _connected(ray: Any, address: str | None) -> Iterator[None]:
+def connected(ray: Any, address: str | None) -> Iterator[None]:
     """Join a cluster, or start one that ends with the run."""
     if ray.is_initialized():
         yield
@@ -130,24 +130,31 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
         ray.shutdown()
 
 
+def read_files(ray: Any, settings: Settings, folder: RunFolder, workers: int) -> Any:
+    """Return a dataset of packed chunks, those of unfinished shards; None if there are none."""
+    files = [k for k in range(len(settings.inputs.files)) if folder.wanted(k) is not None]
+    if not files:
+        return None
+    data = ray.data.from_items([{"file": k} for k in files], override_num_blocks=len(files))
+    data.context.enable_progress_bars = False
+    # A block is what goes to a worker at once: one chunk, so that all workers have some.
+    data.context.target_max_block_size = 1
+    return data.map_batches(
+        partial(_read, settings=settings, finished=folder.finished()),
+        batch_size=1, batch_format="pyarrow",
+        compute=ray.data.TaskPoolStrategy(size=min(len(files), workers)),
+        num_cpus=0,  # it waits for the disk; with a share of its own, workers could starve it
+    )  # fmt: skip
+
+
 def _results(
     ray: Any, make: MakeJudge, settings: Settings, folder: RunFolder, pool: Pool
 ) -> Iterator[Judged]:
     """Yield judged chunks in whatever order they come."""
-    files = [k for k in range(len(settings.inputs.files)) if folder.wanted(k) is not None]
-    if not files:
+    data = read_files(ray, settings, folder, pool.workers)
+    if data is None:
         return
-    data = ray.data.from_items([{"file": k} for k in files], override_num_blocks=len(files))
-    context = data.context
-    context.enable_progress_bars = False
-    # A block is what goes to a worker at once: one chunk, so that all workers have some.
-    context.target_max_block_size = 1
-    readers = ray.data.TaskPoolStrategy(size=min(len(files), pool.workers))
     judged = data.map_batches(
-        partial(_read, settings=settings, finished=folder.finished()),
-        batch_size=1, batch_format="pyarrow", compute=readers,
-        num_cpus=0,  # it waits for the disk; with a share of its own, workers could starve it
-    ).map_batches(
         _Worker, fn_constructor_args=(make, settings.min_score),
         batch_size=1, batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(size=pool.workers),
@@ -155,7 +162,7 @@ def _results(
     )  # fmt: skip
     for batch in judged.iter_batches(batch_size=None, batch_format="pyarrow"):
         for cell in batch.column("data"):
-            yield _plain(_unpack(cell))
+            yield plain(unpack(cell))
 
 
 def _read(batch: Any, *, settings: Settings, finished: frozenset[Block]) -> Iterator[Any]:
@@ -188,7 +195,7 @@ class _Worker:
 
     def __call__(self, batch: Any) -> Any:
         (cell,) = batch.column("data")
-        chunk = _unpack(cell)
+        chunk = unpack(cell)
         if isinstance(chunk, DiscodeError):
             return _pack(chunk)
         if isinstance(self._judge, DiscodeError):
@@ -213,11 +220,12 @@ def _pack(thing: Any) -> Any:
     return pa.table({"data": pa.array([pickle.dumps(thing)], pa.large_binary())})
 
 
-def _unpack(cell: Any) -> Any:
+def unpack(cell: Any) -> Any:
+    """Return what :func:`_pack` packed."""
     return pickle.loads(cell.as_py())
 
 
-def _plain(thing: Any) -> Any:
+def plain(thing: Any) -> Any:
     """Raise what a worker could not; return anything else."""
     if isinstance(thing, DiscodeError):
         raise thing
