@@ -31,6 +31,7 @@ from discode.scales import UNIT, Scale
 from discode.streams import score_stream
 
 KILLS = 3
+MOST_MICROSECONDS, MOST_MB = 60, 600
 
 
 class Instant:
@@ -137,10 +138,13 @@ def main() -> None:
             )
             said = json.loads(done.stdout)
             seconds = said["seconds"]
+            each = seconds / said["rows"] * 1e6
             print(
                 f"{form}: {said['rows']} rows in {seconds:.1f} s, "
-                f"{seconds / said['rows'] * 1e6:.1f} µs a pair, peak {said['peak_mb']:.0f} MB"
+                f"{each:.1f} µs a pair, peak {said['peak_mb']:.0f} MB"
             )
+            assert each < MOST_MICROSECONDS
+            assert said["peak_mb"] < MOST_MB
         killed = Path(name) / "killed"
         kill_and_resume(source, killed, seconds)
         whole = read_scores(Path(name) / "jsonl")

@@ -109,7 +109,7 @@ class Judge:
         gather = Gather(self.scale, len(pairs))
         # One ask with references, one without: their prompts differ. A pair that stands twice in
         # the batch is asked once.
-        groups: dict[Ask, dict[Item, list[int]]] = {}
+        groups: dict[str, dict[Item, list[int]]] = {}
         unkept: list[int] = []
         digests: dict[Any, str] = {}
         for number, pair in enumerate(pairs):
@@ -125,12 +125,12 @@ class Judge:
             except (ImageError, InputError) as error:
                 gather.add(Readings.failed(self.scale, [str(error)]), [[number]])
                 continue
-            ask = Ask(self.backend.identity, template, self.scale)
-            groups.setdefault(ask, {}).setdefault(item, []).append(number)
+            groups.setdefault(template, {}).setdefault(item, []).append(number)
         if unkept:
             gather.add(self._ask([pairs[i] for i in unkept]), [[i] for i in unkept])
-        for ask, members in groups.items():
+        for template, members in groups.items():
             assert self.store is not None
+            ask = Ask(self.backend.identity, template, self.scale)
             items, owners = list(members), list(members.values())
             kept, here = self.store.get(ask, items, hidden=hidden)
             gather.add(kept, [owners[i] for i in here])

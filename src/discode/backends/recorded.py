@@ -52,16 +52,21 @@ class Recorded:
     ) -> Readings:
         """Look N pairs up; what was not recorded is a NaN row."""
         gather = Gather(scale, len(pairs))
-        groups: dict[Ask, list[tuple[int, Item]]] = {}
+        groups: dict[str, list[tuple[int, Item]]] = {}
         for number, pair in enumerate(pairs):
             try:
-                ask = Ask(self.identity, prompt.template(bool(pair.references)), scale)
+                template = prompt.template(bool(pair.references))
                 item = Item(image_digest(pair.image), pair.caption, pair.references)
             except DiscodeError as error:
                 gather.add(Readings.failed(scale, [str(error)]), [[number]])
                 continue
-            groups.setdefault(ask, []).append((number, item))
-        for ask, members in groups.items():
+            groups.setdefault(template, []).append((number, item))
+        for template, members in groups.items():
+            try:
+                ask = Ask(self.identity, template, scale)
+            except InputError as error:  # a scale that no record can be of
+                gather.add(Readings.failed(scale, [str(error)]), [[row for row, _ in members]])
+                continue
             found, places = self._store.get(ask, [item for _, item in members], hidden=hidden)
             gather.add(found, [[members[place][0]] for place in places])
             missing = sorted(set(range(len(members))) - set(places))

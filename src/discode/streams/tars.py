@@ -9,7 +9,6 @@ from __future__ import annotations
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Any
 
 from discode.errors import InputError
@@ -42,7 +41,7 @@ class Sample:
 
     def weight(self) -> int:
         """Bytes it holds in memory."""
-        return sum(len(member.data) for member in self.members)
+        return sum([len(member.data) for member in self.members])
 
 
 class _Header(tarfile.TarInfo):
@@ -84,9 +83,9 @@ def split_name(name: str) -> tuple[str, str]:
     >>> split_name("00/000123.seg.png")
     ('00/000123', 'seg.png')
     """
-    path = PurePosixPath(name)
-    stem, _, extension = path.name.partition(".")
-    return str(path.with_name(stem)) if stem else "", extension.lower()
+    folder, slash, file = name.removeprefix("./").rpartition("/")
+    stem, _, extension = file.partition(".")
+    return f"{folder}{slash}{stem}" if stem else "", extension.lower()
 
 
 def _samples(tar: tarfile.TarFile, name: str) -> Iterator[Sample]:
