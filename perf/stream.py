@@ -28,7 +28,7 @@ from discode.pairs import Pair
 from discode.prompts import FLEUR, Prompt
 from discode.readings import Identity, Readings
 from discode.scales import UNIT, Scale
-from discode.streams import score_stream
+from discode.streams import BLOCK_ROWS, score_stream
 
 KILLS = 3
 MOST_MICROSECONDS, MOST_MB = 60, 600
@@ -103,17 +103,19 @@ def read_scores(folder: Path) -> dict[str, float | None]:
     return scores
 
 
-def kill_and_resume(source: Path, folder: Path, seconds: float) -> None:
+def kill_and_resume(source: Path, folder: Path, rows: int) -> None:
     """Run with SIGKILL on the way, then to the end."""
-    for number in range(KILLS):
+    shards = -(-rows // BLOCK_ROWS)
+    for number in range(1, KILLS + 1):
         running = subprocess.Popen(command(source, folder, "jsonl"), stdout=subprocess.DEVNULL)
-        done = len(list(folder.glob("_done/*")))
-        while len(list(folder.glob("_done/*"))) < done + 5 and running.poll() is None:
+        while len(list(folder.glob("_done/part-*"))) < number * shards // (KILLS + 1):
             time.sleep(0.01)
-        time.sleep(seconds / 1000)  # into the middle of a shard
+        time.sleep(0.05)  # into the middle of a shard
         os.kill(running.pid, signal.SIGKILL)
-        running.wait()
-        print(f"kill {number + 1}: {len(list(folder.glob('_done/*')))} shards were finished")
+        assert running.wait() == -signal.SIGKILL
+        print(
+            f"kill {number}: {len(list(folder.glob('_done/part-*')))} of {shards} shards were done"
+        )
     subprocess.run(command(source, folder, "jsonl"), check=True, stdout=subprocess.DEVNULL)
 
 
@@ -131,7 +133,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         source = Path(name) / "set.parquet"
         make_set(source, arguments.rows)
-        seconds = 0.0
         for form in ("jsonl", "parquet"):
             done = subprocess.run(
                 command(source, Path(name) / form, form), check=True, capture_output=True, text=True
@@ -146,7 +147,7 @@ def main() -> None:
             assert each < MOST_MICROSECONDS
             assert said["peak_mb"] < MOST_MB
         killed = Path(name) / "killed"
-        kill_and_resume(source, killed, seconds)
+        kill_and_resume(source, killed, arguments.rows)
         whole = read_scores(Path(name) / "jsonl")
         assert len(whole) == arguments.rows
         assert read_scores(killed) == whole
