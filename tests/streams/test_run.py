@@ -42,7 +42,9 @@ def test_every_sink_holds_what_memory_says(tmp_path: Path, lines: Lines) -> None
     path = lines(230)
     want = in_memory(path)
     judge = make_judge()
-    totals = score_stream(judge, path, tmp_path / "jsonl", shard_size=100)
+    done: list[int] = []
+    totals = score_stream(judge, path, tmp_path / "jsonl", shard_size=100, progress=done.append)
+    assert sum(done) == 230
     got = read_parts(tmp_path / "jsonl")
     assert [row["id"] for row in got] == [f"r{i}" for i in range(230)]
     assert [row["row"] for row in got] == list(range(230))
@@ -215,6 +217,23 @@ def test_what_passes_is_written_in_its_own_format(tmp_path: Path, suffix: str) -
     # The result is an input again, and its own filter keeps all of it.
     again = score_stream(make_judge(), out / "passed", tmp_path / "again", min_score=least)
     assert again.passed == again.rows == len(wanted)
+
+
+def test_the_notes_of_datasets_name_the_new_column(tmp_path: Path) -> None:
+    table = [{"image": {"bytes": png(), "path": None}, "caption": f"a {i}"} for i in range(9)]
+    notes = {"info": {"features": {"image": {"_type": "Image"}, "caption": {"dtype": "string"}}}}
+    for kept in (json.dumps(notes), "not theirs"):
+        whole = pa.Table.from_pylist(table).replace_schema_metadata({"huggingface": kept})
+        pq.write_table(whole, tmp_path / "set.parquet")
+        out = tmp_path / f"out{len(kept)}"
+        score_stream(make_judge(), tmp_path / "set.parquet", out, min_score=0.0)
+        passed = pq.read_table(out / "passed")
+        assert passed.column("image").to_pylist() == [row["image"] for row in table]
+        said = passed.schema.metadata[b"huggingface"].decode()
+        if kept == "not theirs":
+            assert said == kept
+        else:
+            assert list(json.loads(said)["info"]["features"]) == passed.column_names
 
 
 def test_tars_that_pass_hold_the_original_bytes(tmp_path: Path) -> None:

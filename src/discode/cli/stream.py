@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
@@ -24,6 +25,9 @@ from discode.streams import BLOCK_ROWS, Shard, Totals, find_inputs, is_many, sco
 from discode.streams import score_to_file as to_file
 from discode.streams.folder import signature_of
 from discode.streams.run import settle
+
+LOG_SECONDS = 60.0
+"""Where nobody watches a bar, a log gets a line this often."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +61,11 @@ class Recipe:
     scale: str | None
     batch_size: int
 
-    def judge(self, store: Path | None = None) -> Judge:
-        """Open the model."""
+    def judge(self, store: Path | None = None, default: Path | None = None) -> Judge:
+        """Open the model, and a store: the one given, or the default where there is any use."""
         backend = open_backend(self.model or "embedded", self.runtime)
-        if store is not None and isinstance(backend, Recorded):
-            store = None  # what is replayed from a recording is kept already
+        if store is None and not isinstance(backend, Recorded):
+            store = default  # what is replayed from a recording is kept already
         return load(
             backend, method=self.decoder, prompt=self.prompt, scale=self.scale, store=store,
             batch_size=self.batch_size,
@@ -113,12 +117,18 @@ def score_large(
     columns, quiet = (SpinnerColumn(), _Rows()), not output.stderr.is_terminal
     with Progress(*columns, console=output.stderr, transient=True, disable=quiet) as bar:
         task = bar.add_task("reading", total=None)
+        told = time.monotonic()
 
         def progress(done: int) -> None:
+            nonlocal told
             # Said when the first rows are done, so that a mistake in the command stays one line.
             if recipe.model is None and job.judge is not None and not bar.tasks[0].completed:
                 introduce(job.judge.backend.identity)
             bar.advance(task, done)
+            if quiet and time.monotonic() - told > LOG_SECONDS:
+                told = time.monotonic()
+                note = f"{time.strftime('%H:%M:%S')} {int(bar.tasks[0].completed)} pairs"
+                output.stderr.print(note, style="dim", markup=False, highlight=False)
 
         totals = job.work(progress)
     if job.judge is not None and job.judge.store is not None:
@@ -141,7 +151,7 @@ def _to_file(
 ) -> Job:
     output.check_output(out, *source, store)
     find_inputs(source)  # a mistake in the input is told before a model is opened
-    judge = recipe.judge(store or out.with_name(f"{out.name}.readings.db"))
+    judge = recipe.judge(store, out.with_name(f"{out.name}.readings.db"))
     run = partial(to_file, judge, source, out, images=images)
     return Job(lambda progress: run(progress=progress), judge)
 
@@ -160,7 +170,7 @@ def _to_folder(
     out.mkdir(parents=True, exist_ok=True)
     # One store a share: SQLite is for one machine at a time, and shares run on several.
     name = f"_readings-{shard.index:05d}-of-{shard.count:05d}.db"
-    judge = recipe.judge(store or out / ("_readings.db" if shard.count == 1 else name))
+    judge = recipe.judge(store, out / ("_readings.db" if shard.count == 1 else name))
     run = partial(
         score_stream,
         judge,

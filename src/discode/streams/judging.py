@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from discode.judge import Judge
+from discode.judge import Judge, Progress
 from discode.pairs import Pair
 from discode.readings import Readings
 from discode.scores import Scores
@@ -81,14 +81,21 @@ class Totals:
         )
 
 
-def judge_chunk(judge: Judge, chunk: Chunk, min_score: float | None = None) -> Judged:
+def judge_chunk(
+    judge: Judge,
+    chunk: Chunk,
+    min_score: float | None = None,
+    progress: Progress | None = None,
+) -> Judged:
     """Judge a chunk; rows without a pair are NaN with the reader's reason.
 
     The captions of a picture go to the model together, wherever they stand in the chunk.
     """
     order = _by_picture(chunk.pairs)
     pairs = [pair for row in order if (pair := chunk.pairs[row]) is not None]
-    parts = [judge.read(batch) for batch in _batches(pairs, judge.batch_size)]
+    parts = [judge.read(batch, progress) for batch in _batches(pairs, judge.batch_size)]
+    if progress and len(pairs) < len(chunk):
+        progress(len(chunk) - len(pairs))
     read = judge.decode(pairs, Readings.concat(judge.scale, parts))
     n, places = len(chunk), np.asarray(order, np.intp)
 

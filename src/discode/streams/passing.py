@@ -94,6 +94,7 @@ class PassingParquet:
         if SCORE in table.column_names:  # filtered before: the new score takes its place
             table = table.drop_columns([SCORE])
         table = table.append_column(SCORE, pa.array(values, pa.float64()))
+        table = table.replace_schema_metadata(_with_score(table.schema.metadata))
         if self._writer is None:
             parquet = require("pyarrow.parquet", "parquet")
             self._writer = parquet.ParquetWriter(self._path, table.schema)
@@ -103,6 +104,17 @@ class PassingParquet:
         """Finish the file."""
         if self._writer is not None:
             self._writer.close()
+
+
+def _with_score(metadata: dict[bytes, bytes] | None) -> dict[bytes, bytes] | None:
+    """Tell `datasets` of the new column: it refuses a table that has more than its notes say."""
+    notes = dict(metadata or {})
+    try:
+        info = json.loads(notes[b"huggingface"])
+        info["info"]["features"][SCORE] = {"dtype": "float64", "_type": "Value"}
+    except (KeyError, ValueError, TypeError):  # no notes, or none that are theirs
+        return metadata
+    return notes | {b"huggingface": json.dumps(info).encode()}
 
 
 class PassingTar:

@@ -100,9 +100,7 @@ def score_stream(
                 inputs, number, wanted, images=settings.images, shard_size=shard_size,
                 keep=min_score is not None,
             ):  # fmt: skip
-                folder.add(judge_chunk(judge, chunk, min_score))
-                if progress:
-                    progress(len(chunk))
+                folder.add(judge_chunk(judge, chunk, min_score, progress))
         totals = folder.totals()
     if not totals.rows and shard.count == 1:
         raise InputError(f"{', '.join(inputs.given)} holds no pairs")
@@ -130,11 +128,9 @@ def score_to_file(
     with replacing(output) as temp, closing(make(temp)) as sink:
         for number, name in enumerate(inputs.names):
             for chunk in read_chunks(inputs, number, images=images):
-                judged = judge_chunk(judge, chunk)
+                judged = judge_chunk(judge, chunk, progress=progress)
                 sink.write(name, chunk.piece.start, chunk.ids, judged.scores)
                 totals += Totals.of(judged)
-                if progress:
-                    progress(len(chunk))
         if not totals.rows:
             raise InputError(f"{', '.join(inputs.given)} holds no pairs")
     return totals
