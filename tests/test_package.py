@@ -31,7 +31,7 @@ HEAVY = (
 ROOMS = [
     "version", "errors", "files", "pairs", "shift", "scales", "prompts", "readings", "store",
     "exchange", "backends", "decoders", "signature", "scores", "judge", "stats", "benchmarks",
-    "baselines", "studies", "web", "__init__", "cli", "__main__",
+    "baselines", "streams", "engines", "studies", "web", "__init__", "cli", "__main__",
 ]  # fmt: skip
 
 

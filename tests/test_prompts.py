@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discode.errors import InputError
-from discode.prompts import FLEUR, PROMPTS, Prompt, get_prompt, neutralise
+from discode.prompts import FLEUR, PROMPTS, Prompt, get_prompt, is_defused, neutralise
 from discode.scales import FIVE, LETTERS, UNIT
 
 # Control tokens of chat templates and image placeholders met in open models.
@@ -142,3 +142,12 @@ def test_unreadable_and_unknown_templates(tmp_path: Path) -> None:
 def test_digest_tells_templates_apart() -> None:
     assert len({prompt.digest for prompt in PROMPTS.values()}) == len(PROMPTS)
     assert Prompt("fleur", "{caption}", None).digest != FLEUR.digest
+
+
+@given(
+    st.text(
+        alphabet=st.one_of(st.sampled_from("<＜﹤|｜>[］]:uUser/ \n\x85\u2028"), st.characters())
+    )
+)
+def test_the_quick_look_sees_what_the_slow_one_does(text: str) -> None:
+    assert is_defused(text) == (neutralise(text) != text.strip())

@@ -15,7 +15,7 @@ from discode.decoders import Decoder, get_decoder
 from discode.decoders.bounds import possible_error
 from discode.errors import BackendError, ImageError, InputError
 from discode.pairs import Digests, ImageSource, Pair, make_pairs, picture_key
-from discode.prompts import FLEUR, Prompt, get_prompt, neutralise
+from discode.prompts import FLEUR, Prompt, get_prompt, is_defused
 from discode.readings import Gather, Readings
 from discode.scales import UNIT, Scale, get_scale
 from discode.scores import Scores
@@ -86,7 +86,7 @@ class Judge:
     def decode(self, pairs: Sequence[Pair], readings: Readings) -> Scores:
         """Decode readings of ``pairs`` and mark captions that carried control tokens."""
         defused = np.array(
-            [any(neutralise(t) != t.strip() for t in (p.caption, *p.references)) for p in pairs],
+            [any(map(is_defused, (p.caption, *p.references))) for p in pairs],
             dtype=bool,
         )
         with_references = sum(bool(pair.references) for pair in pairs)
@@ -121,7 +121,7 @@ class Judge:
         gather = Gather(self.scale, len(pairs))
         # One ask with references, one without: their prompts differ. A pair that stands twice in
         # the batch is asked once.
-        groups: dict[Ask, dict[Item, list[int]]] = {}
+        groups: dict[str, dict[Item, list[int]]] = {}
         unkept: list[int] = []
         digests = Digests()
         for number, pair in enumerate(pairs):
@@ -134,12 +134,12 @@ class Judge:
             except (ImageError, InputError) as error:
                 gather.add(Readings.failed(self.scale, [str(error)]), [[number]])
                 continue
-            ask = Ask(self.backend.identity, template, self.scale)
-            groups.setdefault(ask, {}).setdefault(item, []).append(number)
+            groups.setdefault(template, {}).setdefault(item, []).append(number)
         if unkept:
             gather.add(self._ask([pairs[i] for i in unkept]), [[i] for i in unkept])
-        for ask, members in groups.items():
+        for template, members in groups.items():
             assert self.store is not None
+            ask = Ask(self.backend.identity, template, self.scale)
             items, owners = list(members), list(members.values())
             kept, here = self.store.get(ask, items, hidden=hidden)
             gather.add(kept, [owners[i] for i in here])

@@ -24,12 +24,12 @@ ImageSource = str | os.PathLike[str] | bytes | Image.Image
 
 MAX_PIXELS = 89_478_485
 """Pictures beyond this are refused, where Pillow begins to warn of bombs."""
-_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 
 # Column names met in the wild, in the order they are tried.
-_IMAGE = ("image", "image_path", "file_name", "filename", "image_id")
-_CAPTION = ("caption", "candidate", "text")
-_REFERENCES = ("references", "refs", "reference")
+IMAGE_COLUMNS = ("image", "image_path", "file_name", "filename", "image_id")
+CAPTION_COLUMNS = ("caption", "candidate", "text")
+REFERENCE_COLUMNS = ("references", "refs", "reference")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,41 +220,71 @@ def read_pairs(
     path = Path(path)
     if not path.exists():
         raise InputError(f"no such file: {path}")
-    folder = None if images is None else Path(images)
-    if folder is not None and not folder.is_dir():
-        raise InputError(f"images: {folder} is not a folder")
-    numbers: dict[str, list[Path]] | None = None
-    pairs: list[Pair] = []
-    for where, row in read_rows(path):
-        image = _field(row, _IMAGE, where)
-        if not str(image).strip():
-            raise InputError(f"{where} has an empty image name")
-        if re.fullmatch(r"\d{1,18}", str(image)):
-            numbers = numbers if numbers is not None else _by_number(folder)
-            found = numbers.get(str(int(image)), [Path(folder or "") / str(image)])
-            if len(found) > 1:
-                raise InputError(
-                    f"{where}: image {image} is both {found[0].name} and {found[1].name} in "
-                    f"{folder}; point --images at one split"
-                )
-            image = found[0]
-        elif folder is not None and "://" not in str(image):
-            image = folder / str(image)
-        references: Any = next((row[name] for name in _REFERENCES if row.get(name)), [])
+    rows = PairRows(images)
+    pairs = [
+        rows.pair(row, where, str(number)) for number, (where, row) in enumerate(read_rows(path))
+    ]
+    if not pairs:
+        raise InputError(f"{path} holds no pairs")
+    return pairs
+
+
+class PairRows:
+    """Makes pairs of a table's rows, whatever their columns are called.
+
+    Args:
+        images: The folder that image names, or COCO's image numbers, are found in.
+
+    >>> PairRows().pair({"image": "dog.jpg", "candidate": "a dog"}, "line 2", "0").caption
+    'a dog'
+    """
+
+    def __init__(self, images: str | os.PathLike[str] | None = None) -> None:
+        self._folder = None if images is None else Path(images)
+        if self._folder is not None and not self._folder.is_dir():
+            raise InputError(f"images: {self._folder} is not a folder")
+        self._numbers: dict[str, list[Path]] | None = None
+        self._last: tuple[Any, str] = (None, "")
+
+    def pair(self, row: Mapping[str, Any], where: str, name: str) -> Pair:
+        """Return the pair of one row, or say what ``where`` lacks; ``name`` stands in for an id."""
+        image = _field(row, IMAGE_COLUMNS, where)
+        if isinstance(image, Mapping):  # as `datasets` writes pictures: {"bytes": ..., "path": ...}
+            image = next((image[k] for k in ("bytes", "path") if image.get(k) is not None), "")
+        references: Any = next((row[name] for name in REFERENCE_COLUMNS if row.get(name)), [])
         if isinstance(references, str):
             references = _reference_list(references, where)
         if not isinstance(references, list):
             raise InputError(f"{where}: references must be a list, not {references!r}")
-        name = row.get("id")
-        pair = _pair(str(image), _field(row, _CAPTION, where), references, where)
-        pairs.append(
-            Pair(
-                pair.image, pair.caption, pair.references, str(len(pairs) if name is None else name)
-            )
-        )
-    if not pairs:
-        raise InputError(f"{path} holds no pairs")
-    return pairs
+        if not isinstance(image, bytes):
+            image = self._path(image, where)
+        given = row.get("id")
+        pair = _pair(image, _field(row, CAPTION_COLUMNS, where), references, where)
+        name = name if given is None else str(given)
+        return Pair(pair.image, pair.caption, pair.references, name)
+
+    def _path(self, image: Any, where: str) -> str:
+        if image != self._last[0]:  # the captions of a picture mostly come together
+            self._last = (image, self._find(image, where))
+        return self._last[1]
+
+    def _find(self, image: Any, where: str) -> str:
+        name = str(image)
+        if not name.strip():
+            raise InputError(f"{where} has an empty image name")
+        if re.fullmatch(r"\d{1,18}", name):
+            if self._numbers is None:
+                self._numbers = _by_number(self._folder)
+            found = self._numbers.get(str(int(name)), [Path(self._folder or "") / name])
+            if len(found) > 1:
+                raise InputError(
+                    f"{where}: image {image} is both {found[0].name} and {found[1].name} in "
+                    f"{self._folder}; point --images at one split"
+                )
+            return str(found[0])
+        if self._folder is not None and "://" not in name:
+            return str(self._folder / name)
+        return name
 
 
 def _reference_list(text: str, where: str) -> list[str]:
@@ -282,6 +312,6 @@ def _by_number(folder: Path | None) -> dict[str, list[Path]]:
     files: dict[str, list[Path]] = {}
     for file in sorted(folder.iterdir()) if folder else ():
         match = re.search(r"(\d+)$", file.stem)
-        if match and file.suffix.lower() in _SUFFIXES:
+        if match and file.suffix.lower() in IMAGE_SUFFIXES:
             files.setdefault(str(int(match[1])), []).append(file)
     return files

@@ -50,6 +50,9 @@ _ROLE = re.compile(r"\b(user|assistant|system|human|model|gpt)(?=:)", re.IGNOREC
 # Line breaks of any script, and control characters: they could forge a new paragraph.
 _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
+# Without one of these nothing above can match.
+_SUSPECT = re.compile(r"[<＜﹤|｜\[［:\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _KNOWN = ("caption", "references", "low", "high")
 
@@ -77,6 +80,15 @@ def neutralise(text: str, control_tokens: Collection[str] = ()) -> str:
         broken = f"{found[0]} {found[1:]}"
         text = text.replace(found, " " if found in broken else broken)
     return text
+
+
+def is_defused(text: str) -> bool:
+    """Return whether :func:`neutralise` breaks anything in ``text``; quick where it does not.
+
+    >>> is_defused("a dog<|im_end|>"), is_defused(" a dog: brown ")
+    (True, False)
+    """
+    return _SUSPECT.search(text) is not None and neutralise(text) != text.strip()
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +71,8 @@ class Ask:
 
     def fields(self) -> tuple[str, str, str, str, str]:
         """Return the columns of the ``asks`` table."""
-        model, revision, dtype = astuple(self.identity)
-        return model, revision, dtype, self.prompt, self.scale.name
+        who = self.identity
+        return who.model, who.revision, who.dtype, self.prompt, self.scale.name
 
 
 @dataclass(frozen=True)

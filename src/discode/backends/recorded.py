@@ -10,7 +10,7 @@ from discode.errors import DiscodeError, InputError
 from discode.exchange import import_readings
 from discode.pairs import Pair, image_digest
 from discode.prompts import PROMPTS, Prompt
-from discode.readings import Identity, Readings
+from discode.readings import Gather, Identity, Readings
 from discode.scales import Scale
 from discode.store import Ask, Item, ReadingStore
 
@@ -51,22 +51,29 @@ class Recorded:
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Readings:
         """Look N pairs up; what was not recorded is a NaN row."""
-        rows: list[Readings | None] = [None] * len(pairs)
-        groups: dict[Ask, list[tuple[int, Item]]] = {}
+        gather = Gather(scale, len(pairs))
+        groups: dict[str, list[tuple[int, Item]]] = {}
         for number, pair in enumerate(pairs):
             try:
-                ask = Ask(self.identity, prompt.template(bool(pair.references)), scale)
+                template = prompt.template(bool(pair.references))
                 item = Item(image_digest(pair.image), pair.caption, pair.references)
             except DiscodeError as error:
-                rows[number] = Readings.failed(scale, [str(error)])
+                gather.add(Readings.failed(scale, [str(error)]), [[number]])
                 continue
-            groups.setdefault(ask, []).append((number, item))
-        for ask, members in groups.items():
+            groups.setdefault(template, []).append((number, item))
+        for template, members in groups.items():
+            try:
+                ask = Ask(self.identity, template, scale)
+            except InputError as error:  # a scale that no record can be of
+                gather.add(Readings.failed(scale, [str(error)]), [[row for row, _ in members]])
+                continue
             found, places = self._store.get(ask, [item for _, item in members], hidden=hidden)
-            for row, place in enumerate(places):
-                rows[members[place][0]] = found.take([row])
-        missing = Readings.failed(scale, [self._why(scale, hidden)])
-        return Readings.concat(scale, [missing if row is None else row for row in rows])
+            gather.add(found, [[members[place][0]] for place in places])
+            missing = sorted(set(range(len(members))) - set(places))
+            if missing:
+                owners = [members[place][0] for place in missing]
+                gather.add(Readings.failed(scale, [self._why(scale, hidden)]), [owners])
+        return gather.readings()
 
     def _why(self, scale: Scale, hidden: bool) -> str:
         if scale.name not in self._scales:

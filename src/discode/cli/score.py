@@ -14,6 +14,7 @@ from discode.backends import Recorded, Runtime, open_backend
 from discode.backends.embedded import introduce
 from discode.cli import output
 from discode.cli.rehearse import rehearse
+from discode.cli.stream import Large, Recipe, is_large, score_large
 from discode.decoders import Decoder, get_decoder
 from discode.errors import InputError
 from discode.judge import Judge, load
@@ -33,8 +34,13 @@ def score(
         ),
     ] = None,
     source: Annotated[
-        Path | None,
-        typer.Option("--input", "-i", help="Pairs: CSV, TSV, JSONL, Parquet or COCO results."),
+        list[Path] | None,
+        typer.Option(
+            "--input",
+            "-i",
+            help="Pairs: CSV, TSV, JSONL, Parquet, COCO results or WebDataset tars; a file, "
+            "a folder or a pattern; repeat.",
+        ),
     ] = None,
     images: Annotated[Path | None, typer.Option(help="Folder of the pictures.")] = None,
     reference: Annotated[
@@ -48,7 +54,8 @@ def score(
         str | None, typer.Option(help="fleur, caption-last, or a text file of your own.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write scores here (.jsonl, .csv).")
+        Path | None,
+        typer.Option("--output", "-o", help="Write scores here: .jsonl, .csv, or a folder."),
     ] = None,
     store: Annotated[
         Path | None,
@@ -93,6 +100,21 @@ def score(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what a server would be sent; send nothing.")
     ] = False,
+    shard: Annotated[
+        str | None, typer.Option(help="This process's share, I/N from 0/N to N-1/N.")
+    ] = None,
+    shard_size: Annotated[
+        int | None, typer.Option(help="Rows a shard of an output folder; default: 10000.")
+    ] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help="Of an output folder: jsonl, parquet or csv.")
+    ] = None,
+    min_score: Annotated[
+        float | None, typer.Option(help="Write the samples that reach it to OUTPUT/passed.")
+    ] = None,
+    engine: Annotated[str | None, typer.Option(help="local, ray or vllm (on Ray).")] = None,
+    address: Annotated[str | None, typer.Option(help="Of a Ray cluster; auto finds it.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Models at once, with Ray.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, not a table.")] = False,
     show: Annotated[bool, typer.Option("--show", help="Draw the first distributions.")] = False,
 ) -> None:
@@ -100,10 +122,13 @@ def score(
     output.check_show(show, as_json)
     if images is not None and not images.is_dir():
         raise InputError(f"--images {images} is not a folder")
+    large = Large(shard, shard_size, form, min_score, engine, address, workers)
+    in_stream = is_large(source, out, large)
     recording = (model or "").removeprefix("recorded:").partition("#")[0]
-    output.check_output(out, source, store, Path(recording))
+    if not in_stream:
+        output.check_output(out, *(source or ()), store, Path(recording))
     decoders = {name: get_decoder(name) for name in method or ["discode"]}
-    pairs = _pairs(image, captions, source, images, reference)
+    pairs = [] if in_stream else _pairs(image, captions, source, images, reference)
     if not output.stderr.is_terminal:  # bars of loading and downloading would fill a log
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     trust = trust_remote_code or None
@@ -111,6 +136,18 @@ def score(
         threads, device, dtype, revision, batch_captions, trust, quantize, device_map, base_url,
         key_variable, image_size, concurrency, rate, timeout, max_requests, max_cost, prices,
     )  # fmt: skip
+    if in_stream:
+        if image is not None or reference or as_json or show or dry_run or len(decoders) > 1:
+            raise InputError(
+                "many files take one --method, and no picture, --reference, --json, --show or "
+                "--dry-run"
+            )
+        (decoder,) = decoders.values()
+        recipe = Recipe(model, runtime, decoder, prompt, scale, batch_size)
+        assert source is not None
+        assert out is not None
+        score_large(source, out, images, store, recipe, large)
+        return
     backend = open_backend("embedded" if model is None else model, runtime)
     # What is replayed from a recording is kept already.
     if store is None and out is not None and not isinstance(backend, Recorded):
@@ -151,14 +188,14 @@ def score(
 def _pairs(
     image: str | None,
     captions: list[str] | None,
-    source: Path | None,
+    source: list[Path] | None,
     images: Path | None,
     references: list[str] | None,
 ) -> list[Pair]:
-    if source is not None:
+    if source:
         if image is not None or references:
             raise InputError("give either an image and captions, or --input, not both")
-        return read_pairs(source, images)
+        return read_pairs(source[0], images)
     if image is None or not captions:
         raise InputError("give an image and at least one caption, or --input FILE with pairs")
     path = image if images is None else str(images / image)

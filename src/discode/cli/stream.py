@@ -1,0 +1,280 @@
+"""discode score on inputs of any size: folders, patterns, tars, output folders, Ray."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task
+from rich.text import Text
+
+from discode.backends import BACKENDS, Recorded, Runtime, open_backend
+from discode.backends.embedded import introduce
+from discode.cli import output
+from discode.decoders import Decoder
+from discode.errors import InputError, lookup
+from discode.judge import Judge, load
+from discode.prompts import FLEUR
+from discode.streams import BLOCK_ROWS, Shard, Totals, find_inputs, is_many, score_stream
+from discode.streams import score_to_file as to_file
+from discode.streams.folder import signature_of
+from discode.streams.run import settle
+
+LOG_SECONDS = 60.0
+"""Where nobody watches a bar, a log gets a line this often."""
+
+
+@dataclass(frozen=True)
+class Large:
+    """The options of large runs, as they were given; None where they were not."""
+
+    shard: str | None = None
+    shard_size: int | None = None
+    format: str | None = None
+    min_score: float | None = None
+    engine: str | None = None
+    address: str | None = None
+    workers: int | None = None
+
+    def given(self) -> str | None:
+        """Return the first option that was given, as it is typed."""
+        for field in fields(self):
+            if getattr(self, field.name) is not None:
+                return f"--{field.name.replace('_', '-')}"
+        return None
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a judge is made of; workers on other machines make theirs of the same."""
+
+    model: str | None
+    runtime: Runtime
+    decoder: Decoder
+    prompt: str | None
+    scale: str | None
+    batch_size: int | None
+
+    def judge(self, store: Path | None = None, default: Path | None = None) -> Judge:
+        """Open the model, and a store: the one given, or the default where there is any use."""
+        backend = open_backend(self.model or "embedded", self.runtime)
+        if store is None and not isinstance(backend, Recorded):
+            store = default  # what is replayed from a recording is kept already
+        return load(
+            backend, method=self.decoder, prompt=self.prompt, scale=self.scale, store=store,
+            batch_size=self.batch_size,
+        )  # fmt: skip
+
+
+def is_large(source: list[Path] | None, out: Path | None, large: Large) -> bool:
+    """Return whether a run is for the stream: a folder, a pattern or tars, in or out."""
+    if not source:
+        if large.given():
+            raise InputError(f"{large.given()} goes with --input FILES and --output FOLDER")
+        return False
+    folder = out is not None and (out.is_dir() or not out.suffix)
+    if folder or len(source) > 1 or any(map(is_many, source)):
+        if out is None:
+            raise InputError("many files want --output: a folder, or a .jsonl or .csv file")
+        return True
+    if large.given():
+        raise InputError(f"{large.given()} wants --output to be a folder")
+    return False
+
+
+def score_large(
+    source: list[Path],
+    out: Path,
+    images: Path | None,
+    store: Path | None,
+    recipe: Recipe,
+    large: Large,
+) -> None:
+    """Score a large input, and report what became of it."""
+    over = lookup(ENGINES, large.engine or "local", "engine")
+    if over is None and (large.address is not None or large.workers is not None):
+        raise InputError("--address and --workers go with --engine ray")
+    if out.suffix and not out.is_dir():
+        if large.given():
+            raise InputError(f"{large.given()} wants --output to be a folder, not {out.name}")
+        job = _to_file(source, out, images, store, recipe)
+    elif over is not None:
+        if store is not None:
+            raise InputError(
+                "--store is one machine's file; on a cluster, finished shards are kept"
+            )
+        if large.shard is not None:
+            raise InputError("--shard is for batch systems; Ray shares the work out itself")
+        job = over(source, out, images, recipe, large)
+    else:
+        job = _to_folder(source, out, images, store, recipe, large)
+    columns, quiet = (SpinnerColumn(), _Rows()), not output.stderr.is_terminal
+    with Progress(*columns, console=output.stderr, transient=True, disable=quiet) as bar:
+        task = bar.add_task("reading", total=None)
+        told = time.monotonic()
+
+        def progress(done: int) -> None:
+            nonlocal told
+            # Said when the first rows are done, so that a mistake in the command stays one line.
+            if recipe.model is None and job.judge is not None and not bar.tasks[0].completed:
+                introduce(job.judge.backend.identity)
+            bar.advance(task, done)
+            if quiet and time.monotonic() - told > LOG_SECONDS:
+                told = time.monotonic()
+                note = f"{time.strftime('%H:%M:%S')} {int(bar.tasks[0].completed)} pairs"
+                output.stderr.print(note, style="dim", markup=False, highlight=False)
+
+        totals = job.work(progress)
+    if job.judge is not None and job.judge.store is not None:
+        kept = f"readings kept in {job.judge.store.path}"
+        output.stderr.print(kept, style="dim", markup=False, soft_wrap=True)
+    signature = signature_of(out) if job.judge is None else job.judge.signature
+    _finish(out, totals, signature, large)
+
+
+@dataclass(frozen=True)
+class Job:
+    """The work, told how to tell how far it is; and who judges, where that is this process."""
+
+    work: Callable[[Callable[[int], None]], Totals]
+    judge: Judge | None = None
+
+
+def _to_file(
+    source: list[Path], out: Path, images: Path | None, store: Path | None, recipe: Recipe
+) -> Job:
+    output.check_output(out, *source, store)
+    find_inputs(source)  # a mistake in the input is told before a model is opened
+    judge = recipe.judge(store, out.with_name(f"{out.name}.readings.db"))
+    run = partial(to_file, judge, source, out, images=images)
+    return Job(lambda progress: run(progress=progress), judge)
+
+
+def _to_folder(
+    source: list[Path],
+    out: Path,
+    images: Path | None,
+    store: Path | None,
+    recipe: Recipe,
+    large: Large,
+) -> Job:
+    shard = Shard.parse(large.shard or "0/1")
+    options = _options(images, large)
+    settle(source, out, **options)
+    out.mkdir(parents=True, exist_ok=True)
+    # One store a share: SQLite is for one machine at a time, and shares run on several.
+    name = f"_readings-{shard.index:05d}-of-{shard.count:05d}.db"
+    judge = recipe.judge(store, out / ("_readings.db" if shard.count == 1 else name))
+    run = partial(
+        score_stream,
+        judge,
+        source,
+        out,
+        shard=shard,
+        **options,
+    )
+    return Job(lambda progress: run(progress=progress), judge)
+
+
+def _over_ray(
+    source: list[Path], out: Path, images: Path | None, recipe: Recipe, large: Large
+) -> Job:
+    from discode.engines.ray import score_ray
+
+    run = partial(
+        score_ray,
+        recipe.judge,
+        source,
+        out,
+        address=large.address,
+        workers=large.workers,
+        gpus=_gpus(recipe),
+        **_options(images, large),
+    )
+    return Job(lambda progress: run(progress=progress))
+
+
+def _over_vllm(
+    source: list[Path], out: Path, images: Path | None, recipe: Recipe, large: Large
+) -> Job:
+    from discode.engines.vllm import score_vllm
+
+    if recipe.model is None:
+        raise InputError("--engine vllm wants --model ORG/NAME or a folder")
+    recipe.runtime.only("vLLM; its own options go through score_vllm", "dtype", "revision")
+    given = {"dtype": recipe.runtime.dtype, "revision": recipe.runtime.revision}
+    run = partial(
+        score_vllm,
+        recipe.model.removeprefix("hf:"),
+        source,
+        out,
+        method=recipe.decoder,
+        prompt=recipe.prompt or FLEUR,
+        scale=recipe.scale or "unit",
+        address=large.address,
+        workers=large.workers,
+        engine_options={name: value for name, value in given.items() if value is not None},
+        **_options(images, large),
+    )
+    return Job(lambda progress: run(progress=progress))
+
+
+ENGINES = {"local": None, "ray": _over_ray, "vllm": _over_vllm}
+"""Who carries the work: this process; a judge on each worker of Ray; vLLM on a Ray cluster."""
+
+
+def _options(images: Path | None, large: Large) -> dict[str, Any]:
+    return {
+        "images": images,
+        "shard_size": BLOCK_ROWS if large.shard_size is None else large.shard_size,
+        "format": large.format or "jsonl",
+        "min_score": large.min_score,
+    }
+
+
+def _gpus(recipe: Recipe) -> float:
+    """Return how many GPUs a worker wants: one for a local model, unless it is to run elsewhere."""
+    if recipe.runtime.device is not None:
+        return float(recipe.runtime.device.startswith("cuda"))
+    scheme = (recipe.model or "embedded").partition(":")[0]
+    return float(scheme == "hf" or (scheme not in BACKENDS and "/" in scheme))
+
+
+def _finish(out: Path, totals: Totals, signature: str, large: Large) -> None:
+    for name, reason in totals.errors:
+        where = "" if reason.startswith(name) else f"{name}: "
+        output.stderr.print(f"failed: {where}{reason}", style="red", markup=False, soft_wrap=True)
+    if totals.failed > len(totals.errors):
+        more = totals.failed - len(totals.errors)
+        output.stderr.print(f"... and {more} more", style="red")
+    notes = [f"{count} {name}" for name, count in totals.flags.items() if count]
+    mean = "nan" if math.isnan(totals.mean) else f"{totals.mean:.4f}"
+    line = f"{totals.rows} items, mean {mean}" + (f" ({', '.join(notes)})" if notes else "")
+    for text, style in (
+        (line, None),
+        (signature, "dim"),
+        (f"scores written to {out}", "dim"),
+    ):
+        output.stderr.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    if large.min_score is not None:
+        below = totals.rows - totals.failed - totals.passed
+        output.stderr.print(
+            f"{totals.passed} pass {large.min_score}, {below} do not, {totals.failed} failed; "
+            f"what passes is in {out / 'passed'}",
+            markup=False, highlight=False, soft_wrap=True,
+        )  # fmt: skip
+    if totals.failed:
+        raise typer.Exit(1)
+
+
+class _Rows(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        """Return rows so far and rows a second; how many there are is not known."""
+        speed = "" if task.speed is None else f", {task.speed:.1f} pairs/s"
+        return Text(f"{int(task.completed)} pairs{speed}")

@@ -1,0 +1,119 @@
+"""discode score on folders, patterns and tars, as a user types it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from discode.files import read_rows
+from discode.pairs import demo_path
+from tests.cli.test_cli import refused, run
+from tests.streams.conftest import png, read_parts, write_tar
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """The demo's pairs as a table, and one more whose picture is missing."""
+    rows = [row for _, row in read_rows(demo_path() / "captions.csv")]
+    path = tmp_path / "pairs.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["image", "caption"], extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows([*rows, {"image": "gone.jpg", "caption": "a dog"}])
+    return path
+
+
+def test_a_folder_holds_what_a_file_holds(tmp_path: Path, table: Path, shipped: Path) -> None:
+    common = ("score", "--input", table, "--images", demo_path(), "--threads", 1)
+    assert run(*common, "-o", tmp_path / "small.jsonl").returncode == 1
+    done = run(*common, "-o", f"{tmp_path / 'big'}/", "--shard-size", 5)
+    assert done.returncode == 1, done.stderr
+    small = [json.loads(line) for line in (tmp_path / "small.jsonl").read_text().splitlines()]
+    big = read_parts(tmp_path / "big")
+    assert len(list((tmp_path / "big").glob("part-*"))) > 1
+    assert [row["score"] for row in big] == [row["score"] for row in small]
+    assert [row["raw"] for row in big] == [row["raw"] for row in small]
+    assert [row["error"] for row in big] == [row["error"] for row in small]
+    assert f"{len(small)} items, mean " in done.stderr
+    assert "1 failed" in done.stderr
+    assert "cannot read" in done.stderr
+    assert "decoder:discode" in done.stderr
+    assert (tmp_path / "big" / "_readings.db").exists()
+    assert run(*common, "-o", tmp_path / "big", "--shard-size", 5).returncode == 1
+    refused(run(*common, "-o", tmp_path / "big"), "shard_size=5", "new folder")
+    refused(
+        run(*common, "-o", tmp_path / "big", "--shard-size", 5, "-m", "smoothing"), "signature="
+    )
+
+
+def test_tars_are_filtered_and_shared_out(tmp_path: Path, shipped: Path) -> None:
+    cat = (demo_path() / "cat.jpg").read_bytes()
+    files = {"0.jpg": cat, "0.txt": b"a cat", "1.jpg": cat, "1.txt": b"a man rides a bike",
+             "2.jpg": png()}  # fmt: skip
+    write_tar(tmp_path / "a.tar", files)
+    shutil.copy(tmp_path / "a.tar", tmp_path / "b.tar")
+    common = ("score", "-i", tmp_path / "*.tar", "-o", tmp_path / "out", "--threads", 1)
+    for share in ("0/2", "1/2"):
+        done = run(*common, "--min-score", "0.4", "--shard", share)
+        assert done.returncode == 1
+        assert "1 pass 0.4, 1 do not, 1 failed" in done.stderr
+        assert "no caption" in done.stderr
+    for file in (tmp_path / "out" / "passed").iterdir():
+        with tarfile.open(file) as tar:
+            assert tar.getnames() == ["0.jpg", "0.txt"]
+    assert [row["source"] for row in read_parts(tmp_path / "out")] == ["a.tar"] * 3 + ["b.tar"] * 3
+    done = run(
+        "score", "-i", tmp_path / "a.tar", "-i", tmp_path / "b.tar", "-o", tmp_path / "one.csv",
+        "--threads", 1,
+    )  # fmt: skip
+    assert done.returncode == 1
+    with (tmp_path / "one.csv").open(newline="") as handle:
+        assert [row["id"] for row in csv.DictReader(handle)] == ["0", "1", "2"] * 2
+
+
+def test_a_recording_needs_no_store(tmp_path: Path, recording: str) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps({"image": "cat.jpg", "caption": "x"}))
+    done = run(
+        "score", "-i", tmp_path / "a.jsonl", "--images", demo_path(), "-o", tmp_path / "out",
+        "--model", recording, "--format", "csv",
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "not recorded" in done.stderr
+    assert not list((tmp_path / "out").glob("*.db"))
+
+
+def test_mistakes_are_one_line(tmp_path: Path, table: Path) -> None:
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "x.parquet").write_bytes(b"no table")
+    out = ("-o", tmp_path / "out")
+    for arguments, words in (
+        (("cat.jpg", "a cat", "--shard", "0/2"), "--shard goes with --input"),
+        (("-i", table, "--min-score", "0.5"), "--min-score wants --output"),
+        (("-i", table, "-o", tmp_path / "x.csv", "--format", "csv"), "--format wants --output"),
+        (("-i", tmp_path / "bad"), "want --output"),
+        (("-i", tmp_path / "bad", *out), "cannot read"),
+        (("-i", tmp_path / "*.zip", *out), "no file matches"),
+        (("-i", tmp_path / "none.csv", *out), "no such file"),
+        (("-i", table, *out, "--shard", "2/2"), "I/N"),
+        (("-i", table, *out, "--shard-size", "0"), "1 or more"),
+        (("-i", table, *out, "--format", "xml"), "unknown output format"),
+        (("-i", table, *out, "--engine", "spark"), "unknown engine"),
+        (("-i", table, *out, "--workers", "2"), "--engine ray"),
+        (("-i", table, *out, "--json"), "--json"),
+        (("-i", table, *out, "-m", "raw", "-m", "discode"), "one --method"),
+        (("-i", table, "-o", tmp_path), "also read from"),
+        (("-i", table, *out, "--engine", "ray", "--store", tmp_path / "s.db"), "--store"),
+        (("-i", table, *out, "--engine", "ray", "--shard", "0/2"), "--shard"),
+        (("-i", table, *out, "--engine", "vllm"), "wants --model"),
+        (
+            ("-i", table, *out, "--engine", "vllm", "--model", "a/b", "--device", "cpu"),
+            "device=cpu",
+        ),
+        (("-i", tmp_path / "bad", "-o", tmp_path / "x.txt"), "written to .jsonl"),
+    ):
+        refused(run("score", *arguments), words)

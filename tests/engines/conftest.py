@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="package")
+def cluster() -> Iterator[None]:
+    """A real Ray on two cores of this machine."""
+    ray = pytest.importorskip("ray", reason="Ray is tested with discode[ray]")
+    with pytest.MonkeyPatch.context() as patch:
+        # Workers import what the driver does.
+        patch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}")
+        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it warns
+        ray.init(
+            num_cpus=2, num_gpus=0, include_dashboard=False, log_to_driver=False,
+            logging_level="ERROR",
+        )  # fmt: skip
+        yield
+        ray.shutdown()

@@ -1,0 +1,63 @@
+"""A model that answers at once, importable by other processes; and small inputs for it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+import discode
+from discode.judge import Judge
+from discode.pairs import Pair
+from discode.prompts import FLEUR, Prompt
+from discode.readings import Identity, Readings
+from discode.scales import UNIT, Scale
+
+
+class Instant:
+    """Answers by the caption's letters; an 'x!' in it is a failure. It may be told to be slow."""
+
+    capabilities: frozenset[str] = frozenset()
+    prompt: Prompt = FLEUR
+    scale: Scale = UNIT
+
+    def __init__(self, name: str = "instant", wait: float = 0.0, log: Path | None = None) -> None:
+        self.identity = Identity(name, "1", "none")
+        self._wait, self._log = wait, log
+        logits = np.random.default_rng(0).uniform(-8, 0, (97, 2, 10))
+        self._answers = logits - np.logaddexp.reduce(logits, axis=2, keepdims=True) - 0.1
+
+    def read(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
+    ) -> Readings:
+        time.sleep(self._wait)
+        if self._log is not None:
+            with self._log.open("a") as file:
+                file.write("".join(f"{os.getpid()} {pair.caption}\n" for pair in pairs))
+        kinds = np.array([sum(pair.caption.encode()) % 97 for pair in pairs], np.intp)
+        stems = np.tile(np.log([0.7, 0.2]), (len(pairs), 1))
+        answers = self._answers[kinds]
+        failed = [i for i, pair in enumerate(pairs) if "x!" in pair.caption]
+        answers[failed] = np.nan
+        return Readings(scale, answers, stems, errors=dict.fromkeys(failed, "rejected"))
+
+
+def make_judge(
+    wait: float = 0.0, log: Path | None = None, store: Path | None = None, batch_size: int = 64
+) -> Judge:
+    return discode.load(Instant(wait=wait, log=log), store=store, batch_size=batch_size)
+
+
+def maker(wait: float = 0.0, log: Path | None = None) -> partial[Judge]:
+    return partial(make_judge, wait, log)
+
+
+def rows(n: int) -> list[dict[str, str]]:
+    return [
+        {"id": f"r{i}", "image": f"{i // 5}.png", "caption": f"caption {i} {'x!' * (i % 50 == 7)}"}
+        for i in range(n)
+    ]
