@@ -9,7 +9,6 @@ can do is found out once, by a request without a picture. Where it knows vLLM's
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import re
 import threading
@@ -29,7 +28,7 @@ from discode.backends.sending import (
 )
 from discode.backends.spelled import to_reading
 from discode.errors import DiscodeError, InputError
-from discode.pairs import Pair, image_digest
+from discode.pairs import Digests, Pair
 from discode.prompts import FLEUR, Prompt
 from discode.readings import Gather, Identity, Readings
 from discode.scales import UNIT, Scale
@@ -282,20 +281,18 @@ class Served:
     ) -> tuple[list[_Job], dict[int, str]]:
         """Return a request for each different question, a picture's together; and what has none."""
         refused: dict[int, str] = {}
-        digests: dict[Any, str] = {}
+        digests = Digests()
         pictures: dict[str, tuple[Picture, dict[str, _Job]]] = {}
         for row, pair in enumerate(pairs):
             try:
                 text = prompt.render(pair.caption, pair.references, scale)
                 text.encode()
-                key = pair.image if isinstance(pair.image, str | os.PathLike) else id(pair.image)
-                if key not in digests:
-                    digests[key] = image_digest(pair.image)
+                digest = digests.of(pair.image)
             except (DiscodeError, UnicodeEncodeError) as error:
                 refused[row] = str(error)
                 continue
             picture, texts = pictures.setdefault(
-                digests[key], (Picture(pair.image, self._image_size), {})
+                digest, (Picture(pair.image, self._image_size), {})
             )
             job = texts.setdefault(text, _Job(text, picture))
             job.rows.append(row)
