@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,6 +51,7 @@ class Database:
         except ArgumentError as error:
             raise InputError(f"database {url!r} is no path and no URL: {error}") from error
         self._writing = self.engine.execution_options(immediate=True)
+        self._settings: list[Settings] = []
         # SQLite has one writer. In one process, taking turns is fairer than its busy loop.
         self._turn: Any = threading.Lock() if self.sqlite else nullcontext()
 
@@ -63,17 +65,20 @@ class Database:
         """Close all connections."""
         self.engine.dispose()
 
+    def _session(self, engine: Engine) -> Session:
+        return Session(engine, expire_on_commit=False, info={"settings": self._settings})
+
     @contextmanager
     def read(self) -> Iterator[Session]:
         """Yield a session that is rolled back at the end."""
-        with self._said(), Session(self.engine, expire_on_commit=False) as session:
+        with self._said(), self._session(self.engine) as session:
             yield session
 
     def run(self, work: Callable[[Session], T]) -> T:
         """Return ``work(session)`` after its commit."""
         for attempt in range(_ATTEMPTS):
             try:
-                with self._turn, Session(self._writing, expire_on_commit=False) as session:
+                with self._turn, self._session(self._writing) as session:
                     result = work(session)
                     session.commit()
                     return result
@@ -146,14 +151,39 @@ def open_database(url: str) -> Database:
     return db
 
 
+@dataclass(frozen=True)
+class Settings:
+    """What a campaign was begun with; it does not change."""
+
+    name: str
+    rules: Rules
+    checks: Checks
+    lease_seconds: float
+    pay_per_hour: float
+    instructions: str
+
+
+def settings_of(session: Session) -> Settings:
+    """Return the campaign's settings, read once a process."""
+    kept: list[Settings] = session.info["settings"]
+    if not kept:
+        row = session.get_one(Campaign, 1)
+        made = Settings(
+            row.name, Rules.from_json(row.rules), Checks.from_json(row.checks),
+            row.lease_seconds, row.pay_per_hour, row.instructions,
+        )  # fmt: skip
+        kept.append(made)
+    return kept[0]
+
+
 def rules_of(session: Session) -> Rules:
     """Return the campaign's rules."""
-    return Rules.from_json(session.get_one(Campaign, 1).rules)
+    return settings_of(session).rules
 
 
 def checks_of(session: Session) -> Checks:
     """Return the campaign's limits of carelessness."""
-    return Checks.from_json(session.get_one(Campaign, 1).checks)
+    return settings_of(session).checks
 
 
 def _url(url: str) -> str:

@@ -89,19 +89,10 @@ def record_of(session: Session, person: int) -> Record:
     return Record(gold=gold, right=right, compared=compared, quick=quick_ones)
 
 
-def inspect(db: Database, person: int, now: float) -> str:
-    """Mark a person as careless if their record says so and the campaign does that by itself.
-
-    Returns:
-        Why they count as careless, or "".
-    """
-    with db.read() as session:
-        checks = checks_of(session)
-        why = fault(checks, record_of(session, person))
-        state = session.get_one(Person, person).state
-    if why and checks.automatic and state == "active":
-        mark_careless(db, person, why, now)
-    return why
+def fault_of(session: Session, person: int) -> str:
+    """Return why a person is to be marked as careless now, or ""."""
+    checks = checks_of(session)
+    return fault(checks, record_of(session, person)) if checks.automatic else ""
 
 
 def mark_careless(db: Database, person: int, reason: str, now: float) -> int:

@@ -17,13 +17,12 @@ from sqlalchemy.orm import Session, aliased
 
 from discode.errors import InputError, RefusedError
 from discode.mceval import people
-from discode.mceval.database import LOCK, Database, checks_of, rules_of
+from discode.mceval.database import LOCK, Database, checks_of, rules_of, settings_of
 from discode.mceval.rules import Rules, number, swapped
 from discode.mceval.states import log, put_back, settle
 from discode.mceval.tables import (
     ROLES,
     Answer,
-    Campaign,
     Candidate,
     Domain,
     Image,
@@ -100,8 +99,14 @@ def submit(
         InputError: The answer is none.
     """
     _check_name(submission)
-    receipt = db.run(lambda s: _submit(s, person, lease, submission, now, side, text))
-    people.inspect(db, person, now)
+
+    def work(session: Session) -> tuple[Receipt, str]:
+        receipt = _submit(session, person, lease, submission, now, side, text)
+        return receipt, "" if receipt.again else people.fault_of(session, person)
+
+    receipt, why = db.run(work)
+    if why:  # a transaction of its own: it locks other pictures than this one
+        people.mark_careless(db, person, why, now)
     return receipt
 
 
@@ -128,7 +133,7 @@ def heartbeat(db: Database, person: int, lease: str, now: float) -> float:
 
     def work(session: Session) -> float:
         slot = _held(session, _person(session, person), lease)
-        slot.expires = now + session.get_one(Campaign, 1).lease_seconds
+        slot.expires = now + settings_of(session).lease_seconds
         return slot.expires
 
     return db.run(work)
@@ -166,7 +171,8 @@ def _next(session: Session, person_id: int, now: float) -> Task | None:
             alive = held.expires is not None and held.expires > now
             return _task(session, held if alive else _lease(session, held, person, now))
         put_back(session, held)  # discarded or finished meanwhile
-        held.state = "closed"
+        if held.kind != "study":
+            held.state = "closed"
         session.flush()
     kinds = list(ROLES[person.role])
     if not kinds:
@@ -185,10 +191,11 @@ def _next(session: Session, person_id: int, now: float) -> Task | None:
 
 def _asked(session: Session, person: Person) -> int:
     """Return how many tasks a person has dealt with: the number in their draws."""
-    asked = 0
-    for table in (Answer, Pass):
-        asked += session.scalar(select(func.count()).where(table.person_id == person.id)) or 0
-    return asked
+    counts = [
+        select(func.count()).where(table.person_id == person.id).scalar_subquery()
+        for table in (Answer, Pass)
+    ]
+    return sum(session.execute(select(*counts)).one())
 
 
 def _pick(session: Session, person: Person, kind: str, now: float, *, wait: bool) -> Slot | None:
@@ -245,7 +252,7 @@ def _lease(session: Session, slot: Slot, person: Person, now: float) -> Slot:
     slot.state, slot.person_id = "leased", person.id
     slot.lease = secrets.token_urlsafe(18)
     slot.leased_at = now
-    slot.expires = now + session.get_one(Campaign, 1).lease_seconds
+    slot.expires = now + settings_of(session).lease_seconds
     session.flush()
     log(session, "leased", now, person=person.id, image=slot.image_id, detail=slot.kind)
     return slot
@@ -253,7 +260,7 @@ def _lease(session: Session, slot: Slot, person: Person, now: float) -> Slot:
 
 def _task(session: Session, slot: Slot) -> Task:
     image = session.get_one(Image, slot.image_id)
-    domain = session.get(Domain, image.domain_id) if image.domain_id is not None else None
+    domain = session.scalar(select(Domain.name).where(Domain.id == image.domain_id))
     assert slot.lease is not None
     assert slot.person_id is not None
     if slot.kind == "revise":
@@ -265,7 +272,7 @@ def _task(session: Session, slot: Slot) -> Task:
     return Task(
         slot.lease,
         "revise" if slot.kind == "revise" else "compare",
-        domain.name if domain else "",
+        domain or "",
         image.path,
         captions,
         slot.leased_at or 0.0,
@@ -274,7 +281,9 @@ def _task(session: Session, slot: Slot) -> Task:
 
 
 def _texts(session: Session, ids: Sequence[int | None]) -> tuple[str, ...]:
-    return tuple(session.get_one(Candidate, one).text for one in ids)
+    rows = session.execute(select(Candidate.id, Candidate.text).where(Candidate.id.in_(ids))).all()
+    texts = {row[0]: row[1] for row in rows}
+    return tuple(texts[one] for one in ids if one is not None)
 
 
 def _submit(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from discode.mceval import rules as paper
@@ -130,13 +130,21 @@ def _dropped(session: Session, image: int, rules: Rules) -> str:
 
 def _open_slots(session: Session, image: Image, rules: Rules, found: Verdict) -> None:
     """Open the slots of an active image, close those of any other; leases are left alone."""
-    for slot in session.scalars(
-        select(Slot)
-        .where(Slot.image_id == image.id, Slot.kind.in_(("compare", "revise")))
-        .where(Slot.state.in_(("open", "closed")))
-    ).all():
-        early = slot.kind == "revise" and rules.revise == "agreed" and found.state != "agreed"
-        slot.state = "open" if image.state == "active" and not early else "closed"
+    kinds = []
+    if image.state == "active":
+        early = rules.revise == "agreed" and found.state != "agreed"
+        kinds = ["compare"] if early else ["compare", "revise"]
+    # Statements with a condition, not rows read and written back: a slot that somebody takes at
+    # this moment must stay theirs.
+    mine = (
+        update(Slot).where(Slot.image_id == image.id).execution_options(synchronize_session=False)
+    )
+    session.execute(mine.where(Slot.state == "closed", Slot.kind.in_(kinds)).values(state="open"))
+    session.execute(
+        mine.where(Slot.state == "open", Slot.kind.in_({"compare", "revise"} - set(kinds))).values(
+            state="closed"
+        )
+    )
 
 
 def balance(session: Session, domain_id: int, rules: Rules, now: float) -> None:
