@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from discode.errors import InputError, RefusedError
+from discode.mceval.checks import Checks
 from discode.mceval.database import Database
-from discode.mceval.queue import next_task, submit
+from discode.mceval.people import invite, mark_careless, reinstate
+from discode.mceval.queue import flag, heartbeat, next_task, skip, submit, undo
 from discode.mceval.rules import Rules
-from discode.mceval.tables import Answer, Image
-from tests.mceval.campaigns import better, check_rules, crew, fill, name, work_all
+from discode.mceval.tables import Answer, Image, Person, Slot, Void
+from tests.mceval.campaigns import better, check_rules, crew, fill, name, work_all, work_once
 
 
 def states(db: Database) -> dict[str, int]:
@@ -152,6 +155,7 @@ def test_undo_takes_everything_back(db: Database) -> None:
         side = better(task) if i < 2 else 1 - better(task)
         submit(db, person, task.lease, name(), 5.0, side=side)
     assert states(db) == {"discarded": 1, "active": 1}, "no consensus: replaced"
+    assert task is not None
     again = undo(db, comparers[2], 10.0)
     assert again.lease != task.lease
     assert again.captions == task.captions
@@ -284,7 +288,7 @@ def test_gold_and_time_find_careless_people(db: Database) -> None:
     with pytest.raises(RefusedError, match="has ended"):
         answer(quick, right=True, seconds=1)
     with db.read() as session:
-        reasons = dict(session.execute(select(Person.id, Person.reason)).tuples().all())
+        reasons = {row.id: row.reason for row in session.scalars(select(Person)).all()}
         golds = session.scalar(select(func.count(Answer.id)).where(Answer.kind == "gold"))
     assert reasons[good] == ""
     assert reasons[bad].startswith("gold questions: 0 of 4 right")
