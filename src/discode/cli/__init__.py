@@ -9,7 +9,7 @@ from io import TextIOWrapper
 import typer
 
 import discode
-from discode.cli import bench, compare, decode, demo, lists, score, serve, store, study
+from discode.cli import annotate, bench, compare, decode, demo, lists, score, serve, store, study
 from discode.errors import DiscodeError
 
 app = typer.Typer(
@@ -42,6 +42,7 @@ app.command("decode")(decode.decode)
 app.command("demo")(demo.demo)
 app.command("compare")(compare.compare)
 app.command("serve")(serve.serve)
+app.command("annotate")(annotate.annotate)
 app.command("methods")(lists.methods)
 app.command("scales")(lists.scales)
 app.command("models")(lists.models)
