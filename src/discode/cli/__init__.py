@@ -9,7 +9,7 @@ from io import TextIOWrapper
 import typer
 
 import discode
-from discode.cli import bench, compare, decode, demo, lists, score, store, study
+from discode.cli import bench, compare, decode, demo, lists, mceval, score, store, study
 from discode.errors import DiscodeError
 
 app = typer.Typer(
@@ -45,6 +45,7 @@ app.command("methods")(lists.methods)
 app.command("scales")(lists.scales)
 app.command("models")(lists.models)
 app.add_typer(bench.app, name="bench")
+app.add_typer(mceval.app, name="mceval")
 app.add_typer(store.app, name="store")
 app.add_typer(study.app, name="study")
 

@@ -84,7 +84,7 @@ def crowd_tasks(session: Session, image_url: str, *, gold_assignments: int = 9) 
             CrowdTask(
                 task_name(rules.seed, image.digest, kind),
                 kind,
-                domains.get(image.domain_id, ""),
+                domains.get(image.domain_id or 0, ""),
                 url,
                 tuple(texts[one] for one in ids if one is not None),
                 count,

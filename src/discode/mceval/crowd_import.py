@@ -8,7 +8,6 @@ of a worker who failed the gold questions, the clock, or agrees with nobody.
 from __future__ import annotations
 
 import csv
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from sqlalchemy.orm import Session
 from discode.errors import InputError
 from discode.files import read_rows, replacing
 from discode.mceval.crowd import task_name
-from discode.mceval.database import LOCK, Database, checks_of, rules_of
+from discode.mceval.database import LOCK, Database, rules_of
 from discode.mceval.people import fault_of, mark_careless
 from discode.mceval.queue import check_text, keep
 from discode.mceval.report import person_rows
@@ -146,8 +145,7 @@ def _use(
     choice = text = None
     if kind == "revise":
         try:
-            # The website sends back what it was given: an escaped caption comes back escaped.
-            text = check_text(html.unescape(_cell(result.row, "text", "", needed=False)), "it")
+            text = check_text(_cell(result.row, "text", "", needed=False), "it")
         except InputError as error:
             return False, True, f"no revised caption: {error}"
     else:
@@ -211,23 +209,21 @@ def _faults(db: Database, workers: set[str], agreement: Agreement, now: float) -
     with db.read() as session:
         people = session.scalars(select(Person).where(Person.worker.in_(workers))).all()
         rows = {row.id: row for row in person_rows(session)}
-        automatic = checks_of(session).automatic
         faults: dict[str, str] = {}
         for person in people:
             row = rows[person.id]
             why = person.reason if person.state == "careless" else fault_of(session, person.id)
-            if not why and row.shared >= agreement.after:
-                if row.agreed < agreement.least * row.shared:
-                    why = (
-                        f"agreement: with the others on {row.agreed} of {row.shared} images, "
-                        f"at least {agreement.least:.0%} are wanted".replace("%", " %")
-                    )
+            alone = row.shared >= agreement.after and row.agreed < agreement.least * row.shared
+            if alone and not why:
+                why = (
+                    f"agreement: with the others on {row.agreed} of {row.shared} images, "
+                    f"at least {agreement.least:.0%} are wanted".replace("%", " %")
+                )
             if why and person.worker:
                 faults[person.worker] = why
-    if automatic:
-        for person in people:
-            if person.worker in faults and person.state == "active":
-                mark_careless(db, person.id, faults[person.worker], now)
+    for person in people:
+        if person.worker in faults and person.state == "active":
+            mark_careless(db, person.id, faults[person.worker], now)
     return faults
 
 
