@@ -319,13 +319,18 @@ def _submit(
         swapped=turned and choice is not None, text=text,
         seconds=now - (slot.leased_at or now), created=now,
     )  # fmt: skip
+    keep(session, slot, answer, now)
+    return Receipt(answer.id)
+
+
+def keep(session: Session, slot: Slot, answer: Answer, now: float) -> None:
+    """Add an answer to a slot that its person holds, and work out what follows."""
     session.add(answer)
     slot.state = "answered"
     session.flush()
-    log(session, "answered", now, person=person.id, image=slot.image_id, detail=slot.kind)
+    log(session, "answered", now, person=answer.person_id, image=slot.image_id, detail=slot.kind)
     if slot.kind in ("compare", "revise"):
         settle(session, slot.image_id, now)
-    return Receipt(answer.id)
 
 
 def check_text(text: str | None, what: str) -> str:

@@ -59,8 +59,8 @@ class Admin:
         return self.pages.show(
             "admin.html", campaign=settings.name, settings=settings, person=visitor.person,
             form_token=visitor.form_token, domains=domains, total=total, people=people,
-            discarded=gone, gone=total.states.get("discarded", 0), answers=sum(row.answers for row in people),
-            hours=hours, pay=pay, per_hour=(lately or 0) * 3600 / RECENT_SECONDS, busy=busy or 0,
+            discarded=gone, gone=total.states.get("discarded", 0),
+            answers=sum(row.answers for row in people), hours=hours, pay=pay, per_hour=(lately or 0) * 3600 / RECENT_SECONDS, busy=busy or 0,
             cost=pay / total.done if total.done else float("nan"),
         )  # fmt: skip
 
