@@ -13,7 +13,9 @@ from discode.errors import InputError, require
 
 
 def annotate(
-    database: Annotated[str, typer.Option(help="The campaign: a path, or postgresql://...")],
+    database: Annotated[
+        str, typer.Argument(metavar="DATABASE", help="A file, or postgresql://...")
+    ],
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0: any free one.")] = 8100,
     images: Annotated[

@@ -60,7 +60,8 @@ class Admin:
             "admin.html", campaign=settings.name, settings=settings, person=visitor.person,
             form_token=visitor.form_token, domains=domains, total=total, people=people,
             discarded=gone, gone=total.states.get("discarded", 0),
-            answers=sum(row.answers for row in people), hours=hours, pay=pay, per_hour=(lately or 0) * 3600 / RECENT_SECONDS, busy=busy or 0,
+            answers=sum(row.answers for row in people), hours=hours, pay=pay, busy=busy or 0,
+            per_hour=(lately or 0) * 3600 / RECENT_SECONDS,
             cost=pay / total.done if total.done else float("nan"),
         )  # fmt: skip
 
