@@ -121,9 +121,15 @@ def running(db: Database, **options: Any) -> Iterator[str]:
             time.sleep(0.01)
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     finally:
+        for browser in _browsers:
+            browser.close()
+        _browsers.clear()
         server.should_exit = True
         thread.join(20)
         assert not thread.is_alive()
+
+
+_browsers: list[httpx.Client] = []
 
 
 class Worker:
@@ -134,6 +140,7 @@ class Worker:
         self.accuracy = accuracy
         self.rng = random.Random(invitation.person)
         self.http = httpx.Client(base_url=where, follow_redirects=True, timeout=30)
+        _browsers.append(self.http)
 
     def join(self) -> httpx.Response:
         door = self.http.get(f"/join/{self.invitation.token}")
