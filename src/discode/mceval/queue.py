@@ -102,7 +102,8 @@ def submit(
 
     def work(session: Session) -> tuple[Receipt, str]:
         receipt = _submit(session, person, lease, submission, now, side, text)
-        return receipt, "" if receipt.again else people.fault_of(session, person)
+        judged = text is None and not receipt.again
+        return receipt, people.fault_of(session, person) if judged else ""
 
     receipt, why = db.run(work)
     if why:  # a transaction of its own: it locks other pictures than this one

@@ -64,20 +64,22 @@ def prepare(session: Session, now: float) -> int:
     return drawn
 
 
-def votes_of(session: Session, image: int, kind: str = "compare") -> list[int]:
+def votes_of(session: Session, image: int) -> list[int]:
     """Return the choices that count, in the order they were made."""
-    return [row.choice for row in _counting(session, image, kind) if row.choice is not None]
+    return _counting(session, image)[0]
 
 
-def _counting(session: Session, image: int, kind: str) -> Sequence[Answer]:
-    """Return the answers of a kind that count."""
-    query = (
-        select(Answer)
+def _counting(session: Session, image: int) -> tuple[list[int], str | None]:
+    """Return what counts of the answers to an image: the votes, and the reference."""
+    rows = session.execute(
+        select(Answer.kind, Answer.choice, Answer.text)
         .join(Slot, (Slot.id == Answer.slot_id) & (Slot.round == Answer.round))
-        .where(Slot.image_id == image, Slot.kind == kind, Slot.state == "answered")
+        .where(Slot.image_id == image, Slot.kind.in_(("compare", "revise")))
+        .where(Slot.state == "answered")
         .order_by(Answer.id)
-    )
-    return session.scalars(query).all()
+    ).all()
+    votes = [row[1] for row in rows if row[0] == "compare" and row[1] is not None]
+    return votes, next((row[2] for row in rows if row[0] == "revise"), None)
 
 
 def settle(session: Session, image_id: int, now: float) -> None:
@@ -87,10 +89,8 @@ def settle(session: Session, image_id: int, now: float) -> None:
     image = session.get_one(Image, image_id, with_for_update=LOCK, populate_existing=True)
     if image.state not in ("pool", "active", "done", "discarded"):
         return  # gold questions stay what they are
-    votes = votes_of(session, image_id)
+    votes, reference = _counting(session, image_id)
     found = paper.verdict(rules, votes)
-    texts = [row.text for row in _counting(session, image_id, "revise")]
-    reference = texts[0] if texts else None
     before = image.state
     image.preference, image.reference, image.reason = found.choice, reference, ""
     why = _dropped(session, image_id, rules) or _split(found, votes)
@@ -100,7 +100,8 @@ def settle(session: Session, image_id: int, now: float) -> None:
         image.state = "done"
     elif before in ("done", "discarded"):
         image.state = "active"
-    _open_slots(session, image, rules, found)
+    if image.state != before or image.state != "active" or rules.revise == "agreed":
+        _open_slots(session, image, rules, found)  # otherwise they are open, or somebody's
     if image.state != before:
         log(session, image.state, now, image=image_id, detail=image.reason)
         session.flush()
