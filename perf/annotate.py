@@ -2,8 +2,8 @@
 
     python perf/annotate.py [--database URL] [--people P] [--judgments N]
 
-Makes a campaign, starts `discode mceval annotate` as a process of its own and lets P people (asyncio
-and keep-alive) compare captions over HTTP until N judgments are given; none of them pauses
+Makes a campaign, starts `discode mceval annotate` as a process of its own and lets P people
+compare captions over HTTP until N judgments are given; none of them pauses
 to think. Half way the server is killed with SIGKILL and started again. Afterwards the database is
 asked: is every answer that was confirmed there, once, and did nobody get what they may not have?
 The default database is SQLite in a temporary folder; PostgreSQL by URL (its tables are dropped).

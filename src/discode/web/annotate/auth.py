@@ -12,7 +12,7 @@ import secrets
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from sqlalchemy import ForeignKey, Text, delete, select
+from sqlalchemy import ForeignKey, Text, bindparam, delete, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from discode.mceval.database import Database
@@ -32,6 +32,14 @@ class Login(Base):
     person_id: Mapped[int] = mapped_column(ForeignKey("person.id"))
     created: Mapped[float]
     expires: Mapped[float]
+
+
+# Asked with every request, so it is put together once.
+_WHOSE = (
+    select(Person)
+    .join(Login, Login.person_id == Person.id)
+    .where(Login.key_hash == bindparam("key"), Login.expires > bindparam("now"))
+)
 
 
 @dataclass(frozen=True)
@@ -97,13 +105,8 @@ def find_visitor(db: Database, key: str | None, now: float) -> Visitor | None:
     """Return who a browser belongs to."""
     if not key or len(key) > _LONGEST_KEY:
         return None
-    query = (
-        select(Person)
-        .join(Login, Login.person_id == Person.id)
-        .where(Login.key_hash == hash_token(key), Login.expires > now)
-    )
     with db.read() as session:
-        person = session.scalar(query)
+        person = session.scalar(_WHOSE, {"key": hash_token(key), "now": now})
     return None if person is None else Visitor(person, key)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session, aliased
 
 from discode.mceval.database import rules_of
@@ -20,14 +20,16 @@ class Standing:
     """When the last answer that counts was given: it can be taken back for a while."""
 
 
+# Asked with every page, so it is put together once.
+_COUNTING = select(func.count(), func.max(Answer.created)).where(
+    Answer.person_id == bindparam("person"),
+    ~select(Void.answer_id).where(Void.answer_id == Answer.id).exists(),
+)
+
+
 def standing_of(session: Session, person: int) -> Standing:
     """Return how many answers of a person count, and when the last was given."""
-    void = select(Void.answer_id).where(Void.answer_id == Answer.id)
-    count, last = session.execute(
-        select(func.count(), func.max(Answer.created)).where(
-            Answer.person_id == person, ~void.exists()
-        )
-    ).one()
+    count, last = session.execute(_COUNTING, {"person": person}).one()
     return Standing(count, last)
 
 
