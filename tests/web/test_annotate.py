@@ -27,6 +27,7 @@ pytest.importorskip("httpx", reason="its people want discode[dev]")
 import httpx
 from sqlalchemy import func, select
 
+from discode.backends.embedded import SHIPPED
 from discode.baselines.workshop import Workshop
 from discode.benchmarks import load_benchmark
 from discode.cli import app as command_line
@@ -40,7 +41,7 @@ from discode.mceval.rules import Rules
 from discode.mceval.tables import Answer, Image, Person, Slot, Void
 from discode.studies.run import named, run
 from discode.studies.runlog import Protocol
-from tests.conftest import NO_MODEL, SHIPPED
+from tests.conftest import NO_MODEL
 from tests.mceval import postgres
 from tests.mceval.campaigns import check_rules
 from tests.web.annotating import (
