@@ -31,10 +31,9 @@ from discode.mceval.tables import (
     Slot,
     Void,
 )  # fmt: skip
+from discode.mceval.texts import check_submission, check_text
 
 UNDO_SECONDS = 600.0
-LONGEST = 4000
-"""Characters of a revised caption or a reason."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def submit(
         RefusedError: The lease ran out and somebody else has the task, or the person may not.
         InputError: The answer is none.
     """
-    _check_name(submission)
+    check_submission(submission)
 
     def work(session: Session) -> tuple[Receipt, str]:
         receipt = _submit(session, person, lease, submission, now, side, text)
@@ -332,23 +331,6 @@ def keep(session: Session, slot: Slot, answer: Answer, now: float) -> None:
     log(session, "answered", now, person=answer.person_id, image=slot.image_id, detail=slot.kind)
     if slot.kind in ("compare", "revise"):
         settle(session, slot.image_id, now)
-
-
-def check_text(text: str | None, what: str) -> str:
-    """Return a text that people wrote, white space made single, or say what is wrong with it."""
-    if not isinstance(text, str) or not text.strip():
-        raise InputError(f"{what} must be a text with something in it")
-    if len(text) > LONGEST:
-        raise InputError(f"{what} must be at most {LONGEST} characters, not {len(text)}")
-    if "\0" in text or text.encode(errors="replace").decode() != text:
-        raise InputError(f"{what} holds a character that is none")
-    return " ".join(text.split())
-
-
-def _check_name(submission: str) -> None:
-    if not isinstance(submission, str) or not 8 <= len(submission) <= 100:
-        raise InputError("a submission needs a name of 8 to 100 characters")
-    check_text(submission, "a submission's name")
 
 
 def _undo(session: Session, person_id: int, now: float) -> Task:
