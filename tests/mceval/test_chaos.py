@@ -72,7 +72,7 @@ class World:
             submit(self.db, person, task.lease, name(), self.now, side=side)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.sampled_from(ACTIONS), min_size=30, max_size=120),
     st.integers(0, 2**32),

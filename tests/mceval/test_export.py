@@ -3,6 +3,8 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +30,27 @@ from tests.mceval.campaigns import better, check_rules, crew, name, work_all
 DOMAINS = {"real": 12, "sketch": 10}
 
 
-@pytest.fixture
-def campaign(sqlite: Database, tmp_path: Path) -> Database:
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two domains with quotas of four, worked to the end."""
-    places = pictures.folder(tmp_path / "in", DOMAINS)
-    sqlite.create(Rules(seed=7), name="Small", checks=Checks(gold_rate=0, quick_seconds=0))
-    take_in(sqlite, [Source(one, path, 4) for one, path in places.items()], now=0.0)
-    for i, path in enumerate(pictures.captions(tmp_path / "in", DOMAINS, tmp_path)):
-        add_file(sqlite, f"w{i + 1}", path, 0.0)
-    work_all(sqlite, crew(sqlite, 5), random.Random(2), accuracy=0.9)
-    check_rules(sqlite)
-    return sqlite
+    root = tmp_path_factory.mktemp("finished")
+    places = pictures.folder(root / "in", DOMAINS)
+    with Database(str(root / "campaign.db")) as db:
+        db.create(Rules(seed=7), name="Small", checks=Checks(gold_rate=0, quick_seconds=0))
+        take_in(db, [Source(one, path, 4) for one, path in places.items()], now=0.0)
+        for i, path in enumerate(pictures.captions(root / "in", DOMAINS, root)):
+            add_file(db, f"w{i + 1}", path, 0.0)
+        work_all(db, crew(db, 5), random.Random(2), accuracy=0.9)
+        check_rules(db)
+    return root / "campaign.db"
+
+
+@pytest.fixture
+def campaign(finished: Path, tmp_path: Path) -> Iterator[Database]:
+    """A copy of it; the pictures are shared."""
+    shutil.copy(finished, tmp_path / "campaign.db")
+    with Database(str(tmp_path / "campaign.db")) as db:
+        yield db
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -186,12 +198,15 @@ def test_what_cannot_be_exported(campaign: Database, tmp_path: Path) -> None:
         path = session.scalars(select(Image.path).where(Image.state == "done")).first()
     assert path is not None
     before = Path(path).read_bytes()
-    Path(path).write_bytes(before + b"x")
-    with pytest.raises(InputError, match="has changed since people judged it"):
-        export(campaign, tmp_path / "out")
-    Path(path).unlink()
-    with pytest.raises(InputError, match="cannot be read any more"):
-        export(campaign, tmp_path / "out")
+    try:
+        Path(path).write_bytes(before + b"x")
+        with pytest.raises(InputError, match="has changed since people judged it"):
+            export(campaign, tmp_path / "out")
+        Path(path).unlink()
+        with pytest.raises(InputError, match="cannot be read any more"):
+            export(campaign, tmp_path / "out")
+    finally:
+        Path(path).write_bytes(before)
     assert not (tmp_path / "out").exists()
     assert not list(tmp_path.glob(".out*")), "nothing half-written stays"
     export(campaign, tmp_path / "out", Options(images="hashes"))

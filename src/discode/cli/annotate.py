@@ -8,14 +8,13 @@ from urllib.parse import urlsplit
 
 import typer
 
+from discode.cli.campaign import Db
 from discode.cli.output import stderr
 from discode.errors import InputError, require
 
 
 def annotate(
-    database: Annotated[
-        str, typer.Argument(metavar="DATABASE", help="A file, or postgresql://...")
-    ],
+    database: Db,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0: any free one.")] = 8100,
     images: Annotated[

@@ -17,9 +17,9 @@ from sqlalchemy.orm import Session
 from discode.baselines.chat import Chat
 from discode.errors import BackendError, ImageError, InputError
 from discode.mceval.database import Database, rules_of
-from discode.mceval.queue import check_text
 from discode.mceval.states import log, prepare
 from discode.mceval.tables import Candidate, Domain, Image
+from discode.mceval.texts import check_text
 from discode.pairs import open_image, read_pairs
 
 PROMPT = "Describe this image in one sentence."

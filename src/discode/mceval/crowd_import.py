@@ -21,10 +21,11 @@ from discode.files import read_rows, replacing
 from discode.mceval.crowd import task_name
 from discode.mceval.database import LOCK, Database, rules_of
 from discode.mceval.people import fault_of, mark_careless
-from discode.mceval.queue import check_text, keep
+from discode.mceval.queue import keep
 from discode.mceval.report import person_rows
 from discode.mceval.states import log
 from discode.mceval.tables import Answer, Image, Person, Slot
+from discode.mceval.texts import check_text
 
 # Names of columns: Mechanical Turk's, then those of a plain table.
 _COLUMNS: dict[str, tuple[str, ...]] = {

@@ -11,8 +11,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
-from sqlalchemy import func, select
+from sqlalchemy import BindParameter, Executable, bindparam, func, select
 from sqlalchemy.orm import Session, aliased
 
 from discode.errors import InputError, RefusedError
@@ -31,10 +32,9 @@ from discode.mceval.tables import (
     Slot,
     Void,
 )  # fmt: skip
+from discode.mceval.texts import check_submission, check_text
 
 UNDO_SECONDS = 600.0
-LONGEST = 4000
-"""Characters of a revised caption or a reason."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def submit(
         RefusedError: The lease ran out and somebody else has the task, or the person may not.
         InputError: The answer is none.
     """
-    _check_name(submission)
+    check_submission(submission)
 
     def work(session: Session) -> tuple[Receipt, str]:
         receipt = _submit(session, person, lease, submission, now, side, text)
@@ -200,28 +200,40 @@ def _asked(session: Session, person: Person) -> int:
 
 
 def _pick(session: Session, person: Person, kind: str, now: float, *, wait: bool) -> Slot | None:
-    """Return the first free slot that this person may have: what ran out first, then what is open.
+    """Return the first free slot that a person may have: what ran out first, then what is open."""
+    for state in ("leased", "open"):
+        given = {"person": person.id, "now": now}
+        found: Slot | None = session.scalar(_free(kind, state, wait), given)
+        if found is not None:
+            return found
+    return None
 
-    They may not have one of a picture they have another slot of, have passed, or have ever
+
+@cache  # building the question takes longer than answering it
+def _free(kind: str, state: str, wait: bool) -> Executable:
+    """Return the question for the first slot of a kind that is open, or whose lease ran out.
+
+    A person may not have one of a picture they have another slot of, have passed, or have ever
     answered another kind of task on: who revised a caption does not compare its rivals.
     """
+    person: BindParameter[int] = bindparam("person")
     other = aliased(Slot)
-    mine = select(other.id).where(other.image_id == Slot.image_id, other.person_id == person.id)
-    passed = select(Pass.id).where(Pass.image_id == Slot.image_id, Pass.person_id == person.id)
+    mine = select(other.id).where(other.image_id == Slot.image_id, other.person_id == person)
+    passed = select(Pass.id).where(Pass.image_id == Slot.image_id, Pass.person_id == person)
     answered = select(Answer.id).where(
-        Answer.image_id == Slot.image_id, Answer.person_id == person.id, Answer.kind != kind
+        Answer.image_id == Slot.image_id, Answer.person_id == person, Answer.kind != kind
     )
     free = (
         select(Slot)
         .join(Image, Image.id == Slot.image_id)
-        .where(Slot.kind == kind, Image.state == ("done" if kind == "study" else "active"))
+        .where(Slot.state == state, Slot.kind == kind)
+        .where(Image.state == ("done" if kind == "study" else "active"))
         .where(~mine.exists(), ~passed.exists(), ~answered.exists())
         .order_by(Slot.id)
         .limit(1)
         .with_for_update(key_share=True, of=Slot, skip_locked=not wait)
     )
-    expired = free.where(Slot.state == "leased", Slot.expires <= now)
-    return session.scalar(expired) or session.scalar(free.where(Slot.state == "open"))
+    return free.where(Slot.expires <= bindparam("now")) if state == "leased" else free
 
 
 def _gold(
@@ -332,23 +344,6 @@ def keep(session: Session, slot: Slot, answer: Answer, now: float) -> None:
     log(session, "answered", now, person=answer.person_id, image=slot.image_id, detail=slot.kind)
     if slot.kind in ("compare", "revise"):
         settle(session, slot.image_id, now)
-
-
-def check_text(text: str | None, what: str) -> str:
-    """Return a text that people wrote, white space made single, or say what is wrong with it."""
-    if not isinstance(text, str) or not text.strip():
-        raise InputError(f"{what} must be a text with something in it")
-    if len(text) > LONGEST:
-        raise InputError(f"{what} must be at most {LONGEST} characters, not {len(text)}")
-    if "\0" in text or text.encode(errors="replace").decode() != text:
-        raise InputError(f"{what} holds a character that is none")
-    return " ".join(text.split())
-
-
-def _check_name(submission: str) -> None:
-    if not isinstance(submission, str) or not 8 <= len(submission) <= 100:
-        raise InputError("a submission needs a name of 8 to 100 characters")
-    check_text(submission, "a submission's name")
 
 
 def _undo(session: Session, person_id: int, now: float) -> Task:

@@ -12,9 +12,9 @@ from discode.errors import InputError
 from discode.mceval.checks import Record, fault
 from discode.mceval.database import Database, settings_of
 from discode.mceval.people import mark_careless, reinstate
-from discode.mceval.queue import check_text
 from discode.mceval.report import domain_rows, person_rows
 from discode.mceval.tables import Answer, Domain, Image, Pass, Person, Slot
+from discode.mceval.texts import check_text
 from discode.web.annotate.auth import Visitor
 from discode.web.annotate.rendering import Pages
 from discode.web.limits import Refused

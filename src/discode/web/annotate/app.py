@@ -25,8 +25,8 @@ from starlette.requests import ClientDisconnect
 from discode.errors import DiscodeError, InputError, RefusedError, StoreError
 from discode.mceval import people, queue
 from discode.mceval.database import Database, Settings, settings_of
-from discode.mceval.rules import CRITERIA
 from discode.mceval.tables import Person
+from discode.mceval.texts import LONGEST
 from discode.version import __version__
 from discode.web.annotate.admin import Admin
 from discode.web.annotate.auth import (
@@ -288,12 +288,10 @@ class _Annotate:
         if task is None:
             with self.db.read() as session:
                 later = more_later(session, ask.person)
-            return self.page("wait.html" if later else "done.html", ask, wage=None)
+            return self.page("wait.html" if later else "done.html", ask)
         submission = ask.known.new_submission(task.lease)
         page = "revise.html" if task.kind == "revise" else "compare.html"
-        return self.page(
-            page, ask, task=task, submission=submission, longest=queue.LONGEST, criteria=CRITERIA
-        )
+        return self.page(page, ask, task=task, submission=submission, longest=LONGEST)
 
     def answer(self, ask: Ask) -> Response:
         lease, submission = ask.form.get("lease", ""), ask.form.get("submission", "")
