@@ -180,9 +180,9 @@ def test_a_campaign_of_twelve_people(
             ).all()
             assert not {vote.person_id for vote in votes} & set(revisers)
     folder = tmp_path / "dataset"
-    assert export(any_db, folder) == {name: done[name] for name in pictures}
+    assert export(any_db, folder) == dict.fromkeys(pictures, 4), "no more than the quota"
     benchmark = load_benchmark("mceval", folder)
-    assert len(benchmark.judgments) == done["all"]
+    assert len(benchmark.judgments) == 16
     if not SHIPPED.is_file():
         pytest.skip(NO_MODEL)
     log, problems = run(

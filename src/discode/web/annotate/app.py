@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
@@ -38,14 +37,13 @@ from discode.web.annotate.auth import (
     find_visitor,
     make_table,
 )  # fmt: skip
+from discode.web.annotate.forms import read_form, reason_of
 from discode.web.annotate.pictures import Gallery, Picture
 from discode.web.annotate.rendering import Pages, kept, static_files
 from discode.web.annotate.standing import campaign_share, more_later, standing_of
 from discode.web.guard import Guard
 from discode.web.limits import HEADERS, Refused
 
-BODY = 64 << 10
-"""Bytes of a form; a revised caption has at most 4000 characters."""
 OWN_HEADERS = HEADERS | {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; "
@@ -311,11 +309,11 @@ class _Annotate:
         return _to("/task")
 
     def skip(self, ask: Ask) -> Response:
-        queue.skip(self.db, ask.person.id, ask.form.get("lease", ""), _reason(ask.form), ask.now)
+        queue.skip(self.db, ask.person.id, ask.form.get("lease", ""), reason_of(ask.form), ask.now)
         return _to("/task")
 
     def flag(self, ask: Ask) -> Response:
-        queue.flag(self.db, ask.person.id, ask.form.get("lease", ""), _reason(ask.form), ask.now)
+        queue.flag(self.db, ask.person.id, ask.form.get("lease", ""), reason_of(ask.form), ask.now)
         return _to("/task")
 
     def beat(self, ask: Ask) -> Response:
@@ -367,31 +365,6 @@ class _Annotate:
             name, campaign=self.settings.name, person=ask.person, standing=standing,
             undoable=undoable, share=self._share[1], form_token=ask.known.form_token, **values,
         )  # fmt: skip
-
-
-async def read_form(request: Request) -> dict[str, str]:
-    """Return the fields of a form, or refuse what is none of ours."""
-    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    if kind != "application/x-www-form-urlencoded":
-        raise Refused(415, "no_form", "send a form")
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > BODY:
-            raise Refused(413, "too_large", f"the form is over {BODY} bytes")
-    try:
-        pairs = parse_qsl(
-            body.decode("ascii"), keep_blank_values=True, max_num_fields=20, errors="strict"
-        )
-    except ValueError as error:  # half a character, or hundreds of fields
-        raise Refused(400, "no_form", "the form cannot be read") from error
-    return dict(pairs)
-
-
-def _reason(form: dict[str, str]) -> str:
-    """Return the reason that was picked, with what was written under "other"."""
-    picked, more = form.get("reason", ""), form.get("more", "")
-    return f"{picked}: {more}" if picked and more.strip() else picked or more
 
 
 def _number(ask: Ask) -> int:
