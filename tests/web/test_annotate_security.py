@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from sqlalchemy import func, select, text
 from discode.mceval.database import Database
 from discode.mceval.people import invite
 from discode.mceval.tables import Answer, Image
+from discode.web.annotate import forms
 from discode.web.annotate.auth import Login
 from tests.web.annotating import (
     EVIL,
@@ -270,6 +272,19 @@ def test_a_caption_that_looks_like_sql(place: Place) -> None:
     assert reviser.http.post("/task", content="a=1&" * 30, headers=kinds).status_code == 400
     assert reviser.http.post("/task", content="x" * 70_000, headers=kinds).status_code == 413
     assert reviser.http.post("/task", json={"side": "left"}).status_code == 415
+
+
+def test_a_form_a_letter_at_a_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forms, "SECONDS", 0.2)
+
+    def slowly() -> Iterator[bytes]:
+        for _ in range(8):
+            yield b"x"
+            time.sleep(0.1)
+
+    kinds = {"content-type": "application/x-www-form-urlencoded"}
+    answer = httpx.post(f"{place.where}/join", content=slowly(), headers=kinds)
+    assert answer.status_code == 408
 
 
 def test_pictures_come_from_the_database_alone(place: Place, tmp_path: Path) -> None:

@@ -51,6 +51,15 @@ OWN_HEADERS = HEADERS | {
     # With "no-referrer" browsers would send our own forms as if from nowhere.
     "referrer-policy": "same-origin",
 }
+HEADINGS: dict[str | int, str] = {
+    "ended": "Thank you for your time",
+    "unknown": "Who are you?",
+    409: "That did not count",
+    429: "One moment",
+    500: "Sorry",
+    503: "Sorry",
+}
+"""Over the reason why there is no other page, by its code or status."""
 SHARE_SECONDS = 3.0
 """How old the campaign's progress on a page may be."""
 _log = logging.getLogger("discode.web")
@@ -194,6 +203,9 @@ class _Annotate:
         if needs == WORKER:
             if visitor.person.role == "admin":
                 return _to("/admin")
+            if visitor.person.state != "active":
+                why = "your part in this campaign has ended; its organisers can tell you more"
+                raise Refused(403, "ended", why)
             if visitor.person.consented is None:
                 return _to("/guide")
         return handler(ask)
@@ -215,7 +227,9 @@ class _Annotate:
             _log.error("a page failed", exc_info=error)
         known = isinstance(error, DiscodeError) and status != 503
         why = str(error) if known else "something went wrong here; please try again in a minute"
-        return self.pages.show("message.html", status, headers, why=why, status=status)
+        code = error.code if isinstance(error, Refused) else ""
+        heading = HEADINGS.get(code) or HEADINGS.get(status) or "This is not possible"
+        return self.pages.show("message.html", status, headers, why=why, heading=heading)
 
     async def no_such_page(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
