@@ -54,6 +54,7 @@ OWN_HEADERS = HEADERS | {
 HEADINGS: dict[str | int, str] = {
     "ended": "Thank you for your time",
     "unknown": "Who are you?",
+    404: "Nothing here",
     409: "That did not count",
     429: "One moment",
     500: "Sorry",
@@ -229,7 +230,9 @@ class _Annotate:
         why = str(error) if known else "something went wrong here; please try again in a minute"
         code = error.code if isinstance(error, Refused) else ""
         heading = HEADINGS.get(code) or HEADINGS.get(status) or "This is not possible"
-        return self.pages.show("message.html", status, headers, why=why, heading=heading)
+        return self.pages.show(
+            "message.html", status, headers, campaign=self.settings.name, why=why, heading=heading
+        )
 
     async def no_such_page(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
