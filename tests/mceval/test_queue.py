@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
 from discode.errors import InputError, RefusedError
 from discode.mceval.checks import Checks
@@ -340,3 +341,32 @@ def test_answers_that_are_none(sqlite: Database, given: dict[str, Any], match: s
     submit(sqlite, reviser, revision.lease, name(), 1.0, text=nasty)
     with sqlite.read() as session:
         assert session.scalars(select(Answer.text)).all() == [nasty]
+
+
+def test_sqlite_writers_take_turns(sqlite: Database) -> None:
+    """First come, first served: nobody waits while others write again and again."""
+    fill(sqlite, Rules(), {"a": (1, 1)})
+    order: list[int] = []
+    waiting = threading.Event()
+
+    def write(number: int) -> None:
+        sqlite.run(lambda session: order.append(number))
+
+    threads = [threading.Thread(target=write, args=(i,)) for i in range(8)]
+
+    def hold(session: Session) -> None:
+        for thread in threads:
+            thread.start()
+            waiting.wait(0.05)  # it queues before the next one does
+
+    sqlite.run(hold)
+    for thread in threads:
+        thread.join()
+    assert order == list(range(8))
+    with pytest.raises(RuntimeError, match="boom"):
+        sqlite.run(_boom)
+    sqlite.run(lambda session: order.append(8))  # a failure gives the turn on
+
+
+def _boom(session: Session) -> None:
+    raise RuntimeError("boom")

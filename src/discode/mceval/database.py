@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -27,6 +28,40 @@ row, must not wait for each other."""
 _ATTEMPTS = 12
 # PostgreSQL's words for "somebody else was first; try again"
 _RETRY_STATES = ("40001", "40P01", "55P03")
+
+
+class _Turns:
+    """A lock that is given in the order it was asked for; Python's own lets some wait for long."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[threading.Lock] = deque()
+        self._taken = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._taken:
+                self._taken = True
+                return
+            gate = threading.Lock()
+            gate.acquire()
+            self._waiting.append(gate)
+        try:
+            gate.acquire()
+        except BaseException:  # Ctrl-C while waiting
+            with self._lock:
+                if gate in self._waiting:
+                    self._waiting.remove(gate)
+                    raise
+            self.__exit__()
+            raise
+
+    def __exit__(self, *exc: object) -> None:
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._taken = False
 
 
 class Database:
@@ -53,7 +88,7 @@ class Database:
         self._writing = self.engine.execution_options(immediate=True)
         self._settings: list[Settings] = []
         # SQLite has one writer. In one process, taking turns is fairer than its busy loop.
-        self._turn: Any = threading.Lock() if self.sqlite else nullcontext()
+        self._turn: Any = _Turns() if self.sqlite else nullcontext()
 
     def __enter__(self) -> Database:
         return self

@@ -106,7 +106,11 @@ def settle(session: Session, image_id: int, now: float) -> None:
         log(session, image.state, now, image=image_id, detail=image.reason)
         session.flush()
         assert image.domain_id is not None
-        balance(session, image.domain_id, rules, now)
+        # A finished image needs no replacement, and most images finish: the domain's lock, which
+        # all wait for, is then taken only where more are in hand than the quota.
+        finished = (before, image.state) == ("active", "done")
+        if not finished or _room(session, session.get_one(Domain, image.domain_id))[0] < 0:
+            balance(session, image.domain_id, rules, now)
 
 
 def _split(found: Verdict, votes: Sequence[int]) -> str:
@@ -156,12 +160,7 @@ def balance(session: Session, domain_id: int, rules: Rules, now: float) -> None:
     """
     # populate_existing: what this session read before it held the lock may be old
     domain = session.get_one(Domain, domain_id, with_for_update=LOCK, populate_existing=True)
-    counted = (
-        select(Image.state, func.count()).where(Image.domain_id == domain_id).group_by(Image.state)
-    )
-    counts = {row[0]: row[1] for row in session.execute(counted)}
-    done, active = counts.get("done", 0), counts.get("active", 0)
-    room = domain.quota - done - active
+    room, done, active = _room(session, domain)
     if room > 0:
         pool = (
             select(Image)
@@ -191,6 +190,18 @@ def balance(session: Session, domain_id: int, rules: Rules, now: float) -> None:
             log(session, "parked", now, image=image.id)
             _open_slots(session, image, rules, Verdict("waiting"))
     session.flush()
+
+
+def _room(session: Session, domain: Domain) -> tuple[int, int, int]:
+    """Return how many images a domain lacks, has done, and has active."""
+    counted = (
+        select(Image.state, func.count())
+        .where(Image.domain_id == domain.id, Image.state.in_(("done", "active")))
+        .group_by(Image.state)
+    )
+    counts = {row[0]: row[1] for row in session.execute(counted)}
+    done, active = counts.get("done", 0), counts.get("active", 0)
+    return domain.quota - done - active, done, active
 
 
 def _activate(session: Session, image: Image, rules: Rules, now: float) -> None:
