@@ -1,10 +1,10 @@
 """The annotation application under load: 100 people at once, the server killed in the middle.
 
-    python perf/annotate.py [--database URL] [--people P] [--judgments N]
+    python perf/annotate.py [--database URL] [--people P] [--judgments N] [--think S]
 
 Makes a campaign, starts `discode mceval annotate` as a process of its own and lets P people
-compare captions over HTTP until N judgments are given; none of them pauses
-to think. Half way the server is killed with SIGKILL and started again. Afterwards the database is
+compare captions over HTTP until N judgments are given, without a pause
+(the worst case) or with S seconds of thought each. Half way the server is killed with SIGKILL and started again. Afterwards the database is
 asked: is every answer that was confirmed there, once, and did nobody get what they may not have?
 The default database is SQLite in a temporary folder; PostgreSQL by URL (its tables are dropped).
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import random
 import re
 import signal
 import socket
@@ -142,8 +143,9 @@ class Browser:
 class Load:
     """Everybody's work, and what was seen of it."""
 
-    def __init__(self, server: Server, judgments: int) -> None:
+    def __init__(self, server: Server, judgments: int, think: float) -> None:
         self.server = server
+        self.think = think
         self.judgments = judgments
         self.confirmed: list[tuple[int, str]] = []
         self.pages: list[float] = []
@@ -156,7 +158,8 @@ class Load:
         await browser.ask("/join", {"token": token})
         _, page = await browser.ask("/guide")
         await browser.ask("/consent", {**fields(page), "agreed": "yes"})
-        idle = 0
+        rng, idle = random.Random(number), 0
+        await asyncio.sleep(self.think * rng.random())  # not all in one moment
         while idle < 20:
             try:
                 start = time.perf_counter()
@@ -171,6 +174,7 @@ class Load:
                 idle = 0
                 sent = fields(page)
                 side = "left" if captions[0] < captions[1] else "right"
+                await asyncio.sleep(self.think * (0.5 + rng.random()))
                 start = time.perf_counter()
                 status, page = await browser.ask("/task", {**sent, "side": side})
                 self.posts.append(time.perf_counter() - start)
@@ -234,6 +238,7 @@ def main() -> None:
     parser.add_argument("--database", default="", help="default: SQLite in a temporary folder")
     parser.add_argument("--people", type=int, default=100)
     parser.add_argument("--judgments", type=int, default=20_000)
+    parser.add_argument("--think", type=float, default=0.0, help="seconds an answer, on average")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         url = args.database or str(Path(folder) / "campaign.db")
@@ -244,7 +249,7 @@ def main() -> None:
             invited = invite(db, [f"person {i}" for i in range(args.people)], "comparer", 0.0)
             server = Server(url)
             server.start()
-            load = Load(server, judgments)
+            load = Load(server, judgments, args.think)
             took = asyncio.run(load.all([(one.person, one.token) for one in invited]))
             server.end(signal.SIGTERM)
             wrong = faults(db, load, judgments)
