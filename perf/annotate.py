@@ -2,11 +2,11 @@
 
     python perf/annotate.py [--database URL] [--people P] [--judgments N] [--think S]
 
-Makes a campaign, starts `discode mceval annotate` as a process of its own and lets P people
-compare captions over HTTP until N judgments are given, without a pause
-(the worst case) or with S seconds of thought each. Half way the server is killed with SIGKILL and started again. Afterwards the database is
-asked: is every answer that was confirmed there, once, and did nobody get what they may not have?
-The default database is SQLite in a temporary folder; PostgreSQL by URL (its tables are dropped).
+Makes a campaign, starts `discode mceval annotate` as a process of its own and lets P people compare
+captions over HTTP until N judgments are given, without a pause (the worst case) or with S seconds
+of thought each. Half way the server is killed with SIGKILL and started again. Afterwards the
+database is asked: is every answer that was confirmed there, once, and did nobody get what they may
+not have? The default is SQLite in a temporary folder; PostgreSQL by URL (its tables are dropped).
 """
 
 from __future__ import annotations

@@ -13,9 +13,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
+import pytest
 from PIL import Image as Pillow
+
+pytest.importorskip("fastapi", reason="the annotation application wants discode[annotate]")
+pytest.importorskip("jinja2", reason="the annotation application wants discode[annotate]")
+pytest.importorskip("sqlalchemy", reason="the annotation application wants discode[annotate]")
+pytest.importorskip("httpx", reason="its people want discode[dev]")
+
+import httpx
 from sqlalchemy.orm import Session
 
 from discode.mceval import rules as paper
