@@ -4,7 +4,8 @@
 
     DiscodeError
     ├── InputError (ValueError)        a value, file or option the user gave cannot be used
-    │   └── UnknownNameError           a name that stands in no table ("did you mean ...?")
+    │   ├── UnknownNameError           a name that stands in no table ("did you mean ...?")
+    │   └── RefusedError               an answer to a task that a person does not hold (any more)
     ├── ImageError (ValueError)        a picture cannot be opened; its row becomes NaN
     ├── BackendError (RuntimeError)    a model failed on a batch; its rows become NaN
     ├── StoreError (RuntimeError)      a reading store is damaged, foreign or too new
@@ -33,6 +34,10 @@ class InputError(DiscodeError, ValueError):
 
 class UnknownNameError(InputError):
     """A name that stands in no table."""
+
+
+class RefusedError(InputError):
+    """Something that a person of a campaign may not do, or no longer."""
 
 
 class ImageError(DiscodeError, ValueError):

@@ -9,7 +9,19 @@ from io import TextIOWrapper
 import typer
 
 import discode
-from discode.cli import bench, compare, decode, demo, lists, score, serve, store, study
+from discode.cli import (
+    annotate,
+    bench,
+    compare,
+    decode,
+    demo,
+    lists,
+    mceval,
+    score,
+    serve,
+    store,
+    study,
+)
 from discode.errors import DiscodeError
 
 app = typer.Typer(
@@ -46,6 +58,8 @@ app.command("methods")(lists.methods)
 app.command("scales")(lists.scales)
 app.command("models")(lists.models)
 app.add_typer(bench.app, name="bench")
+mceval.app.command("annotate")(annotate.annotate)
+app.add_typer(mceval.app, name="mceval")
 app.add_typer(store.app, name="store")
 app.add_typer(study.app, name="study")
 

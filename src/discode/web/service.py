@@ -18,10 +18,8 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from discode.decoders import METHODS, get_decoder
-from discode.errors import DiscodeError
 from discode.judge import Judge
 from discode.pairs import demo_path
 from discode.scores import Scores
@@ -29,7 +27,8 @@ from discode.version import __version__
 from discode.web.asking import receive, understand
 from discode.web.batching import Answer, Batcher, Question
 from discode.web.fetching import fetch
-from discode.web.limits import HEADERS, Gate, Limits, Refused, check_host, check_token
+from discode.web.guard import Guard
+from discode.web.limits import HEADERS, Gate, Limits, Refused, check_token
 from discode.web.measures import CONTENT_TYPE, Measures
 from discode.web.schema import ERRORS, MODELS, SCORE_BODY, SCORED
 
@@ -106,7 +105,7 @@ class _Service:
         app.add_api_route("/demo", self.examples, include_in_schema=False)
         app.add_exception_handler(Refused, _refusal)
         app.add_exception_handler(HTTPException, _http_error)
-        app.add_middleware(_Guard, hosts=self.options.hosts)
+        app.add_middleware(Guard, hosts=self.options.hosts, headers=HEADERS, refusal=_refusal)
         return app
 
     @asynccontextmanager
@@ -295,33 +294,3 @@ async def _drain(request: Request, limit: int) -> None:
         await asyncio.wait_for(read(), 2)
     except (asyncio.TimeoutError, ClientDisconnect, RuntimeError):  # RuntimeError: read already
         return
-
-
-class _Guard:
-    """Turns away foreign hosts and pages, and puts the headers on every answer."""
-
-    def __init__(self, app: ASGIApp, hosts: tuple[str, ...] | None) -> None:
-        self.app = app
-        self.hosts = hosts
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-
-        async def headed(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                given = {name for name, _ in message["headers"]}
-                extra = [(k.encode(), v.encode()) for k, v in HEADERS.items()]
-                message["headers"] += [item for item in extra if item[0] not in given]
-                if message["status"] >= 400:  # what is left of a refused body is not read
-                    message["headers"].append((b"connection", b"close"))
-            await send(message)
-
-        request = Request(scope)
-        try:
-            check_host(request.headers.get("host"), request.headers.get("origin"), self.hosts)
-        except DiscodeError as error:
-            await (await _refusal(request, error))(scope, receive, headed)
-            return
-        await self.app(scope, receive, headed)

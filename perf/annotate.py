@@ -1,0 +1,272 @@
+"""The annotation application under load: 100 people at once, the server killed in the middle.
+
+    python perf/annotate.py [--database URL] [--people P] [--judgments N] [--think S]
+
+Makes a campaign, starts `discode mceval annotate` as a process of its own and lets P people compare
+captions over HTTP until N judgments are given, without a pause (the worst case) or with S seconds
+of thought each. Half way the server is killed with SIGKILL and started again. Afterwards the
+database is asked: is every answer that was confirmed there, once, and did nobody get what they may
+not have? The default is SQLite in a temporary folder; PostgreSQL by URL (its tables are dropped).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from html import unescape
+from pathlib import Path
+from urllib.parse import urlencode
+
+import numpy as np
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from discode.mceval import rules as paper
+from discode.mceval.checks import Checks
+from discode.mceval.database import Database
+from discode.mceval.people import invite
+from discode.mceval.rules import Rules
+from discode.mceval.states import prepare
+from discode.mceval.tables import Answer, Base, Candidate, Domain, Image, Slot
+
+HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')
+CAPTION = re.compile(r'<p id="caption-\d" dir="auto">(.*?)</p>')
+FORM = "application/x-www-form-urlencoded"
+
+
+def fill(db: Database, judgments: int) -> int:
+    """Make a campaign of so many judgments; how many that is, three for each image."""
+    rules = Rules(revise="agreed")
+    db.create(rules, checks=Checks(gold_rate=0, quick_seconds=0))
+    domains, count = ("real", "painting", "sketch", "quickdraw"), -(-judgments // 3)
+
+    def work(session: Session) -> None:
+        session.add_all(Domain(name=name, quota=-(-count // 4)) for name in domains)
+        session.flush()
+        for i in range(count):
+            digest = f"{i:064x}"
+            image = Image(
+                domain_id=i % 4 + 1, digest=digest, path="/nowhere", source=f"{i}", state="pool",
+                rank=paper.rank(rules, digest),
+            )  # fmt: skip
+            session.add(image)
+            session.flush()
+            session.add_all(
+                Candidate(image_id=image.id, writer=w, text=f"{w} says {i}") for w in "abcd"
+            )
+        session.flush()
+        prepare(session, 0.0)
+
+    db.run(work)
+    return 3 * count
+
+
+class Server:
+    """The application, as a process that can be killed and started again."""
+
+    def __init__(self, database: str) -> None:
+        self.database = database
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        code = "from discode.cli import main; main()"
+        command = [sys.executable, "-c", code, "mceval", "annotate", self.database]
+        self.process = subprocess.Popen(
+            [*command, "--port", str(self.port), "--pause-every", "1000000"],
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self.process.stderr is not None
+        line = self.process.stderr.readline()
+        assert "people work at" in line, line
+
+    def end(self, number: int) -> None:
+        """Send it a signal, and wait."""
+        assert self.process is not None
+        self.process.send_signal(number)
+        self.process.communicate()
+
+
+class Browser:
+    """One person's keep-alive connection and cookie."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.cookie = ""
+        self.pipe: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(self, path: str, form: dict[str, str] | None = None) -> tuple[int, str]:
+        """Return status and body; raises OSError or EOFError where the server is gone."""
+        try:
+            return await self._ask(path, form)
+        except (OSError, EOFError):
+            if self.pipe is not None:
+                self.pipe[1].close()
+            self.pipe = None
+            raise
+
+    async def _ask(self, path: str, form: dict[str, str] | None) -> tuple[int, str]:
+        if self.pipe is None:
+            self.pipe = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 20)
+        reader, writer = self.pipe
+        body = urlencode(form).encode() if form is not None else b""
+        head = f"{'GET' if form is None else 'POST'} {path} HTTP/1.1\r\nhost: localhost\r\n"
+        head += f"cookie: {self.cookie}\r\ncontent-type: {FORM}\r\ncontent-length: {len(body)}\r\n"
+        writer.write(head.encode() + b"\r\n" + body)
+        await writer.drain()
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        length = 0
+        for line in lines:
+            if line.lower().startswith("content-length:"):
+                length = int(line.split(":")[1])
+        text = (await reader.readexactly(length)).decode()
+        found = re.search(r"set-cookie: (discode=[^;]*)", "\n".join(lines))
+        if found:
+            self.cookie = found[1]
+        if "connection: close" in lines:
+            writer.close()
+            self.pipe = None
+        return int(lines[0].split()[1]), text
+
+
+class Load:
+    """Everybody's work, and what was seen of it."""
+
+    def __init__(self, server: Server, judgments: int, think: float) -> None:
+        self.server = server
+        self.think = think
+        self.judgments = judgments
+        self.confirmed: list[tuple[int, str]] = []
+        self.pages: list[float] = []
+        self.posts: list[float] = []
+        self.broken = 0
+
+    async def person(self, number: int, token: str) -> None:
+        """Join, consent, and compare until there is nothing to do."""
+        browser = Browser(self.server.port)
+        await browser.ask("/join", {"token": token})
+        _, page = await browser.ask("/guide")
+        await browser.ask("/consent", {**fields(page), "agreed": "yes"})
+        rng, idle = random.Random(number), 0
+        await asyncio.sleep(self.think * rng.random())  # not all in one moment
+        while idle < 20:
+            try:
+                start = time.perf_counter()
+                status, page = await browser.ask("/task")
+                assert status == 200, page
+                captions = [unescape(text) for text in CAPTION.findall(page)]
+                if not captions:
+                    idle += 1
+                    await asyncio.sleep(0.1)
+                    continue
+                self.pages.append(time.perf_counter() - start)
+                idle = 0
+                sent = fields(page)
+                side = "left" if captions[0] < captions[1] else "right"
+                await asyncio.sleep(self.think * (0.5 + rng.random()))
+                start = time.perf_counter()
+                status, page = await browser.ask("/task", {**sent, "side": side})
+                self.posts.append(time.perf_counter() - start)
+                assert status == 303, page
+                self.confirmed.append((number, sent["submission"]))
+            except (OSError, EOFError):
+                self.broken += 1
+                await asyncio.sleep(0.2)
+
+    async def killer(self) -> None:
+        """Kill the server half way, and start it again."""
+        while len(self.confirmed) < self.judgments / 2:
+            await asyncio.sleep(0.05)
+        self.server.end(signal.SIGKILL)
+        await asyncio.to_thread(self.server.start)
+
+    async def all(self, people: list[tuple[int, str]]) -> float:
+        """Return the seconds of everything."""
+        start = time.perf_counter()
+        await asyncio.gather(self.killer(), *(self.person(*one) for one in people))
+        return time.perf_counter() - start
+
+
+def fields(page: str) -> dict[str, str]:
+    """Return the hidden fields of a page."""
+    return {name: unescape(value) for name, value in HIDDEN.findall(page)}
+
+
+def faults(db: Database, load: Load, judgments: int) -> list[str]:
+    """Return what is wrong with the database afterwards: nothing, let us hope."""
+    found = []
+    with db.read() as session:
+        rows = session.execute(
+            select(Answer.person_id, Answer.submission, Answer.slot_id, Answer.round,
+                   Answer.image_id, Answer.choice, Answer.swapped)
+        ).all()  # fmt: skip
+        kept = {(row[0], row[1]) for row in rows}
+        lost = set(load.confirmed) - kept
+        if lost:
+            found.append(f"{len(lost)} confirmed answers are lost")
+        for what, keys in (
+            ("an answer kept twice", [row[1] for row in rows]),
+            ("a slot answered twice", [(row[2], row[3]) for row in rows]),
+            ("one person twice on a picture", [(row[0], row[4]) for row in rows]),
+        ):
+            if len(set(keys)) != len(keys):
+                found.append(f"{what}: {len(keys) - len(set(keys))}")
+        votes = np.unique([row[4] for row in rows], return_counts=True)[1]
+        if (votes != 3).any():
+            found.append(f"{int((votes != 3).sum())} pictures without exactly three judgments")
+        if len(rows) != judgments:
+            found.append(f"{len(rows)} judgments, not {judgments}")
+        if session.scalar(select(func.count()).where(Slot.state == "leased")):
+            found.append("a task is still held")
+    return found
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--database", default="", help="default: SQLite in a temporary folder")
+    parser.add_argument("--people", type=int, default=100)
+    parser.add_argument("--judgments", type=int, default=20_000)
+    parser.add_argument("--think", type=float, default=0.0, help="seconds an answer, on average")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        url = args.database or str(Path(folder) / "campaign.db")
+        with Database(url) as db:
+            if not db.sqlite:
+                Base.metadata.drop_all(db.engine)
+            judgments = fill(db, args.judgments)
+            invited = invite(db, [f"person {i}" for i in range(args.people)], "comparer", 0.0)
+            server = Server(url)
+            server.start()
+            load = Load(server, judgments, args.think)
+            took = asyncio.run(load.all([(one.person, one.token) for one in invited]))
+            server.end(signal.SIGTERM)
+            wrong = faults(db, load, judgments)
+            kind = "SQLite" if db.sqlite else "PostgreSQL"
+    print(
+        f"{kind}: {judgments:,} judgments, {args.people} people at once, {os.cpu_count()} cores "
+        f"with the people on them; killed half way, {load.broken} requests broken off: "
+        f"{'; '.join(wrong) or 'none lost, none twice'}"
+    )
+    print(f"{judgments / took:.0f} judgments a second (two requests each), {took:.0f} s")
+    print(f"{'':12} {'p50 ms':>8} {'p95 ms':>8} {'p99 ms':>8} {'max':>8}")
+    for name, times in (("task page", load.pages), ("answer", load.posts)):
+        marks = [*np.percentile(times, (50, 95, 99)), max(times)]
+        print(f"{name:12} " + " ".join(f"{1000 * value:8.0f}" for value in marks))
+    if wrong:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Building a benchmark as the paper's MCEval: images, captions, people's preferences, a dataset."""

@@ -1,0 +1,78 @@
+"""When a person counts as careless: gold questions answered wrongly, or answers far too quick."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from discode.errors import InputError
+
+
+@dataclass(frozen=True)
+class Checks:
+    """The limits of a campaign."""
+
+    gold_rate: float = 0.1
+    """The share of comparisons that are gold questions, while there are new ones."""
+    gold_after: int = 5
+    """So many gold answers are needed before they are held against a person."""
+    gold_least: float = 0.6
+    """The least share of them that must be right."""
+    quick_seconds: float = 2.0
+    """A comparison answered sooner was not looked at."""
+    quick_after: int = 10
+    quick_most: float = 0.5
+    """The largest share of quick answers, once there are ``quick_after``."""
+    automatic: bool = True
+    """Put a careless person's work back at once; otherwise an admin does."""
+
+    def __post_init__(self) -> None:
+        for name in ("gold_rate", "gold_least", "quick_most"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"{name}={getattr(self, name)!r} must be from 0 to 1")
+        for name in ("gold_after", "quick_after"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name}={getattr(self, name)!r} must be 1 or more")
+        if not self.quick_seconds >= 0:
+            raise InputError(f"quick_seconds={self.quick_seconds!r} must be 0 or more")
+
+    def to_json(self) -> str:
+        """Return the limits as JSON, keys sorted."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Checks:
+        """Return the limits that :meth:`to_json` wrote."""
+        known = {field.name for field in fields(cls)}
+        values: dict[str, Any] = {k: v for k, v in json.loads(text).items() if k in known}
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What is known of a person: gold questions, right ones, comparisons, quick ones."""
+
+    gold: int = 0
+    right: int = 0
+    compared: int = 0
+    quick: int = 0
+
+
+def fault(checks: Checks, record: Record) -> str:
+    """Return why a person counts as careless, or "".
+
+    >>> fault(Checks(), Record(gold=6, right=2))
+    'gold questions: 2 of 6 right, at least 60 % are wanted'
+    """
+    if record.gold >= checks.gold_after and record.right < checks.gold_least * record.gold:
+        return (
+            f"gold questions: {record.right} of {record.gold} right, "
+            f"at least {checks.gold_least:.0%} are wanted".replace("%", " %")
+        )
+    if record.compared >= checks.quick_after and record.quick > checks.quick_most * record.compared:
+        return (
+            f"time: {record.quick} of {record.compared} comparisons took under "
+            f"{checks.quick_seconds:g} s"
+        )
+    return ""

@@ -1,0 +1,285 @@
+"""Opening a campaign's database: SQLite by path, PostgreSQL by URL; short transactions."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Engine, create_engine, event, inspect
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.orm import Session
+
+from discode.errors import InputError, StoreError, require
+from discode.mceval.checks import Checks
+from discode.mceval.rules import Rules
+from discode.mceval.tables import SCHEMA_VERSION, Base, Campaign
+
+T = TypeVar("T")
+BUSY_MS = 30_000
+LOCK = {"key_share": True}
+"""How rows are locked (FOR NO KEY UPDATE): two answers to one picture, each of which points at its
+row, must not wait for each other."""
+_ATTEMPTS = 12
+# PostgreSQL's words for "somebody else was first; try again"
+_RETRY_STATES = ("40001", "40P01", "55P03")
+
+
+class _Turns:
+    """A lock that is given in the order it was asked for; Python's own lets some wait for long."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[threading.Lock] = deque()
+        self._taken = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._taken:
+                self._taken = True
+                return
+            gate = threading.Lock()
+            gate.acquire()
+            self._waiting.append(gate)
+        try:
+            gate.acquire()
+        except BaseException:  # Ctrl-C while waiting
+            with self._lock:
+                if gate in self._waiting:
+                    self._waiting.remove(gate)
+                    raise
+            self.__exit__()
+            raise
+
+    def __exit__(self, *exc: object) -> None:
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._taken = False
+
+
+class Database:
+    """A campaign's database.
+
+    ``read`` is a transaction that changes nothing, ``run`` one that may: the function is called
+    again if another process was in the way, so it must do nothing but work on the session.
+
+    >>> with Database("sqlite://") as db:
+    ...     db.create(Rules(), name="doctest")
+    ...     db.run(lambda session: session.get_one(Campaign, 1).name)
+    'doctest'
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = _url(url)
+        self.sqlite = self.url.startswith("sqlite")
+        if self.url.startswith("postgresql"):
+            require("psycopg", "postgres")
+        try:
+            self.engine = _engine(self.url)
+        except ArgumentError as error:
+            raise InputError(f"database {url!r} is no path and no URL: {error}") from error
+        self._writing = self.engine.execution_options(immediate=True)
+        self._settings: list[Settings] = []
+        # SQLite has one writer. In one process, taking turns is fairer than its busy loop.
+        self._turn: Any = _Turns() if self.sqlite else nullcontext()
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()
+
+    def _session(self, engine: Engine) -> Session:
+        return Session(engine, expire_on_commit=False, info={"settings": self._settings})
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """Yield a session that is rolled back at the end."""
+        with self._said(), self._session(self.engine) as session:
+            yield session
+
+    def run(self, work: Callable[[Session], T]) -> T:
+        """Return ``work(session)`` after its commit."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                with self._turn, self._session(self._writing) as session:
+                    result = work(session)
+                    session.commit()
+                    return result
+            except (IntegrityError, OperationalError) as error:
+                if attempt == _ATTEMPTS - 1 or not _try_again(error):
+                    raise _store_error(self.url, error) from error
+                time.sleep(0.002 * 2**attempt)
+        raise AssertionError("unreachable")
+
+    def create(
+        self,
+        rules: Rules,
+        *,
+        name: str = "mceval",
+        checks: Checks | None = None,
+        lease_seconds: float = 900.0,
+        pay_per_hour: float = 23.0,
+        instructions: str = "",
+        now: float = 0.0,
+    ) -> None:
+        """Make the tables and the campaign's row; a second campaign is refused."""
+        if not 1 <= lease_seconds <= 1e6:
+            raise InputError(f"lease_seconds={lease_seconds!r} must be from 1 to 1e6")
+        with self._said():
+            if inspect(self.engine).has_table("campaign"):
+                raise InputError(
+                    f"{self.label} holds a campaign already; give another database, or go on with "
+                    "discode mceval candidates"
+                )
+            Base.metadata.create_all(self.engine)
+        row = Campaign(
+            id=1, version=SCHEMA_VERSION, name=name, rules=rules.to_json(),
+            checks=(checks or Checks()).to_json(), lease_seconds=lease_seconds,
+            pay_per_hour=pay_per_hour, instructions=instructions, created=now,
+        )  # fmt: skip
+        self.run(lambda session: session.add(row))
+
+    @property
+    def label(self) -> str:
+        """The URL without a password."""
+        return self.engine.url.render_as_string(hide_password=True)
+
+    def check(self) -> None:
+        """Raise unless there is a campaign of a version we know."""
+        with self._said():
+            if not inspect(self.engine).has_table("campaign"):
+                raise InputError(f"{self.label} holds no campaign; discode mceval init makes one")
+            with self.read() as session:
+                found = session.get(Campaign, 1)
+                if found is None or found.version != SCHEMA_VERSION:
+                    what = "no campaign" if found is None else f"schema {found.version}"
+                    raise StoreError(f"{self.label}: {what}; this discode knows {SCHEMA_VERSION}")
+
+    @contextmanager
+    def _said(self) -> Iterator[None]:
+        """Turn the driver's errors into one line."""
+        try:
+            yield
+        except DBAPIError as error:
+            raise _store_error(self.url, error) from error
+
+
+def open_database(url: str) -> Database:
+    """Return the database of a campaign that exists."""
+    path = _path(_url(url))
+    if path is not None and not path.is_file():
+        raise InputError(f"no campaign at {path}; discode mceval init makes one")
+    db = Database(url)
+    db.check()
+    return db
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a campaign was begun with; it does not change."""
+
+    name: str
+    rules: Rules
+    checks: Checks
+    lease_seconds: float
+    pay_per_hour: float
+    instructions: str
+
+
+def settings_of(session: Session) -> Settings:
+    """Return the campaign's settings, read once a process."""
+    kept: list[Settings] = session.info["settings"]
+    if not kept:
+        row = session.get_one(Campaign, 1)
+        made = Settings(
+            row.name, Rules.from_json(row.rules), Checks.from_json(row.checks),
+            row.lease_seconds, row.pay_per_hour, row.instructions,
+        )  # fmt: skip
+        kept.append(made)
+    return kept[0]
+
+
+def rules_of(session: Session) -> Rules:
+    """Return the campaign's rules."""
+    return settings_of(session).rules
+
+
+def checks_of(session: Session) -> Checks:
+    """Return the campaign's limits of carelessness."""
+    return settings_of(session).checks
+
+
+def _url(url: str) -> str:
+    """Return a URL of SQLAlchemy's kind: a bare path is SQLite, PostgreSQL means psycopg."""
+    if "://" not in url:
+        return f"sqlite:///{url}"
+    for word in ("postgres://", "postgresql://"):
+        if url.startswith(word):
+            return "postgresql+psycopg://" + url.removeprefix(word)
+    if not url.startswith(("sqlite://", "postgresql+psycopg://")):
+        word = url.split("://")[0]
+        raise InputError(f"database {word!r} is not known; give a path, sqlite:// or postgresql://")
+    return url
+
+
+def _path(url: str) -> Path | None:
+    name = url.removeprefix("sqlite:///")
+    return Path(name) if name not in (url, ":memory:", "") else None
+
+
+def _engine(url: str) -> Engine:
+    if not url.startswith("sqlite"):
+        return create_engine(url, pool_size=20, max_overflow=100, pool_pre_ping=True)
+    path = _path(url)
+    if path is None:
+        from sqlalchemy.pool import StaticPool
+
+        engine = create_engine(url, poolclass=StaticPool, connect_args={"check_same_thread": False})
+    else:
+        if not path.resolve().parent.is_dir():
+            raise InputError(f"cannot open {path}: {path.parent} is no folder")
+        engine = create_engine(
+            url,
+            pool_size=20,
+            max_overflow=200,
+            connect_args={"check_same_thread": False, "timeout": BUSY_MS / 1000},
+        )
+
+    @event.listens_for(engine, "connect")
+    def _connect(connection: Any, record: object) -> None:
+        connection.isolation_level = None  # we say BEGIN ourselves
+        for line in ("journal_mode=WAL", f"busy_timeout={BUSY_MS}", "foreign_keys=ON",
+                     "synchronous=FULL"):  # fmt: skip
+            connection.execute(f"PRAGMA {line}")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Any) -> None:
+        # A transaction that will write says so at once: one that began by reading may be refused.
+        immediate = connection.get_execution_options().get("immediate", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
+
+    return engine
+
+
+def _try_again(error: DBAPIError) -> bool:
+    if isinstance(error, IntegrityError):
+        return True  # a unique rule: somebody was first, the next look sees it
+    state = getattr(error.orig, "sqlstate", None)
+    return state in _RETRY_STATES or "locked" in str(error.orig)
+
+
+def _store_error(url: str, error: DBAPIError) -> StoreError:
+    why = " ".join(str(error.orig).split()) or type(error.orig).__name__
+    return StoreError(f"database {url.split('@')[-1]}: {why}")

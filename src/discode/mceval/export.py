@@ -1,0 +1,212 @@
+"""A finished campaign as a dataset: rows, pictures, a card made of facts, checksums.
+
+Nothing in it depends on when or where it is written: the same campaign gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from discode.benchmarks.base import sha256
+from discode.errors import InputError, require
+from discode.mceval.card import Facts, card
+from discode.mceval.database import Database, settings_of
+from discode.mceval.report import domain_rows, person_rows, votes_by_image
+from discode.mceval.study import study_result
+from discode.mceval.tables import Candidate, Domain, Image
+from discode.version import __version__
+
+IMAGES = ("copy", "hashes")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to publish."""
+
+    images: str = "copy"
+    """"copy" the pictures, or publish their "hashes" and sources only."""
+    parquet: bool = False
+    writers: bool = False
+    """Tell who wrote the captions."""
+    title: str = ""
+    licence: str = ""
+    contact: str = ""
+
+    def __post_init__(self) -> None:
+        if self.images not in IMAGES:
+            raise InputError(f"images={self.images!r} is not allowed; allowed: {', '.join(IMAGES)}")
+
+
+def export(db: Database, folder: Path, options: Options | None = None) -> dict[str, int]:
+    """Write the dataset into a new or empty folder.
+
+    Returns:
+        By domain, how many images it has.
+    """
+    options = options or Options()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} is there already; give a new or an empty folder")
+    if options.parquet:
+        require("pyarrow.parquet", "parquet")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temp = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    except OSError as error:
+        raise InputError(f"cannot write {folder}: {error.strerror or error}") from error
+    try:
+        with db.read() as session:
+            counts = _write(session, temp, options)
+        temp.chmod(0o755)
+        if folder.exists():
+            folder.rmdir()
+        temp.replace(folder)
+    except OSError as error:
+        raise InputError(f"cannot write {folder}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(temp, ignore_errors=True)
+    return counts
+
+
+def _write(session: Session, folder: Path, options: Options) -> dict[str, int]:
+    found = rows_of(session, writers=options.writers)
+    if not found:
+        raise InputError("no image is finished yet; discode mceval status says where things are")
+    rows = [row for row, _ in found]
+    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    with (folder / "mceval.jsonl").open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(lines)
+    if options.parquet:
+        pyarrow, parquet = require("pyarrow", "parquet"), require("pyarrow.parquet", "parquet")
+        parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "mceval.parquet")
+    if options.images == "copy":
+        for row, path in found:
+            _copy(Path(path), folder / "images" / row["image"], row["sha256"])
+    facts = _facts(session, rows, options)
+    words = json.dumps(asdict(facts), indent=1, sort_keys=True, ensure_ascii=False)
+    (folder / "facts.json").write_text(words + "\n", encoding="utf-8")
+    (folder / "README.md").write_text(card(facts), encoding="utf-8")
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    sums = [f"{sha256(path)}  {path.relative_to(folder).as_posix()}\n" for path in files]
+    (folder / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
+    return {name: row["images"] for name, row in facts.domains.items() if name != "all"}
+
+
+def _copy(path: Path, target: Path, digest: str) -> None:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read any more: {error.strerror or error}") from error
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise InputError(f"{path} has changed since people judged it; put the old file back")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(data)
+
+
+def rows_of(session: Session, *, writers: bool = False) -> list[tuple[dict[str, Any], str]]:
+    """Return the rows of the dataset and the file of each picture, domain by domain.
+
+    A domain has its quota of images, those that come first in its random order.
+    """
+    votes = {image: found for image, _, found in votes_by_image(session)}
+    texts = {row.id: row for row in session.scalars(select(Candidate)).all()}
+    rows = []
+    for domain in session.scalars(select(Domain).order_by(Domain.id)).all():
+        done = session.scalars(
+            select(Image)
+            .where(Image.domain_id == domain.id, Image.state == "done")
+            .order_by(Image.rank)
+            .limit(domain.quota)
+        ).all()
+        for image in done:
+            assert image.first is not None
+            assert image.second is not None
+            assert image.revised is not None
+            pair = (texts[image.first], texts[image.second])
+            row: dict[str, Any] = {
+                "id": image.digest[:16],
+                "image": f"{domain.name}/{image.digest[:16]}{Path(image.path).suffix.lower()}",
+                "domain": domain.name,
+                "candidates": [one.text for one in pair],
+                "reference": image.reference,
+                "preference": image.preference,
+                "votes": [votes[image.id].count(0), votes[image.id].count(1)],
+                "source": image.source,
+                "sha256": image.digest,
+            }
+            if writers:
+                row["writers"] = [one.writer for one in pair]
+                row["reference_writer"] = texts[image.revised].writer
+            rows.append((row, image.path))
+    return rows
+
+
+def _facts(session: Session, rows: Sequence[Mapping[str, Any]], options: Options) -> Facts:
+    settings = settings_of(session)
+    domains = {}
+    reports = domain_rows(session)
+    for report in reports:
+        mine = [row for row in rows if report.name in (row["domain"], "all")]
+        captions = [text for row in mine for text in row["candidates"]]
+        domains[report.name] = {
+            "images": len(mine),
+            "candidates": len(captions),
+            "candidate_words": _words(captions),
+            "reference_words": _words([row["reference"] for row in mine]),
+            "first_preferred": _mean([float(row["preference"] == 0) for row in mine]),
+            "judged": report.judged,
+            "discard_rate": _number(report.discard.value),
+            "discard_low": _number(report.discard.low),
+            "discard_high": _number(report.discard.high),
+            "fleiss_kappa": _number(report.kappa),
+            "krippendorff_alpha": _number(report.alpha),
+        }
+    people = [row for row in person_rows(session) if row.answers]
+    study = study_result(session)
+    return Facts(
+        title=options.title or settings.name,
+        licence=options.licence,
+        contact=options.contact,
+        images=options.images,
+        parquet=options.parquet,
+        writers=options.writers,
+        rules=asdict(settings.rules),
+        checks=asdict(settings.checks),
+        domains=domains,
+        people=len(people),
+        careless=sum(row.state == "careless" for row in people),
+        answers=sum(row.answers for row in people),
+        void=sum(row.void for row in people),
+        hours=round(sum(row.hours for row in people), 2),
+        instructions=settings.instructions,
+        study={
+            "images": study.images,
+            "judged": study.judged,
+            "accuracy": _number(study.accuracy.value),
+            "low": _number(study.accuracy.low),
+            "high": _number(study.accuracy.high),
+        },
+        version=__version__,
+    )
+
+
+def _words(captions: Sequence[str]) -> float | None:
+    return _mean([float(len(caption.split())) for caption in captions])
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return round(sum(values) / len(values), 4) if values else None
+
+
+def _number(value: float) -> float | None:
+    """Return a number for JSON, which has no NaN."""
+    return None if value != value else round(value, 4)

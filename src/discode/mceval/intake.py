@@ -1,0 +1,251 @@
+"""Images into a campaign: found, hashed, opened; what cannot be used stays listed with its reason.
+
+A copy, or a picture that looks like one that is there already, would be judged twice and counted
+as two. Looks are compared by a difference hash: the picture in 17 x 16 grey cells, a bit for each
+two neighbours, 256 bits; pictures that differ in ``near`` bits or fewer are the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image as Pillow
+from sqlalchemy.orm import Session
+
+from discode.benchmarks.reading import text
+from discode.errors import ImageError, InputError
+from discode.files import read_rows
+from discode.mceval import rules as paper
+from discode.mceval.database import Database, rules_of
+from discode.mceval.rules import Rules
+from discode.mceval.states import log
+from discode.mceval.tables import Candidate, Domain, Image
+from discode.pairs import open_image
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
+NEAR = 6
+_BITS = np.array([bin(value).count("1") for value in range(256)], np.uint8)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A domain: its name, how many images it shall have, and where they are.
+
+    ``path`` is a folder that is searched through, a text file with a path a line, or a table
+    (CSV, JSONL) with an image and, if you like, a source (a URL, a name in another dataset).
+    """
+
+    name: str
+    path: Path
+    quota: int
+
+    def __post_init__(self) -> None:
+        if not self.name.strip() or "/" in self.name or "\\" in self.name or "\0" in self.name:
+            raise InputError(f"domain {self.name!r} is no name: give letters, without slashes")
+        if self.quota < 1:
+            raise InputError(f"domain {self.name}: {self.quota} images are none; give 1 or more")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file and where it is from."""
+
+    path: Path
+    source: str
+
+
+def files_of(source: Source) -> list[Found]:
+    """Return the image files of a domain, sorted by where they are from."""
+    path = source.path
+    if path.is_dir():
+        found = [
+            Found(file, f"{source.name}/{file.relative_to(path).as_posix()}")
+            for file in path.rglob("*")
+            if file.suffix.lower() in SUFFIXES and file.is_file()
+        ]
+    elif not path.is_file():
+        raise InputError(f"domain {source.name}: no such folder or list: {path}")
+    elif path.suffix.lower() in (".csv", ".tsv", ".jsonl", ".parquet"):
+        found = [
+            Found(path.parent / text(row, "image", where), str(row.get("source") or row["image"]))
+            for where, row in read_rows(path)
+        ]
+    else:
+        found = [Found(path.parent / line, line) for line in _lines(path)]
+    if not found:
+        raise InputError(f"domain {source.name}: {path} holds no images ({', '.join(SUFFIXES)})")
+    return sorted(found, key=lambda one: one.source)
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        yield from filter(None, map(str.strip, path.read_text(encoding="utf-8-sig").split("\n")))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
+
+
+def look(picture: Pillow.Image) -> NDArray[np.uint8]:
+    """Return the difference hash of a picture, 32 bytes.
+
+    >>> look(Pillow.linear_gradient("L").rotate(90).convert("RGB")).tolist() == [255] * 32
+    True
+    """
+    grey = np.asarray(picture.convert("L").resize((17, 16), Pillow.Resampling.BOX), np.int16)
+    return np.packbits(grey[:, 1:] > grey[:, :-1])
+
+
+class Looks:
+    """Hashes seen so far, and the search for one that is near."""
+
+    def __init__(self, near: int) -> None:
+        if not -1 <= near <= 64:
+            raise InputError(f"near={near} must be from 0 to 64 bits, or -1 for no comparison")
+        self.near = near
+        self._hashes = np.empty((64, 32), np.uint8)
+        self._names: list[str] = []
+
+    def seen(self, found: NDArray[np.uint8], name: str) -> str:
+        """Return the name of a picture that looks the same; otherwise "" and remember this one."""
+        count = len(self._names)
+        if count and self.near >= 0:
+            distance = _BITS[self._hashes[:count] ^ found].sum(axis=1, dtype=np.int64)
+            nearest = int(distance.argmin())
+            if distance[nearest] <= self.near:
+                return self._names[nearest]
+        if count == len(self._hashes):
+            self._hashes = np.concatenate([self._hashes, np.empty_like(self._hashes)])
+        self._hashes[count] = found
+        self._names.append(name)
+        return ""
+
+
+def take_in(
+    db: Database,
+    sources: Sequence[Source],
+    *,
+    now: float,
+    near: int = NEAR,
+    tell: Callable[[int], object] = lambda count: None,
+) -> dict[str, dict[str, int]]:
+    """Put the images of all domains into a campaign.
+
+    Args:
+        db: A campaign without images.
+        sources: Its domains.
+        now: The time.
+        near: Bits in which two looks may differ and be the same; -1 compares none.
+        tell: Called with the number of each file that is read, for a progress bar.
+
+    Returns:
+        By domain, how many are in each state.
+    """
+    names = [source.name for source in sources]
+    if len(set(names)) != len(names) or not names:
+        raise InputError(f"domains must be one or more, each once, not {', '.join(names)!r}")
+    files = {source.name: files_of(source) for source in sources}
+    looks, digests = Looks(near), dict[str, str]()
+    rows: dict[str, list[Image]] = {name: [] for name in names}
+    with db.read() as session:
+        rules = rules_of(session)
+    number = 0
+    for name in names:
+        for file in files[name]:
+            number += 1
+            tell(number)
+            rows[name].append(_examine(file, rules, looks, digests))
+
+    def work(session: Session) -> None:
+        for source in sources:
+            domain = Domain(name=source.name, quota=source.quota)
+            session.add(domain)
+            session.flush()
+            for row in rows[source.name]:
+                row.domain_id = domain.id
+                session.add(row)
+        session.flush()
+        log(session, "images", now, detail=f"{number} files")
+
+    db.run(work)
+    counts: dict[str, dict[str, int]] = {}
+    for name, found in rows.items():
+        by_state = counts.setdefault(name, {})
+        for row in found:
+            by_state[row.state] = by_state.get(row.state, 0) + 1
+    return counts
+
+
+def _examine(file: Found, rules: Rules, looks: Looks, digests: dict[str, str]) -> Image:
+    """Return the row of a file: in the pool, or left out with a reason."""
+    row = Image(digest="", path=str(file.path.resolve()), source=file.source, state="pool")
+    row.state_key = ""
+    try:
+        data = file.path.read_bytes()
+        row.digest = hashlib.sha256(data).hexdigest()
+        picture = open_image(data)
+    except (OSError, ImageError, ValueError) as error:
+        why = " ".join(str(getattr(error, "strerror", None) or error).split())
+        row.state, row.reason, row.state_key = "unreadable", why, row.path
+        return row
+    other = digests.get(row.digest)
+    if other is not None:
+        row.state, row.reason, row.state_key = "duplicate", f"the same file as {other}", row.path
+        return row
+    found = look(picture)
+    row.dhash = found.tobytes().hex()
+    other = looks.seen(found, file.source)
+    if other:
+        row.state, row.reason, row.state_key = "duplicate", f"looks like {other}", row.path
+        return row
+    digests[row.digest] = file.source
+    row.rank = paper.rank(rules, row.digest)
+    return row
+
+
+def add_gold(db: Database, path: Path, now: float) -> int:
+    """Add gold questions from a table with image, right and wrong: two captions, one plainly bad.
+
+    Returns:
+        How many there were.
+    """
+    found = []
+    for number, (where, row) in enumerate(read_rows(path)):
+        file = path.parent / text(row, "image", where)
+        right, wrong = (" ".join(text(row, name, where).split()) for name in ("right", "wrong"))
+        if paper.plain(right) == paper.plain(wrong):
+            raise InputError(f"{where}: right and wrong are the same caption")
+        try:
+            data = file.read_bytes()
+            open_image(data)
+        except (OSError, ImageError) as error:
+            raise InputError(f"{where}: {error}") from error
+        found.append((number, file, hashlib.sha256(data).hexdigest(), right, wrong))
+    if not found:
+        raise InputError(f"{path.name} holds no gold questions")
+
+    def work(session: Session) -> None:
+        seed = rules_of(session).seed
+        for number, file, digest, right, wrong in found:
+            answer = paper.number(seed, "gold", digest, right) & 1
+            image = Image(
+                digest=digest, state_key=f"gold {now} {number}", path=str(file.resolve()),
+                source=file.name, state="gold", gold=answer,
+            )  # fmt: skip
+            session.add(image)
+            session.flush()
+            pair = [
+                Candidate(image_id=image.id, writer=writer, text=caption)
+                for writer, caption in (("right", right), ("wrong", wrong))
+            ]
+            session.add_all(pair)
+            session.flush()
+            first, second = pair[::-1] if answer else pair
+            image.first, image.second = first.id, second.id
+        log(session, "gold", now, detail=f"{len(found)} questions")
+
+    db.run(work)
+    return len(found)

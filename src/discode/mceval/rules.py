@@ -1,0 +1,146 @@
+"""The rules of the paper, as functions of a seed: who is revised, who is compared, who agrees.
+
+Of four candidates of an image one, drawn at random, is revised by a person and becomes the
+reference. Two of the others are compared by three people; unless all agree, the image is discarded
+and the next of its domain takes its place. Every draw is a function of the campaign's seed and the
+image's SHA-256, so it depends on no order and can be checked afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from discode.errors import InputError
+
+CRITERIA = ("relevance", "descriptiveness", "correctness", "fluency")
+"""What people compare captions on; one overall preference is recorded, as in the paper."""
+CONSENSUS = ("all", "majority")
+REVISE = ("always", "agreed")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules of a campaign; the defaults are the paper's.
+
+    >>> Rules(people=2, consensus="majority")
+    Traceback (most recent call last):
+        ...
+    discode.errors.InputError: a majority needs an odd number of people, not 2
+    """
+
+    seed: int = 0
+    people: int = 3
+    """How many compare the two candidates of an image."""
+    consensus: str = "all"
+    """"all": one who disagrees discards the image; "majority": more than half decide."""
+    writers: int = 4
+    """Candidates an image must have before it is given to people."""
+    revise: str = "always"
+    """"always": any time, as in the paper; "agreed": only once people agree, which is cheaper."""
+    flags: int = 2
+    """So many people who flag an image discard it."""
+    skips: int = 5
+    """So many people who skip an image discard it."""
+
+    def __post_init__(self) -> None:
+        for name, low in (("people", 1), ("writers", 3), ("flags", 1), ("skips", 1)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= 1000:
+                raise InputError(f"{name}={value!r} must be a whole number from {low} to 1000")
+        if not isinstance(self.seed, int) or isinstance(self.seed, bool):
+            raise InputError(f"seed={self.seed!r} must be a whole number")
+        for name, allowed in (("consensus", CONSENSUS), ("revise", REVISE)):
+            value = getattr(self, name)
+            if value not in allowed:
+                raise InputError(f"{name}={value!r} is not allowed; allowed: {', '.join(allowed)}")
+        if self.consensus == "majority" and self.people % 2 == 0:
+            raise InputError(f"a majority needs an odd number of people, not {self.people}")
+
+    def to_json(self) -> str:
+        """Return the rules as JSON, keys sorted."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Rules:
+        """Return the rules that :meth:`to_json` wrote."""
+        known = {field.name for field in fields(cls)}
+        values: dict[str, Any] = {k: v for k, v in json.loads(text).items() if k in known}
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Whose caption is revised, and whose two are compared."""
+
+    reference: str
+    pair: tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the votes come to: "waiting", "agreed" on ``choice``, or "split"."""
+
+    state: str
+    choice: int | None = None
+
+
+def number(seed: int, *parts: object) -> int:
+    """Return 64 random bits that follow from the seed and the parts alone.
+
+    >>> number(0, "a") == number(0, "a") != number(1, "a")
+    True
+    """
+    text = json.dumps([seed, *map(str, parts)])
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+
+def rank(rules: Rules, digest: str) -> str:
+    """Return the place of an image in its domain's random order: the lowest comes first."""
+    return f"{number(rules.seed, 'rank', digest):016x}"
+
+
+def draw(rules: Rules, digest: str, captions: Mapping[str, str]) -> Draw | None:
+    """Draw from the captions of an image, by writer; ``None`` if no two differ.
+
+    The order of the pair is random, too. Captions that are the same but for white space and case
+    are not compared with each other: the next writer of the same shuffle takes the second's place.
+
+    >>> draw(Rules(), "00", dict(a="a dog", b="a cat", c="a cow", d="a fox"))
+    Draw(reference='b', pair=('c', 'a'))
+    """
+    order = sorted(captions, key=lambda writer: number(rules.seed, "draw", digest, writer))
+    reference, first, *rest = order
+    for second in rest:
+        if plain(captions[second]) != plain(captions[first]):
+            return Draw(reference, (first, second))
+    return None
+
+
+def plain(caption: str) -> str:
+    """Return a caption without what does not tell captions apart: case and white space."""
+    return " ".join(caption.casefold().split())
+
+
+def swapped(rules: Rules, digest: str, person: int) -> bool:
+    """Say whether a person sees the pair's second caption on the left."""
+    return bool(number(rules.seed, "side", digest, person) & 1)
+
+
+def verdict(rules: Rules, votes: Sequence[int]) -> Verdict:
+    """Return what the votes (0 or 1 each) come to.
+
+    >>> verdict(Rules(), [1, 1]).state, verdict(Rules(), [1, 1, 1]), verdict(Rules(), [1, 0, 1])
+    ('waiting', Verdict(state='agreed', choice=1), Verdict(state='split', choice=None))
+    """
+    if len(votes) > rules.people:
+        raise InputError(f"{len(votes)} votes on an image; the rules allow {rules.people}")
+    if len(votes) < rules.people:
+        return Verdict("waiting")
+    choice, count = Counter(votes).most_common(1)[0]
+    needed = rules.people if rules.consensus == "all" else rules.people // 2 + 1
+    return Verdict("agreed", choice) if count >= needed else Verdict("split")

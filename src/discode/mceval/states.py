@@ -1,0 +1,230 @@
+"""What becomes of images: drawn, activated, agreed on, discarded, replaced.
+
+Everything here follows from the rules and the answers that count, and is worked out anew after
+every change, so an answer that is taken back undoes all that followed from it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
+
+from discode.mceval import rules as paper
+from discode.mceval.database import LOCK, rules_of
+from discode.mceval.rules import Rules, Verdict
+from discode.mceval.tables import Answer, Candidate, Domain, Event, Image, Pass, Slot
+
+
+def log(
+    session: Session,
+    kind: str,
+    now: float,
+    *,
+    person: int | None = None,
+    image: int | None = None,
+    detail: str = "",
+) -> None:
+    """Add a line to the campaign's log."""
+    session.add(Event(kind=kind, created=now, person_id=person, image_id=image, detail=detail))
+
+
+def prepare(session: Session, now: float) -> int:
+    """Draw for every image whose captions are complete, then fill all quotas.
+
+    Returns:
+        How many images were drawn for now.
+    """
+    rules = rules_of(session)
+    waiting = (
+        select(Image)
+        .join(Candidate, Candidate.image_id == Image.id)
+        .where(Image.state == "pool", Image.first.is_(None))
+        .group_by(Image.id)
+        .having(func.count() >= rules.writers)
+        .order_by(Image.id)
+    )
+    drawn = 0
+    for image in session.scalars(waiting).all():
+        rows = session.scalars(select(Candidate).where(Candidate.image_id == image.id)).all()
+        by_writer = {row.writer: row for row in rows}
+        found = paper.draw(rules, image.digest, {w: row.text for w, row in by_writer.items()})
+        if found is None:
+            image.state, image.reason = "discarded", "the captions to compare are all the same"
+            log(session, "discarded", now, image=image.id, detail=image.reason)
+            continue
+        image.revised = by_writer[found.reference].id
+        image.first, image.second = (by_writer[writer].id for writer in found.pair)
+        drawn += 1
+    session.flush()
+    for domain in session.scalars(select(Domain.id).order_by(Domain.id)).all():
+        balance(session, domain, rules, now)
+    return drawn
+
+
+def votes_of(session: Session, image: int) -> list[int]:
+    """Return the choices that count, in the order they were made."""
+    return _counting(session, image)[0]
+
+
+def _counting(session: Session, image: int) -> tuple[list[int], str | None]:
+    """Return what counts of the answers to an image: the votes, and the reference."""
+    rows = session.execute(
+        select(Answer.kind, Answer.choice, Answer.text)
+        .join(Slot, (Slot.id == Answer.slot_id) & (Slot.round == Answer.round))
+        .where(Slot.image_id == image, Slot.kind.in_(("compare", "revise")))
+        .where(Slot.state == "answered")
+        .order_by(Answer.id)
+    ).all()
+    votes = [row[1] for row in rows if row[0] == "compare" and row[1] is not None]
+    return votes, next((row[2] for row in rows if row[0] == "revise"), None)
+
+
+def settle(session: Session, image_id: int, now: float) -> None:
+    """Work out an image's state anew after an answer, an undo, a skip or a flag."""
+    rules = rules_of(session)
+    session.flush()
+    image = session.get_one(Image, image_id, with_for_update=LOCK, populate_existing=True)
+    if image.state not in ("pool", "active", "done", "discarded"):
+        return  # gold questions stay what they are
+    votes, reference = _counting(session, image_id)
+    found = paper.verdict(rules, votes)
+    before = image.state
+    image.preference, image.reference, image.reason = found.choice, reference, ""
+    why = _dropped(session, image_id, rules) or _split(found, votes)
+    if why:
+        image.state, image.reason = "discarded", why
+    elif found.state == "agreed" and reference is not None:
+        image.state = "done"
+    elif before in ("done", "discarded"):
+        image.state = "active"
+    if image.state != before or image.state != "active" or rules.revise == "agreed":
+        _open_slots(session, image, rules, found)  # otherwise they are open, or somebody's
+    if image.state != before:
+        log(session, image.state, now, image=image_id, detail=image.reason)
+        session.flush()
+        assert image.domain_id is not None
+        # A finished image needs no replacement, and most images finish: the domain's lock, which
+        # all wait for, is then taken only where more are in hand than the quota.
+        finished = (before, image.state) == ("active", "done")
+        if not finished or _room(session, session.get_one(Domain, image.domain_id))[0] < 0:
+            balance(session, image.domain_id, rules, now)
+
+
+def _split(found: Verdict, votes: Sequence[int]) -> str:
+    if found.state != "split":
+        return ""
+    counts = sorted(Counter(votes).values(), reverse=True)
+    return "no consensus: " + " to ".join(map(str, counts))
+
+
+def _dropped(session: Session, image: int, rules: Rules) -> str:
+    """Return why people want an image gone, or ""."""
+    rows = session.execute(
+        select(Pass.kind, Pass.person_id, Pass.reason).where(Pass.image_id == image)
+    ).all()
+    for kind, limit, word in (("flag", rules.flags, "flagged"), ("skip", rules.skips, "skipped")):
+        said = {person: reason for k, person, reason in rows if k == kind}
+        if len(said) >= limit:
+            reasons = "; ".join(dict.fromkeys(said.values()))
+            return f"{word} by {len(said)} people: {reasons}"
+    return ""
+
+
+def _open_slots(session: Session, image: Image, rules: Rules, found: Verdict) -> None:
+    """Open the slots of an active image, close those of any other; leases are left alone."""
+    kinds = []
+    if image.state == "active":
+        early = rules.revise == "agreed" and found.state != "agreed"
+        kinds = ["compare"] if early else ["compare", "revise"]
+    # Statements with a condition, not rows read and written back: a slot that somebody takes at
+    # this moment must stay theirs.
+    mine = (
+        update(Slot).where(Slot.image_id == image.id).execution_options(synchronize_session=False)
+    )
+    session.execute(mine.where(Slot.state == "closed", Slot.kind.in_(kinds)).values(state="open"))
+    session.execute(
+        mine.where(Slot.state == "open", Slot.kind.in_({"compare", "revise"} - set(kinds))).values(
+            state="closed"
+        )
+    )
+
+
+def balance(session: Session, domain_id: int, rules: Rules, now: float) -> None:
+    """Activate the next images of a domain until quota and work in hand meet, or park some.
+
+    Too many are active only where a discarded image came back: then its replacement is parked if
+    nobody has begun with it, and all are once the quota is full.
+    """
+    # populate_existing: what this session read before it held the lock may be old
+    domain = session.get_one(Domain, domain_id, with_for_update=LOCK, populate_existing=True)
+    room, done, active = _room(session, domain)
+    if room > 0:
+        pool = (
+            select(Image)
+            .where(Image.domain_id == domain_id, Image.state == "pool", Image.first.is_not(None))
+            .order_by(Image.rank)
+            .limit(room)
+            .with_for_update(key_share=True)
+        )
+        for image in session.scalars(pool).all():
+            _activate(session, image, rules, now)
+    elif room < 0 and active:
+        begun = (
+            select(Slot.id)
+            .where(Slot.image_id == Image.id, Slot.state.in_(("leased", "answered")))
+            .exists()
+        )
+        spare = (
+            select(Image)
+            .where(Image.domain_id == domain_id, Image.state == "active")
+            .order_by(Image.rank.desc())
+            .with_for_update(key_share=True, skip_locked=True)
+        )
+        if done < domain.quota:
+            spare = spare.where(~begun).limit(-room)
+        for image in session.scalars(spare).all():
+            image.state = "pool"
+            log(session, "parked", now, image=image.id)
+            _open_slots(session, image, rules, Verdict("waiting"))
+    session.flush()
+
+
+def _room(session: Session, domain: Domain) -> tuple[int, int, int]:
+    """Return how many images a domain lacks, has done, and has active."""
+    counted = (
+        select(Image.state, func.count())
+        .where(Image.domain_id == domain.id, Image.state.in_(("done", "active")))
+        .group_by(Image.state)
+    )
+    counts = {row[0]: row[1] for row in session.execute(counted)}
+    done, active = counts.get("done", 0), counts.get("active", 0)
+    return domain.quota - done - active, done, active
+
+
+def _activate(session: Session, image: Image, rules: Rules, now: float) -> None:
+    image.state = "active"
+    log(session, "active", now, image=image.id)
+    session.flush()
+    known = session.scalar(
+        select(func.count()).where(Slot.image_id == image.id, Slot.kind == "compare")
+    )
+    if not known:
+        for kind, count in (("compare", rules.people), ("revise", 1)):
+            session.add_all(
+                Slot(image_id=image.id, kind=kind, number=i, state="closed") for i in range(count)
+            )
+        session.flush()
+    found = paper.verdict(rules, votes_of(session, image.id))
+    _open_slots(session, image, rules, found)
+
+
+def put_back(session: Session, slot: Slot) -> None:
+    """Give a slot back to the queue; an answer it had no longer counts."""
+    if slot.state == "answered":
+        slot.round += 1
+    slot.state = "open"
+    slot.person_id = slot.lease = slot.leased_at = slot.expires = None
+    session.flush()

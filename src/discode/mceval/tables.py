@@ -1,0 +1,225 @@
+"""The database of a campaign, table by table. One database holds one campaign.
+
+Times are seconds since 1970. What people did is only ever added to: an answer that is taken back
+or put back in the queue stays, and a row of :class:`Void` says so.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import CheckConstraint, ForeignKey, Index, Text, UniqueConstraint, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+SCHEMA_VERSION = 1
+ROLES = {
+    "reviser": ("revise",),
+    "comparer": ("compare",),
+    "both": ("compare", "revise"),
+    "study": ("study",),
+    "admin": (),
+}
+"""The kinds of task that a role is given. "study" are the new people of the user study."""
+
+
+class Base(DeclarativeBase):
+    """The base of all tables."""
+
+
+def _one_of(column: str, *values: str) -> CheckConstraint:
+    listed = ", ".join(f"'{value}'" for value in values)
+    return CheckConstraint(f"{column} IN ({listed})", name=f"{column}_known")
+
+
+class Campaign(Base):
+    """The one row that says what this campaign is."""
+
+    __tablename__ = "campaign"
+    __table_args__ = (CheckConstraint("id = 1", name="one_campaign"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    version: Mapped[int]
+    name: Mapped[str] = mapped_column(Text)
+    rules: Mapped[str] = mapped_column(Text)
+    """:class:`~discode.mceval.rules.Rules` as JSON."""
+    checks: Mapped[str] = mapped_column(Text)
+    """:class:`~discode.mceval.checks.Checks` as JSON."""
+    lease_seconds: Mapped[float]
+    pay_per_hour: Mapped[float]
+    instructions: Mapped[str] = mapped_column(Text)
+    created: Mapped[float]
+
+
+class Domain(Base):
+    """A visual domain and how many images it shall have."""
+
+    __tablename__ = "domain"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(Text, unique=True)
+    quota: Mapped[int]
+
+
+class Image(Base):
+    """A picture: where it is, what became of it, and why.
+
+    States: pool, active, done, discarded, unreadable, duplicate, gold. ``first`` and ``second`` are
+    the candidates that are compared, ``revised`` the one that becomes the reference; ``preference``
+    (0 for the first, 1 for the second) and ``reference`` are there once the image is done.
+    """
+
+    __tablename__ = "image"
+    __table_args__ = (
+        _one_of("state", "pool", "active", "done", "discarded", "unreadable", "duplicate", "gold"),
+        UniqueConstraint("digest", "state_key"),
+        Index("image_queue", "domain_id", "state", "rank"),
+    )
+    id: Mapped[int] = mapped_column(primary_key=True)
+    domain_id: Mapped[int | None] = mapped_column(ForeignKey("domain.id"))
+    digest: Mapped[str] = mapped_column(Text)
+    """SHA-256 of the file; "" where it could not be read."""
+    state_key: Mapped[str] = mapped_column(Text, default="")
+    """"" for the one row that stands for a picture; its path for those left out."""
+    dhash: Mapped[str] = mapped_column(Text, default="")
+    path: Mapped[str] = mapped_column(Text)
+    """Where the file is, here."""
+    source: Mapped[str] = mapped_column(Text)
+    """Where it is from, as published."""
+    state: Mapped[str] = mapped_column(Text)
+    reason: Mapped[str] = mapped_column(Text, default="")
+    rank: Mapped[str] = mapped_column(Text, default="")
+    revised: Mapped[int | None]
+    first: Mapped[int | None]
+    second: Mapped[int | None]
+    gold: Mapped[int | None]
+    """The right answer of a gold question, 0 or 1."""
+    preference: Mapped[int | None]
+    reference: Mapped[str | None] = mapped_column(Text)
+
+
+class Candidate(Base):
+    """A caption; who wrote it is never shown to people."""
+
+    __tablename__ = "candidate"
+    __table_args__ = (UniqueConstraint("image_id", "writer"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    image_id: Mapped[int] = mapped_column(ForeignKey("image.id"))
+    writer: Mapped[str] = mapped_column(Text)
+    text: Mapped[str] = mapped_column(Text)
+
+
+class Person(Base):
+    """Somebody who works on the campaign; of the token only its hash is kept."""
+
+    __tablename__ = "person"
+    __table_args__ = (
+        _one_of("role", *ROLES),
+        _one_of("state", "active", "careless", "left"),
+    )
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(Text)
+    role: Mapped[str] = mapped_column(Text)
+    state: Mapped[str] = mapped_column(Text, default="active")
+    reason: Mapped[str] = mapped_column(Text, default="")
+    token_hash: Mapped[str | None] = mapped_column(Text, unique=True)
+    worker: Mapped[str | None] = mapped_column(Text, unique=True)
+    """The name on a crowd platform, of somebody who came from one."""
+    consented: Mapped[float | None]
+    created: Mapped[float]
+
+
+class Slot(Base):
+    """A task for one person: kinds revise, compare, study, gold.
+
+    A picture has one revise slot and as many compare slots as the rules say, numbered. The holder
+    is a column, so the two unique rules below are the promises of the queue: a slot exists once,
+    and nobody has two slots of one picture (so nobody compares what they revised). ``round`` counts
+    how often the slot was put back; the answer that counts is the one of this round.
+    """
+
+    __tablename__ = "slot"
+    __table_args__ = (
+        _one_of("kind", "revise", "compare", "study", "gold"),
+        _one_of("state", "open", "leased", "answered", "closed"),
+        UniqueConstraint("image_id", "kind", "number"),
+        UniqueConstraint("image_id", "person_id"),
+        Index("slot_queue", "state", "kind", "id"),
+        Index(
+            "slot_one_lease",
+            "person_id",
+            unique=True,
+            sqlite_where=text("state = 'leased'"),
+            postgresql_where=text("state = 'leased'"),
+        ),
+    )
+    id: Mapped[int] = mapped_column(primary_key=True)
+    image_id: Mapped[int] = mapped_column(ForeignKey("image.id"))
+    kind: Mapped[str] = mapped_column(Text)
+    number: Mapped[int]
+    state: Mapped[str] = mapped_column(Text, default="open")
+    round: Mapped[int] = mapped_column(default=0)
+    person_id: Mapped[int | None] = mapped_column(ForeignKey("person.id"))
+    lease: Mapped[str | None] = mapped_column(Text, unique=True)
+    """A random name for this holding of the slot: all that a browser sees of it."""
+    leased_at: Mapped[float | None]
+    expires: Mapped[float | None]
+
+
+class Answer(Base):
+    """What a person said, never changed: a choice (0 first, 1 second) or a revised text."""
+
+    __tablename__ = "answer"
+    __table_args__ = (
+        UniqueConstraint("slot_id", "round"),
+        Index("answer_person", "person_id", "image_id"),
+        CheckConstraint("(choice IS NULL) <> (text IS NULL)", name="choice_or_text"),
+        CheckConstraint("choice IN (0, 1)", name="choice_known"),
+    )
+    id: Mapped[int] = mapped_column(primary_key=True)
+    slot_id: Mapped[int] = mapped_column(ForeignKey("slot.id"))
+    round: Mapped[int]
+    image_id: Mapped[int] = mapped_column(ForeignKey("image.id"))
+    person_id: Mapped[int] = mapped_column(ForeignKey("person.id"))
+    kind: Mapped[str] = mapped_column(Text)
+    submission: Mapped[str] = mapped_column(Text, unique=True)
+    """The browser's name for it: sent twice, it counts once."""
+    choice: Mapped[int | None]
+    swapped: Mapped[bool] = mapped_column(default=False)
+    """Whether the second caption was on the left."""
+    text: Mapped[str | None] = mapped_column(Text)
+    seconds: Mapped[float]
+    created: Mapped[float]
+
+
+class Void(Base):
+    """An answer that no longer counts: taken back, or of somebody careless."""
+
+    __tablename__ = "void"
+    answer_id: Mapped[int] = mapped_column(ForeignKey("answer.id"), primary_key=True)
+    reason: Mapped[str] = mapped_column(Text)
+    created: Mapped[float]
+
+
+class Pass(Base):
+    """A person who skipped or flagged a picture, and why; they are not given it again."""
+
+    __tablename__ = "pass"
+    __table_args__ = (
+        _one_of("kind", "skip", "flag"),
+        Index("pass_image", "image_id"),
+        Index("pass_person", "person_id", "image_id"),
+    )
+    id: Mapped[int] = mapped_column(primary_key=True)
+    image_id: Mapped[int] = mapped_column(ForeignKey("image.id"))
+    person_id: Mapped[int] = mapped_column(ForeignKey("person.id"))
+    kind: Mapped[str] = mapped_column(Text)
+    reason: Mapped[str] = mapped_column(Text)
+    created: Mapped[float]
+
+
+class Event(Base):
+    """The log: everything that changed, in order."""
+
+    __tablename__ = "event"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    created: Mapped[float]
+    kind: Mapped[str] = mapped_column(Text)
+    person_id: Mapped[int | None]
+    image_id: Mapped[int | None]
+    detail: Mapped[str] = mapped_column(Text, default="")

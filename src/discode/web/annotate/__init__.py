@@ -1,0 +1,1 @@
+"""The web application in which people compare and revise captions."""

@@ -1,0 +1,77 @@
+"""How far a person and the campaign are, and whether there will be more to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import bindparam, func, select
+from sqlalchemy.orm import Session, aliased
+
+from discode.mceval.database import rules_of
+from discode.mceval.tables import ROLES, Answer, Domain, Image, Pass, Person, Slot, Void
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A person's work so far."""
+
+    answers: int
+    last: float | None
+    """When the last answer that counts was given: it can be taken back for a while."""
+
+
+# Asked with every page, so it is put together once.
+_COUNTING = select(func.count(), func.max(Answer.created)).where(
+    Answer.person_id == bindparam("person"),
+    ~select(Void.answer_id).where(Void.answer_id == Answer.id).exists(),
+)
+
+
+def standing_of(session: Session, person: int) -> Standing:
+    """Return how many answers of a person count, and when the last was given."""
+    count, last = session.execute(_COUNTING, {"person": person}).one()
+    return Standing(count, last)
+
+
+def campaign_share(session: Session) -> tuple[int, int]:
+    """Return how many images are done, and how many there shall be."""
+    done = session.scalar(select(func.count()).where(Image.state == "done"))
+    quota = session.scalar(select(func.sum(Domain.quota)))
+    return done or 0, quota or 0
+
+
+def more_later(session: Session, person: Person) -> bool:
+    """Say whether a person for whom there is no task now may find one later.
+
+    That is so if somebody else holds a task that this person may have, or if an image that is
+    being compared may be discarded and replaced by one that waits.
+    """
+    kinds = ROLES[person.role]
+    other = aliased(Slot)
+    mine = select(other.id).where(other.image_id == Slot.image_id, other.person_id == person.id)
+    passed = select(Pass.id).where(Pass.image_id == Slot.image_id, Pass.person_id == person.id)
+    crossed = select(Answer.id).where(
+        Answer.image_id == Slot.image_id, Answer.person_id == person.id, Answer.kind != Slot.kind
+    )
+    held = (
+        select(Slot.id)
+        .where(Slot.kind.in_(kinds), Slot.state == "leased", Slot.person_id != person.id)
+        .where(~mine.exists(), ~passed.exists(), ~crossed.exists())
+        .limit(1)
+    )
+    if session.scalar(held) is not None:
+        return True
+    if "study" in kinds:
+        return False
+    undecided = (
+        select(Slot.id)
+        .join(Image, Image.id == Slot.image_id)
+        .where(Image.state == "active", Slot.kind == "compare", Slot.state.in_(("open", "leased")))
+        .limit(1)
+    )
+    if session.scalar(undecided) is None:
+        return False
+    if "revise" in kinds and rules_of(session).revise == "agreed":
+        return True  # it opens once people agree
+    waiting = select(Image.id).where(Image.state == "pool", Image.first.is_not(None)).limit(1)
+    return session.scalar(waiting) is not None

@@ -1,0 +1,198 @@
+"""Small campaigns for tests: made without pictures, worked on by simulated people."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from discode.errors import RefusedError
+from discode.mceval import rules as paper
+from discode.mceval.checks import Checks
+from discode.mceval.database import Database, rules_of
+from discode.mceval.people import invite
+from discode.mceval.queue import Task, next_task, submit
+from discode.mceval.rules import Rules
+from discode.mceval.states import prepare, votes_of
+from discode.mceval.tables import Answer, Candidate, Domain, Image, Slot, Void
+
+WRITERS = ("w1", "w2", "w3", "w4")
+CALM = Checks(gold_rate=0.0, quick_seconds=0.0)
+
+
+def digest(*parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+def fill(
+    db: Database,
+    rules: Rules,
+    domains: dict[str, tuple[int, int]],
+    *,
+    checks: Checks = CALM,
+    gold: int = 0,
+    lease: float = 900.0,
+) -> None:
+    """Make a campaign: ``domains`` by name, quota and how many images there are.
+
+    Captions name their image and writer; the better of two is the one whose writer's name is lower.
+    """
+    db.create(rules, checks=checks, lease_seconds=lease)
+
+    def work(session: Session) -> None:
+        for name, (quota, count) in domains.items():
+            domain = Domain(name=name, quota=quota)
+            session.add(domain)
+            session.flush()
+            for i in range(count):
+                key = digest(name, i)
+                image = Image(
+                    domain_id=domain.id, digest=key, path=f"{name}/{i}.png",
+                    source=f"{name}/{i}.png", state="pool", rank=paper.rank(rules, key),
+                )  # fmt: skip
+                session.add(image)
+                session.flush()
+                session.add_all(
+                    Candidate(image_id=image.id, writer=w, text=f"{w} says {name} {i}")
+                    for w in WRITERS[: rules.writers]
+                )
+        for i in range(gold):
+            image = Image(
+                digest=digest("gold", i), path=f"gold/{i}.png", source="", state="gold", gold=i % 2
+            )
+            session.add(image)
+            session.flush()
+            pair = [Candidate(image_id=image.id, writer=w, text=w) for w in ("right", "wrong")]
+            if i % 2:
+                pair.reverse()
+            session.add_all(pair)
+            session.flush()
+            image.first, image.second = pair[0].id, pair[1].id
+        session.flush()
+        prepare(session, 0.0)
+
+    db.run(work)
+
+
+def crew(db: Database, comparers: int, revisers: int = 1) -> list[int]:
+    """Add people; their numbers."""
+    made = invite(db, [f"c{i}" for i in range(comparers)], "comparer", 0.0)
+    made += invite(db, [f"r{i}" for i in range(revisers)], "reviser", 0.0)
+    return [one.person for one in made]
+
+
+_names = itertools.count()
+
+
+def name() -> str:
+    return f"submission-{next(_names)}"
+
+
+def better(task: Task) -> int:
+    """The side of the better caption."""
+    left, right = task.captions
+    return 0 if left < right else 1
+
+
+def work_once(
+    db: Database, person: int, now: float, rng: random.Random, accuracy: float = 1.0
+) -> bool:
+    """Let a person do one task; whether there was one."""
+    task = next_task(db, person, now)
+    if task is None:
+        return False
+    if task.kind == "revise":
+        submit(db, person, task.lease, name(), now + 9, text=f"{task.captions[0]}, revised")
+    else:
+        side = better(task) if rng.random() < accuracy else 1 - better(task)
+        submit(db, person, task.lease, name(), now + 5, side=side)
+    return True
+
+
+def work_all(
+    db: Database,
+    people: list[int],
+    rng: random.Random,
+    accuracy: float = 1.0,
+    *,
+    limit: int = 10_000,
+    start: float = 1000.0,
+) -> int:
+    """Let people work until nobody finds a task; how many were done."""
+    done, now = 0, start
+    while done < limit:
+        now += 10
+        busy = 0
+        for person in people:
+            try:
+                busy += work_once(db, person, now, rng, accuracy)
+            except RefusedError:
+                continue  # careless by now
+        if not busy:
+            break
+        done += busy
+    return done
+
+
+def check_rules(db: Database, *, settled: bool = True) -> None:
+    """Assert every promise of the paper's rules on what the database holds.
+
+    ``settled``: nothing was taken back after its image had been replaced, so no domain has more
+    in hand than its quota.
+    """
+    with db.read() as session:
+        rules = rules_of(session)
+        void = set(session.scalars(select(Void.answer_id)).all())
+        answers = [a for a in session.scalars(select(Answer)).all() if a.id not in void]
+        by_image: dict[int, list[Answer]] = {}
+        for answer in answers:
+            by_image.setdefault(answer.image_id, []).append(answer)
+        assert len({(a.slot_id, a.round) for a in session.scalars(select(Answer)).all()}) == len(
+            session.scalars(select(Answer.id)).all()
+        )
+        for image in session.scalars(select(Image)).all():
+            kinds = by_image.get(image.id, [])
+            people = [a.person_id for a in kinds if a.kind in ("compare", "revise")]
+            assert len(set(people)) == len(people), "one person, one task of an image"
+            compared = [a for a in kinds if a.kind == "compare"]
+            assert len(compared) <= rules.people, "never a fourth judgment"
+            assert votes_of(session, image.id) == [a.choice for a in sorted(compared, key=_id)]
+            if image.state == "done":
+                assert len(compared) == rules.people
+                found = paper.verdict(rules, [a.choice or 0 for a in compared])
+                assert found == paper.Verdict("agreed", image.preference)
+                (revision,) = [a for a in kinds if a.kind == "revise"]
+                assert image.reference == revision.text
+            if image.state == "discarded" and "consensus" in image.reason:
+                assert paper.verdict(rules, [a.choice or 0 for a in compared]).state == "split"
+            if image.first is not None and image.state != "gold":
+                assert len({image.first, image.second, image.revised}) == 3
+        for domain in session.scalars(select(Domain)).all():
+            counts: dict[str, int] = {}
+            for state in session.scalars(
+                select(Image.state).where(Image.domain_id == domain.id)
+            ).all():
+                counts[state] = counts.get(state, 0) + 1
+            in_hand = counts.get("done", 0) + counts.get("active", 0)
+            assert in_hand <= domain.quota or not settled
+            full = in_hand >= domain.quota
+            assert full or not counts.get("pool", 0), "replaced until the pool is empty"
+        leased = session.scalars(select(Slot.person_id).where(Slot.state == "leased")).all()
+        assert len(set(leased)) == len(leased)
+        doubled = session.scalar(
+            select(func.count()).select_from(
+                select(Slot.image_id)
+                .where(Slot.kind == "compare")
+                .group_by(Slot.image_id)
+                .having(func.count() != rules.people)
+                .subquery()
+            )
+        )
+        assert doubled == 0
+
+
+def _id(answer: Answer) -> int:
+    return answer.id

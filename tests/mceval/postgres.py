@@ -1,0 +1,56 @@
+"""A PostgreSQL server of our own for tests, where its programs are installed."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def programs() -> Path | None:
+    """Return the folder of initdb and pg_ctl: on the path, or where Debian puts them."""
+    found = shutil.which("initdb")
+    places = [Path(found).resolve().parent] if found else []
+    places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    for place in places:
+        if all((place / name).is_file() for name in ("initdb", "pg_ctl", "postgres")):
+            return place
+    return None
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """Start a server on a socket in a new folder, and yield the URL of its database."""
+    where = programs()
+    assert where is not None
+    # PostgreSQL does not run as root; its own user, if there is one, may.
+    user = "postgres" if os.getuid() == 0 else None
+    folder = Path(tempfile.mkdtemp(prefix="discode-pg-"))
+    if user:
+        owner = pwd.getpwnam(user)
+        os.chown(folder, owner.pw_uid, owner.pw_gid)
+    data = folder / "data"
+
+    def call(*command: str) -> None:
+        done = subprocess.run(
+            command, user=user, cwd=folder, capture_output=True, text=True, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    try:
+        call(str(where / "initdb"), "-D", str(data), "-U", "tester", "--auth=trust", "-E", "UTF8")
+        options = f"-k {folder} -c listen_addresses='' -c max_connections=200"
+        log = str(folder / "log")
+        call(str(where / "pg_ctl"), "-D", str(data), "-w", "-l", log, "-o", options, "start")
+        try:
+            yield f"postgresql://tester@/postgres?host={folder}"
+        finally:
+            call(str(where / "pg_ctl"), "-D", str(data), "-m", "immediate", "-w", "stop")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

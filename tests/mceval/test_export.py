@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from discode.benchmarks import Preferences, load_benchmark
+from discode.errors import InputError
+from discode.mceval.candidates import add_file
+from discode.mceval.checks import Checks
+from discode.mceval.database import Database
+from discode.mceval.export import Options, export
+from discode.mceval.intake import Source, take_in
+from discode.mceval.people import invite
+from discode.mceval.queue import next_task, submit
+from discode.mceval.report import domain_rows, person_rows
+from discode.mceval.rules import Rules
+from discode.mceval.study import begin_study, study_result
+from discode.mceval.tables import Candidate, Image
+from tests.mceval import pictures
+from tests.mceval.campaigns import better, check_rules, crew, name, work_all
+
+DOMAINS = {"real": 12, "sketch": 10}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two domains with quotas of four, worked to the end."""
+    root = tmp_path_factory.mktemp("finished")
+    places = pictures.folder(root / "in", DOMAINS)
+    with Database(str(root / "campaign.db")) as db:
+        db.create(Rules(seed=7), name="Small", checks=Checks(gold_rate=0, quick_seconds=0))
+        take_in(db, [Source(one, path, 4) for one, path in places.items()], now=0.0)
+        for i, path in enumerate(pictures.captions(root / "in", DOMAINS, root)):
+            add_file(db, f"w{i + 1}", path, 0.0)
+        work_all(db, crew(db, 5), random.Random(2), accuracy=0.9)
+        check_rules(db)
+    return root / "campaign.db"
+
+
+@pytest.fixture
+def campaign(finished: Path, tmp_path: Path) -> Iterator[Database]:
+    """A copy of it; the pictures are shared."""
+    shutil.copy(finished, tmp_path / "campaign.db")
+    with Database(str(tmp_path / "campaign.db")) as db:
+        yield db
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def rows_in(folder: Path) -> list[dict[str, Any]]:
+    text = (folder / "mceval.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_our_loader_reads_it(campaign: Database, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert export(campaign, out) == {"real": 4, "sketch": 4}
+    made = load_benchmark("mceval", out)
+    assert isinstance(made.judgments, Preferences)
+    assert made.judgments.category == ("real",) * 4 + ("sketch",) * 4
+    assert made.notes == ()
+    assert all(Path(str(pair.image)).is_file() for pair in made.pairs)
+    assert all(pair.references[0].endswith(", revised") for pair in made.pairs)
+    for left, right, chosen in zip(
+        made.judgments.left, made.judgments.right, made.judgments.chosen, strict=True
+    ):
+        captions = [made.pairs[i].caption for i in (left, right)]
+        assert set(captions) == {captions[chosen], captions[1 - chosen]}
+    better_ones = sum(
+        int(made.pairs[left].caption > made.pairs[right].caption) == chosen
+        for left, right, chosen in zip(
+            made.judgments.left, made.judgments.right, made.judgments.chosen, strict=True
+        )
+    )
+    assert better_ones >= 7, "three people of 0.9 who agree are seldom wrong"
+
+
+def test_the_same_bytes_again(campaign: Database, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="Parquet wants discode[parquet]")
+    options = Options(parquet=True, writers=True, licence="cc-by-4.0")
+    for folder in ("one", "two"):
+        export(campaign, tmp_path / folder, options)
+    first, second = contents(tmp_path / "one"), contents(tmp_path / "two")
+    assert first == second
+    assert {"mceval.jsonl", "mceval.parquet", "README.md", "facts.json", "SHA256SUMS"} <= set(first)
+    sums = dict(line.split("  ")[::-1] for line in first["SHA256SUMS"].decode().splitlines())
+    assert set(sums) == set(first) - {"SHA256SUMS"}
+    for path, digest in sums.items():
+        assert hashlib.sha256(first[path]).hexdigest() == digest
+
+
+def test_rows_and_options(campaign: Database, tmp_path: Path) -> None:
+    export(campaign, tmp_path / "plain", Options(images="hashes"))
+    export(campaign, tmp_path / "told", Options(writers=True))
+    assert not (tmp_path / "plain" / "images").exists()
+    plain, told = rows_in(tmp_path / "plain"), rows_in(tmp_path / "told")
+    assert "writers" not in plain[0]
+    text = (tmp_path / "plain" / "README.md").read_text(encoding="utf-8")
+    assert "fetch each from its `source`" in text
+    for row in told:
+        assert len({*row["writers"], row["reference_writer"]}) == 3
+        assert row["candidates"][0].startswith(row["writers"][0])
+        assert sorted(row["votes"]) == [0, 3]
+        assert row["votes"][row["preference"]] == 3
+        file = tmp_path / "told" / "images" / row["image"]
+        assert hashlib.sha256(file.read_bytes()).hexdigest() == row["sha256"]
+
+
+def test_the_card_says_what_is_true(campaign: Database, tmp_path: Path) -> None:
+    export(campaign, tmp_path / "out", Options(title='A "title"', contact="us@example.org"))
+    text = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    facts = json.loads((tmp_path / "out" / "facts.json").read_text(encoding="utf-8"))
+    rows = rows_in(tmp_path / "out")
+    words = [len(caption.split()) for row in rows for caption in row["candidates"]]
+    assert facts["domains"]["all"]["candidate_words"] == pytest.approx(sum(words) / len(words))
+    assert facts["domains"]["all"]["images"] == 8
+    with campaign.read() as session:
+        total = domain_rows(session)[-1]
+        answers = sum(row.answers for row in person_rows(session))
+    assert facts["domains"]["all"]["discard_rate"] == pytest.approx(total.discard.value, abs=1e-4)
+    assert facts["answers"] == answers
+    assert facts["rules"] == json.loads(Rules(seed=7).to_json())
+    assert text.startswith('---\npretty_name: "A \\"title\\""\n')
+    for word in ("8 images in 2 domains", "all 3 agree", "seed 7", "us@example.org",
+                 "relevance, descriptiveness, correctness, fluency", "TO BE FILLED"):  # fmt: skip
+        assert word in text
+
+
+def test_datasets_loads_it(campaign: Database, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
+    export(campaign, tmp_path / "out")
+    made = datasets.load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
+    assert len(made["test"]) == 8
+    assert set(made["test"][0]["candidates"])
+
+
+def test_the_user_study(campaign: Database, tmp_path: Path) -> None:
+    assert begin_study(campaign, 6, 0.0, people=1) == 6
+    assert begin_study(campaign, 6, 0.0, people=1) == 0
+    new = [one.person for one in invite(campaign, ["n1", "n2"], "study", 0.0)]
+    right = 0
+    with campaign.read() as session:
+        truth = {row.path: row for row in session.scalars(select(Image)).all()}
+    for i in range(6):
+        person = new[i % 2]
+        task = next_task(campaign, person, 10.0 * i)
+        assert task is not None
+        assert task.kind == "compare"
+        submit(campaign, person, task.lease, name(), 10.0 * i + 5, side=better(task) if i else 0)
+        chosen = task.captions[better(task) if i else 0]
+        image = truth[task.path]
+        with campaign.read() as session:
+            pick = image.second if image.preference else image.first
+            right += session.get_one(Candidate, pick).text == chosen
+    assert next_task(campaign, new[0], 100.0) is None
+    with campaign.read() as session:
+        result = study_result(session)
+        people = {row.name for row in person_rows(session) if row.answers}
+    assert (result.images, result.judged) == (6, 6)
+    assert result.accuracy.value == pytest.approx(right / 6)
+    assert {"n1", "n2"} <= people
+    check_rules(campaign)
+    export(campaign, tmp_path / "out")
+    assert "New people judged 6" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    # two people an image: the interval is over images
+    assert begin_study(campaign, 6, 0.0, people=2) == 6
+    work_all(campaign, new, random.Random(0))
+    with campaign.read() as session:
+        assert study_result(session).judged == 12
+    with pytest.raises(InputError, match="99 images are wanted, 8 are finished"):
+        begin_study(campaign, 99, 0.0)
+    with pytest.raises(InputError, match="people=0"):
+        begin_study(campaign, 1, 0.0, people=0)
+
+
+def test_what_cannot_be_exported(campaign: Database, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").touch()
+    with pytest.raises(InputError, match="there already"):
+        export(campaign, tmp_path / "full")
+    with pytest.raises(InputError, match="allowed: copy, hashes"):
+        Options(images="links")
+    with campaign.read() as session:
+        path = session.scalars(select(Image.path).where(Image.state == "done")).first()
+    assert path is not None
+    before = Path(path).read_bytes()
+    try:
+        Path(path).write_bytes(before + b"x")
+        with pytest.raises(InputError, match="has changed since people judged it"):
+            export(campaign, tmp_path / "out")
+        Path(path).unlink()
+        with pytest.raises(InputError, match="cannot be read any more"):
+            export(campaign, tmp_path / "out")
+    finally:
+        Path(path).write_bytes(before)
+    assert not (tmp_path / "out").exists()
+    assert not list(tmp_path.glob(".out*")), "nothing half-written stays"
+    export(campaign, tmp_path / "out", Options(images="hashes"))
+
+
+def test_an_unfinished_campaign(tmp_path: Path) -> None:
+    with Database("sqlite://") as db:
+        db.create(Rules())
+        with pytest.raises(InputError, match="no image is finished"):
+            export(db, tmp_path / "out")

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image as Pillow
+from sqlalchemy import select
+
+from discode.errors import InputError
+from discode.mceval.database import Database, open_database
+from discode.mceval.intake import Looks, Source, add_gold, files_of, look, take_in
+from discode.mceval.rules import Rules
+from discode.mceval.tables import Domain, Image
+from tests.mceval import pictures
+
+
+def images(db: Database) -> list[Image]:
+    with db.read() as session:
+        return list(session.scalars(select(Image).order_by(Image.id)).all())
+
+
+def test_what_cannot_be_used_is_listed_with_its_reason(sqlite: Database, tmp_path: Path) -> None:
+    places = pictures.folder(tmp_path, {"a": 5, "b": 3})
+    first = places["a"] / "000.png"
+    (places["a"] / "deep").mkdir()
+    (places["a"] / "deep" / "copy.png").write_bytes(first.read_bytes())
+    Pillow.open(places["a"] / "001.png").convert("RGB").save(places["b"] / "like.jpg", quality=80)
+    (places["b"] / "broken.png").write_bytes(b"\x89PNG not at all")
+    (places["b"] / "empty.jpg").touch()
+    (places["b"] / "notes.txt").write_text("no picture")
+    sqlite.create(Rules())
+    sources = [Source(name, path, 2) for name, path in places.items()]
+    counts = take_in(sqlite, sources, now=1.0)
+    assert counts == {
+        "a": {"pool": 5, "duplicate": 1},
+        "b": {"pool": 3, "duplicate": 1, "unreadable": 2},
+    }
+    reasons = {row.source: row.reason for row in images(sqlite) if row.state != "pool"}
+    assert reasons["a/deep/copy.png"] == "the same file as a/000.png"
+    assert reasons["b/like.jpg"] == "looks like a/001.png"
+    assert "no picture" in reasons["b/broken.png"]
+    assert reasons["b/empty.jpg"]
+    kept = next(row for row in images(sqlite) if row.source == "a/000.png")
+    assert kept.digest == hashlib.sha256(first.read_bytes()).hexdigest()
+    with sqlite.read() as session:
+        assert session.scalars(select(Domain.quota)).all() == [2, 2]
+
+
+def test_the_order_is_random_and_its_own(tmp_path: Path) -> None:
+    """The order follows from seed and pixels: files renamed and listed anew keep their places."""
+    places = pictures.folder(tmp_path / "x", {"a": 12})
+    renamed = tmp_path / "y" / "a"
+    renamed.mkdir(parents=True)
+    for i, file in enumerate(sorted(places["a"].iterdir(), reverse=True)):
+        (renamed / f"z{i:02d}.png").write_bytes(file.read_bytes())
+    orders = []
+    for seed, path in ((0, places["a"]), (0, renamed), (1, renamed)):
+        with Database("sqlite://") as db:
+            db.create(Rules(seed=seed))
+            take_in(db, [Source("a", path, 5)], now=0.0)
+            orders.append([row.digest for row in sorted(images(db), key=lambda row: row.rank)])
+    assert orders[0] == orders[1]
+    assert orders[0] != orders[2]
+    assert set(orders[0]) == set(orders[2])
+
+
+def test_looks_against_brute_force() -> None:
+    rng = np.random.default_rng(0)
+    hashes = [np.packbits(rng.random(256) < 0.5) for _ in range(150)]
+    hashes += [row ^ np.packbits(np.arange(256) < k) for k in range(12) for row in hashes[:3]]
+    looks, kept = Looks(6), list[np.ndarray]()
+    for i, row in enumerate(hashes):
+        near = [int(np.unpackbits(row ^ other).sum()) <= 6 for other in kept]
+        assert bool(looks.seen(row, str(i))) == any(near)
+        if not any(near):
+            kept.append(row)
+    off = Looks(-1)
+    assert not off.seen(hashes[0], "a")
+    assert not off.seen(hashes[0], "b")
+    with pytest.raises(InputError, match="near=-2"):
+        Looks(-2)
+
+
+def test_real_pictures_of_different_things_look_different(data: Path) -> None:
+    """Sketches on white paper are alike in most cells; none of PACS's may be lost for that."""
+    if not (data / "pacs_sample").is_dir():
+        pytest.skip("no pacs_sample")
+    lost = total = 0
+    for domain in ("sketch", "photo"):
+        looks = Looks(6)
+        for file in sorted((data / "pacs_sample" / domain).rglob("*.*")):
+            total += 1
+            lost += bool(looks.seen(look(Pillow.open(file).convert("RGB")), file.name))
+    assert total > 200
+    assert lost <= 0.01 * total
+
+
+def test_lists_and_tables(tmp_path: Path) -> None:
+    places = pictures.folder(tmp_path, {"a": 3})
+    listed = tmp_path / "list.txt"
+    listed.write_text("a/002.png\n\n a/000.png \n")
+    assert [one.source for one in files_of(Source("a", listed, 1))] == ["a/000.png", "a/002.png"]
+    table = tmp_path / "list.jsonl"
+    rows = [{"image": "a/001.png", "source": "https://x/1"}, {"image": "a/000.png"}]
+    table.write_text("\n".join(map(json.dumps, rows)))
+    found = files_of(Source("a", table, 1))
+    assert [one.source for one in found] == ["a/000.png", "https://x/1"]
+    assert found[1].path == places["a"] / "001.png"
+
+
+def test_gold_questions(sqlite: Database, tmp_path: Path) -> None:
+    pictures.folder(tmp_path, {"g": 6})
+    sqlite.create(Rules())
+    rows = [{"image": f"g/{i:03d}.png", "right": "noise", "wrong": "a dog"} for i in range(6)]
+    path = tmp_path / "gold.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert add_gold(sqlite, path, 0.0) == 6
+    assert {row.gold for row in images(sqlite)} == {0, 1}
+    for change, match in (
+        ({"wrong": "Noise "}, "the same caption"),
+        ({"image": "g/none.png"}, "gold.jsonl line 1"),
+        ({"right": ""}, "right must be text"),
+    ):
+        path.write_text(json.dumps(rows[0] | change))
+        with pytest.raises(InputError, match=match):
+            add_gold(sqlite, path, 0.0)
+    path.write_text("")
+    with pytest.raises(InputError, match="no gold questions"):
+        add_gold(sqlite, path, 0.0)
+
+
+def test_bad_domains(sqlite: Database, tmp_path: Path) -> None:
+    sqlite.create(Rules())
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="holds no images"):
+        files_of(Source("a", tmp_path / "empty", 1))
+    with pytest.raises(InputError, match="no such folder or list"):
+        files_of(Source("a", tmp_path / "none", 1))
+    for name in ("", "a/b", "..\\x"):
+        with pytest.raises(InputError, match="is no name"):
+            Source(name, tmp_path, 1)
+    with pytest.raises(InputError, match="1 or more"):
+        Source("a", tmp_path, 0)
+    with pytest.raises(InputError, match="each once"):
+        take_in(sqlite, [], now=0.0)
+
+
+def test_databases_that_are_none(sqlite: Database, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no campaign at"):
+        open_database(str(tmp_path / "none.db"))
+    with pytest.raises(InputError, match="'mysql' is not known"):
+        Database("mysql://x")
+    with pytest.raises(InputError, match="is no folder"):
+        Database(str(tmp_path / "no" / "x.db"))
+    with pytest.raises(InputError, match="lease_seconds"):
+        sqlite.create(Rules(), lease_seconds=0)
+    sqlite.create(Rules())
+    with pytest.raises(InputError, match="holds a campaign already"):
+        sqlite.create(Rules())
+    (tmp_path / "other.db").write_bytes(b"this is no database at all, but long enough for one")
+    from discode.errors import StoreError
+
+    with pytest.raises(StoreError, match="not a database"):
+        open_database(str(tmp_path / "other.db"))

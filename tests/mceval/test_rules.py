@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from discode.errors import InputError
+from discode.mceval.checks import Checks, Record, fault
+from discode.mceval.rules import Rules, draw, plain, rank, swapped, verdict
+
+CAPTIONS = {"w1": "a dog", "w2": "a cat", "w3": "a cow", "w4": "a fox"}
+
+
+@given(st.integers(), st.text("0123456789abcdef", min_size=1), st.permutations(list(CAPTIONS)))
+def test_draws_depend_on_seed_and_image_alone(seed: int, digest: str, order: list[str]) -> None:
+    rules = Rules(seed=seed)
+    found = draw(rules, digest, {writer: CAPTIONS[writer] for writer in order})
+    assert found == draw(rules, digest, CAPTIONS)
+    assert found is not None
+    assert len({found.reference, *found.pair}) == 3
+
+
+def test_every_draw_is_as_likely() -> None:
+    """24 ways to draw a reference and an ordered pair: χ² against equal shares."""
+    from scipy import stats
+
+    counts = Counter(draw(Rules(), f"{i}", CAPTIONS) for i in range(6000))
+    assert len(counts) == 24
+    assert stats.chisquare(list(counts.values())).pvalue > 0.001
+    sides = [swapped(Rules(), f"{i}", person) for i in range(100) for person in range(40)]
+    assert stats.binomtest(sum(sides), len(sides)).pvalue > 0.001
+    assert len({rank(Rules(), f"{i}") for i in range(1000)}) == 1000
+
+
+def test_the_same_captions_are_not_compared() -> None:
+    same = CAPTIONS | {"w1": "A  Cat"}
+    for i in range(200):
+        found = draw(Rules(), f"{i}", same)
+        assert found is not None
+        assert plain(same[found.pair[0]]) != plain(same[found.pair[1]])
+    alike = dict.fromkeys(CAPTIONS, "a dog") | {"w4": "a fox"}
+    seen = {draw(Rules(), f"{i}", alike) is None for i in range(200)}
+    assert seen == {True, False}, "none to compare where the odd one is the reference"
+
+
+@settings(max_examples=200)
+@given(st.sampled_from([1, 3, 5]), st.sampled_from(["all", "majority"]), st.data())
+def test_verdict_by_brute_force(people: int, consensus: str, data: Any) -> None:
+    rules = Rules(people=people, consensus=consensus)
+    votes = data.draw(st.lists(st.integers(0, 1), max_size=people))
+    found = verdict(rules, votes)
+    if len(votes) < people:
+        assert found.state == "waiting"
+    elif consensus == "all":
+        assert (found.state == "agreed") == (len(set(votes)) == 1)
+    else:
+        assert found.state == "agreed"
+        assert found.choice == int(sum(votes) > people / 2)
+
+
+def test_verdict_does_not_depend_on_order() -> None:
+    for votes in itertools.product((0, 1), repeat=3):
+        assert verdict(Rules(), votes) == verdict(Rules(), sorted(votes))
+    with pytest.raises(InputError, match="4 votes"):
+        verdict(Rules(), [0, 0, 0, 0])
+
+
+def test_an_even_number_may_agree_wholly() -> None:
+    assert verdict(Rules(people=2), [1, 1]).choice == 1
+    assert verdict(Rules(people=2), [1, 0]).state == "split"
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"people": 0}, "people=0"),
+        ({"people": True}, "people=True"),
+        ({"writers": 2}, "writers=2"),
+        ({"consensus": "most"}, "allowed: all, majority"),
+        ({"revise": "never"}, "allowed: always, agreed"),
+        ({"people": 2, "consensus": "majority"}, "odd number"),
+        ({"seed": "x"}, "seed='x'"),
+        ({"flags": 0}, "flags=0"),
+    ],
+)
+def test_rules_that_are_none(given: dict[str, Any], match: str) -> None:
+    with pytest.raises(InputError, match=match):
+        Rules(**given)
+
+
+def test_rules_and_checks_as_json() -> None:
+    rules = Rules(seed=-4, people=5, consensus="majority")
+    assert Rules.from_json(rules.to_json()) == rules
+    checks = Checks(gold_rate=0.25, automatic=False)
+    assert Checks.from_json(checks.to_json()) == checks
+
+
+@pytest.mark.parametrize(
+    "given", [{"gold_rate": 1.5}, {"gold_after": 0}, {"quick_seconds": -1}, {"quick_most": -0.1}]
+)
+def test_checks_that_are_none(given: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(given))):
+        Checks(**given)
+
+
+def test_faults() -> None:
+    assert fault(Checks(), Record()) == ""
+    assert fault(Checks(), Record(gold=4, right=0)) == ""
+    assert fault(Checks(), Record(gold=5, right=3)) == ""
+    assert "2 of 5 right, at least 60 %" in fault(Checks(), Record(gold=5, right=2))
+    assert fault(Checks(), Record(compared=10, quick=5)) == ""
+    assert "6 of 10 comparisons took under 2 s" in fault(Checks(), Record(compared=10, quick=6))
