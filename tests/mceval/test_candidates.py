@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from discode.baselines.chat import Answer, Message
+from discode.backends.chat import Answer, Message
 from discode.errors import BackendError, InputError
 from discode.mceval.candidates import add_file, ask
 from discode.mceval.database import Database

@@ -137,7 +137,7 @@ def candidates(
     ] = 0.5,
 ) -> None:
     """Add a writer's captions, from a file or from a model; run again, it goes on."""
-    from discode.baselines.chat import Endpoint
+    from discode.backends.chat import Endpoint
 
     if (file is None) == (endpoint is None):
         raise InputError("give either --file or --endpoint")

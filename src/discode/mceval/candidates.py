@@ -14,7 +14,7 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from discode.baselines.chat import Chat
+from discode.backends.chat import Chat
 from discode.errors import BackendError, ImageError, InputError
 from discode.mceval.database import Database, rules_of
 from discode.mceval.states import log, prepare
