@@ -64,7 +64,7 @@ class Gate:
         self._ceiling, self._step, self._period = self.most, 1, _SOONEST
         self._flying = self._refused = 0
         self._tried = self._until = self._next = 0.0
-        self._stopped = ""
+        self._stopped, self._over = "", threading.Event()
         self._changed = threading.Condition()
 
     def enter(self) -> None:
@@ -99,7 +99,7 @@ class Gate:
         with self._changed:
             busy = self._flying >= self.limit
             self._flying -= 1
-            self.spent += cost
+            self.spent += max(cost, 0.0)
             self.dearest = max(self.dearest, cost)
             now = self.clock()
             if outcome == "done":
@@ -126,12 +126,17 @@ class Gate:
         self.limit = min(self.limit + 1, self._ceiling)
 
     def rest(self, seconds: float) -> None:
-        """Sleep before a request is tried again."""
+        """Sleep before a request is tried again; not on where nothing more is sent."""
         with self._changed:
             self.resting += 1
-        time.sleep(seconds)
+        self._over.wait(seconds)
         with self._changed:
             self.resting -= 1
+
+    @property
+    def stopped(self) -> str:
+        """Why nothing more is let through; empty while something is."""
+        return self._stopped
 
     def stop(self, reason: str) -> None:
         """Let nothing more through."""
@@ -141,4 +146,5 @@ class Gate:
     def _end(self, reason: str) -> None:
         if not self._stopped:
             self._stopped = reason
+            self._over.set()
             self._changed.notify_all()
