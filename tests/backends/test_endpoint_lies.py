@@ -169,9 +169,12 @@ def test_usage_that_is_none(server: Server, picture: Path, usage: Any) -> None:
 def test_answers_are_kept_soon(server: Server, picture: Path) -> None:
     """The first answers come out while the last is waited for."""
     ready = threading.Event()
-    server.before = lambda body, times: (
-        (ready.wait(10) and None) if caption(body) == "caption 5" else None
-    )
+
+    def before(body: Body, times: int) -> None:
+        if caption(body) == "caption 5":
+            ready.wait(10)
+
+    server.before = before
     blocks = served(server).blocks(pairs_of(picture, 6), FLEUR, UNIT)
     start = time.perf_counter()
     rows, readings = next(blocks)
