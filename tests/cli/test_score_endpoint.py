@@ -65,8 +65,8 @@ def test_truncated_rows_and_caps(server: Server, tmp_path: Path) -> None:
 def test_a_cap_leaves_shards_unfinished(server: Server, tmp_path: Path) -> None:
     table, out = tmp_path / "pairs.csv", tmp_path / "out"
     table.write_text("image,caption\n" + "".join(f"{CAT},caption {n}\n" for n in range(6)))
-    command = ("score", "-i", table, "-o", out, "--model", "endpoint:tiny", "--shard-size", 2)
-    command = (*command, "--base-url", server.url)
+    judge = ("--model", "endpoint:tiny", "--base-url", server.url)
+    command = ("score", "-i", table, "-o", out, *judge, "--shard-size", 2)
     done = run(*command, "--max-requests", 6)  # /tokenize, the trial, four pairs
     assert done.returncode == 1
     assert "stopped: max_requests=6 is reached; finished shards are in" in done.stderr
