@@ -411,3 +411,13 @@ def test_gate() -> None:
     gate.stop("enough")
     with pytest.raises(StoppedError, match="enough"):
         gate.enter()
+    gate = Gate(max_requests=1, clock=lambda: now[0])
+    gate.stop("later", 300.0)
+    now[0] += 299
+    with pytest.raises(StoppedError, match="later"):
+        gate.enter()
+    now[0] += 1
+    gate.enter()
+    assert not gate.stopped
+    with pytest.raises(StoppedError, match="max_requests=1"):
+        gate.enter()

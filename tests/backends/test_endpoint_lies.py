@@ -111,7 +111,7 @@ def test_the_key_in_a_broken_protocol(server: Server, caplog: pytest.LogCaptureF
 
     server.post = post
     chat = Endpoint(server.url, "tiny", tries=1)
-    with pytest.raises(BackendError, match=r"cannot be reached: .*\*\*\*") as broken:
+    with pytest.raises(BackendError, match="cannot be reached: illegal header line$") as broken:
         chat([], max_tokens=1)
     with pytest.raises(InputError, match="may not do this") as refused:
         chat([], max_tokens=1)
@@ -230,7 +230,7 @@ def test_packed_answers(server: Server, picture: Path) -> None:
     server.before = before
     readings = served(server).read(pairs_of(picture, 3), FLEUR, UNIT)
     assert set(readings.errors) == {0}
-    assert "the answer is packed ('gzip')" in readings.errors[0]
+    assert "the answer is packed" in readings.errors[0]
 
     def post(handler: Handler, body: Body) -> Any:
         heads.append(handler.headers["Accept-Encoding"])

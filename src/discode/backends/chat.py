@@ -252,12 +252,15 @@ class Endpoint:
                     wait = max(wait, asked := _retry_after(headers))
                     if asked > _LONGEST:  # whom else it would be asked for need not ask
                         why = f"{why} (it asks to wait {asked:.0f} s)"
-                        self.gate.stop(f"not asked: {why}")
+                        self.gate.stop(f"not asked: {why}", asked)
                         raise BackendError(why)
             except httpx.TimeoutException:
                 outcome, why = "refused", f"{self.url} gave no answer in {self.timeout:g} s"
             except httpx.HTTPError as error:
-                said = hide(str(error), self._key()) or type(error).__name__
+                said = hide(str(error), self._key())
+                if isinstance(error, httpx.RemoteProtocolError):
+                    said = said.partition(":")[0]  # behind it is what the server wrote, in pieces
+                said = said or type(error).__name__
                 why = f"{self.url} cannot be reached: {said}"
             finally:
                 self.gate.leave(outcome, cost=cost, wait=wait)

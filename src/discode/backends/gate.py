@@ -7,6 +7,7 @@ now and then. Where it refuses all, everything waits as long as it asks for.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -64,13 +65,16 @@ class Gate:
         self._ceiling, self._step, self._period = self.most, 1, _SOONEST
         self._flying = self._refused = 0
         self._tried = self._until = self._next = 0.0
-        self._stopped, self._over = "", threading.Event()
+        self._stopped, self._reopens, self._over = "", math.inf, threading.Event()
         self._changed = threading.Condition()
 
     def enter(self) -> None:
         """Wait for a place; raise :class:`StoppedError` where nothing more is to be sent."""
         with self._changed:
             while True:
+                if self._stopped and self.clock() >= self._reopens:
+                    self._stopped = ""
+                    self._over.clear()
                 affordable = self._affordable()
                 if self.max_requests is not None and self.sent >= self.max_requests:
                     self._end(f"not asked: max_requests={self.max_requests} is reached")
@@ -138,13 +142,13 @@ class Gate:
         """Why nothing more is let through; empty while something is."""
         return self._stopped
 
-    def stop(self, reason: str) -> None:
-        """Let nothing more through."""
+    def stop(self, reason: str, seconds: float = math.inf) -> None:
+        """Let nothing more through, or nothing for some time: a service may outlive a long wait."""
         with self._changed:
-            self._end(reason)
+            self._end(reason, seconds)
 
-    def _end(self, reason: str) -> None:
+    def _end(self, reason: str, seconds: float = math.inf) -> None:
         if not self._stopped:
-            self._stopped = reason
+            self._stopped, self._reopens = reason, self.clock() + seconds
             self._over.set()
             self._changed.notify_all()
