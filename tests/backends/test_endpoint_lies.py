@@ -111,7 +111,7 @@ def test_the_key_in_a_broken_protocol(server: Server, caplog: pytest.LogCaptureF
 
     server.post = post
     chat = Endpoint(server.url, "tiny", tries=1)
-    with pytest.raises(BackendError, match="cannot be reached: illegal header line$") as broken:
+    with pytest.raises(BackendError, match=r"cannot be reached: illegal header line$") as broken:
         chat([], max_tokens=1)
     with pytest.raises(InputError, match="may not do this") as refused:
         chat([], max_tokens=1)
