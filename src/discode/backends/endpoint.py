@@ -13,11 +13,11 @@ import logging
 import queue
 import re
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from discode.backends.blocks import Done, in_blocks
 from discode.backends.chat import PICTURE, Answer, Endpoint, Message, Prices, RefusedError
 from discode.backends.gate import Gate
 from discode.backends.sending import (
@@ -43,10 +43,6 @@ TOP = 20
 """Log-probabilities a place; no hosted server gives more."""
 MOST_IDS = 128
 """Token ids that vLLM takes."""
-BLOCK = 64
-"""Answers that are handed on, and kept, at a time."""
-KEPT_AFTER = 0.5
-"""Seconds that an answer waits for others, at most: a run that is killed asks for it again."""
 _TRIAL = "Print the number 0.7 and nothing else."
 _SPACES = " \n▁ĠĊ"
 
@@ -259,7 +255,7 @@ class Served:
             guess = self.estimate([pairs[jobs[0].rows[0]]], prompt, scale).cost(self.prices)
             self.endpoint.gate.dearest = max(self.endpoint.gate.dearest, guess or 0.0)
         waiting: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-        done: queue.SimpleQueue[tuple[list[int], Readings | BaseException]] = queue.SimpleQueue()
+        done: Done = queue.SimpleQueue()
         for job in jobs:
             waiting.put(job)
         left = threading.Event()
@@ -285,7 +281,7 @@ class Served:
 
         hire()
         try:
-            yield from _in_blocks(done, len(jobs), scale, hire)
+            yield from in_blocks(done, len(jobs), scale, hire)
         finally:
             left.set()  # Ctrl-C: what has not begun is not sent
 
@@ -354,35 +350,6 @@ class Served:
             ANSWER_TOKENS * requests,
             unusable + len(refused),
         )
-
-
-def _in_blocks(
-    done: queue.SimpleQueue[tuple[list[int], Readings | BaseException]],
-    count: int,
-    scale: Scale,
-    hire: Callable[[], None],
-) -> Iterator[tuple[list[int], Readings]]:
-    rows: list[int] = []
-    parts: list[Readings] = []
-    number, oldest = 0, 0.0
-    while number < count:
-        late = False
-        try:
-            wait = max(0.0, oldest + KEPT_AFTER - time.monotonic()) if parts else None
-            owners, reading = done.get(timeout=wait)
-        except queue.Empty:
-            late = True
-        else:
-            hire()
-            if isinstance(reading, BaseException):
-                raise reading
-            oldest = oldest if parts else time.monotonic()
-            rows += owners
-            parts.append(reading if len(owners) == 1 else reading.take([0] * len(owners)))
-            number += 1
-        if late or len(parts) == BLOCK or number == count:
-            yield rows, Readings.concat(scale, parts)
-            rows, parts = [], []
 
 
 def _fewer(said: str, top: int) -> int:
