@@ -39,6 +39,7 @@ def test_scores(server: Server, tmp_path: Path) -> None:
     assert "2 of 2 pairs are in" in done.stdout
     done = run(*command[:2], "a bird", *command[4:], "--dry-run", "--prices", "2.5,10")
     assert "1 requests to 127.0.0.1" in done.stdout
+    assert "before them one to /tokenize and one without a picture" in done.stdout
     assert "1 images, 0.1 MB" in done.stdout
     assert "cost: about 0.0" in done.stdout
     assert "nothing was sent" in done.stdout
@@ -48,17 +49,38 @@ def test_scores(server: Server, tmp_path: Path) -> None:
 def test_truncated_rows_and_caps(server: Server, tmp_path: Path) -> None:
     def before(body: Body, times: int) -> Any:
         few = body["top_logprobs"] <= 5
-        return None if few else (400, {}, {"error": {"message": "at most 5 are allowed"}})
+        return None if few else (400, {}, {"error": {"message": "at most 5 top_logprobs"}})
 
     server.before = before
     out = tmp_path / "scores.csv"
     command = ("score", CAT, "a cat", "a dog", "a bird", "--model", "endpoint:tiny")
-    done = run(*command, "--base-url", server.url, "--max-requests", 4, "--output", out)
+    done = run(*command, "--base-url", server.url, "--max-requests", 5, "--output", out)
     assert done.returncode == 1
-    assert "not asked: max_requests=4 is reached" in done.stderr
+    assert "not asked: max_requests=5 is reached" in done.stderr
     assert "2 truncated" in done.stderr
     assert "truncated rows may be wrong by up to 0." in done.stderr
     assert ",bound," in out.read_text().splitlines()[0]
+
+
+def test_a_cap_leaves_shards_unfinished(server: Server, tmp_path: Path) -> None:
+    table, out = tmp_path / "pairs.csv", tmp_path / "out"
+    table.write_text("image,caption\n" + "".join(f"{CAT},caption {n}\n" for n in range(6)))
+    judge = ("--model", "endpoint:tiny", "--base-url", server.url)
+    command = ("score", "-i", table, "-o", out, *judge, "--shard-size", 2)
+    done = run(*command, "--max-requests", 6)  # /tokenize, the trial, four pairs
+    assert done.returncode == 1
+    assert "stopped: max_requests=6 is reached; finished shards are in" in done.stderr
+    assert len(done.stderr.splitlines()) < 4
+    files = sorted(out.glob("*.jsonl"))
+    assert sum(len(file.read_text().splitlines()) for file in files) == 4
+    assert "NaN" not in "".join(file.read_text() for file in files)
+    done = run(*command)
+    assert done.returncode == 0, done
+    assert "6 items" in done.stderr
+    assert max(server.succeeded[f"caption {n}"] for n in range(6)) == 1
+    ray = (*command, "--engine", "ray")
+    refused(run(*ray, "--max-requests", 6), "--max-requests: caps hold for one process")
+    refused(run(*ray, "--workers", 2, "--rate", 6), "--rate: caps hold for one process")
 
 
 def test_refusals(server: Server) -> None:

@@ -6,13 +6,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from discode.backends.base import Backend, Choosy, Flowing, Runtime
+from discode.backends.base import Backend, Choosy, Flowing, Runtime, Stoppable
 from discode.backends.embedded import Embedded
 from discode.backends.recorded import Recorded
 from discode.errors import InputError, lookup
 
 __all__ = [
-    "BACKENDS", "Backend", "Choosy", "Embedded", "Flowing", "Recorded", "Runtime", "open_backend",
+    "BACKENDS", "Backend", "Choosy", "Embedded", "Flowing", "Recorded", "Runtime",
+    "Stoppable", "open_backend",
 ]  # fmt: skip
 
 

@@ -68,6 +68,15 @@ class Flowing(Protocol):
 
 
 @runtime_checkable
+class Stoppable(Protocol):
+    """A backend that may come to its end before the work does."""
+
+    @property
+    def stopped(self) -> str:
+        """Why it reads nothing more; empty while it does."""
+
+
+@runtime_checkable
 class Backend(Protocol):
     """A model, local or remote, or a record of one."""
 

@@ -1,7 +1,8 @@
 """Ask a chat model: the protocol, and the client for servers that speak OpenAI's.
 
 The key is read from the environment when a request is made. It stands in no attribute, no error
-and no log, and is not sent on when a server redirects: redirects are not followed.
+and no log, and is not sent on when a server redirects: redirects are not followed. Where a server
+repeats it, it is hidden before anything is read from the answer.
 """
 
 from __future__ import annotations
@@ -10,17 +11,18 @@ import json
 import math
 import os
 import random
-import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
 from typing import Any, Protocol
 
 import httpx
 import numpy as np
 
-from discode.backends.gate import Gate
+from discode.backends.gate import Gate, StoppedError
+from discode.backends.lines import Lines, hide, keep_out_of_logs, parse
 from discode.errors import BackendError, InputError
 from discode.readings import POSITIVE_TOLERANCE
 
@@ -36,12 +38,19 @@ _MISTAKES = {
     403: "the key may not do this",
     404: "there is no such model or address",
 }
-_MOST = 16 << 20  # bytes of an answer
 _LONGEST = 120.0  # seconds that a server may ask to wait
+_MOST_TOKENS = 10**8  # of one request; more is no count
 
 
 class RefusedError(BackendError):
-    """The server says that the request itself is wrong (400, 422): asking again is no use."""
+    """The server says that the request itself is wrong (400, 422): asking again is no use.
+
+    ``complaint`` is what it said, without the address.
+    """
+
+    def __init__(self, message: str, complaint: str = "") -> None:
+        super().__init__(message)
+        self.complaint = complaint
 
 
 @dataclass(frozen=True)
@@ -111,31 +120,6 @@ class Prices:
         return (self.read * read + self.written * written) / 1e6
 
 
-class _Lines:
-    """Connections, one a client: httpx's own pool looks through all of them at every request."""
-
-    def __init__(self, timeout: float) -> None:
-        self._timeout, self._trust = timeout, httpx.create_ssl_context()
-        self._idle: list[httpx.Client] = []
-
-    @contextmanager
-    def one(self) -> Iterator[httpx.Client]:
-        """Lend the connection that was used last, or a new one."""
-        try:
-            client = self._idle.pop()
-        except IndexError:
-            client = httpx.Client(timeout=self._timeout, verify=self._trust, follow_redirects=False)
-        try:
-            yield client
-        finally:
-            self._idle.append(client)
-
-    def close(self) -> None:
-        """Close what is not lent."""
-        while self._idle:
-            self._idle.pop().close()
-
-
 @dataclass(frozen=True)
 class Endpoint:
     """A server that speaks OpenAI's chat completions.
@@ -178,7 +162,8 @@ class Endpoint:
             raise InputError(f"tries={self.tries} is not allowed; give 1 or more")
         if not self.timeout > 0:
             raise InputError(f"timeout={self.timeout} is not allowed; give seconds above 0")
-        lines = _Lines(self.timeout)
+        keep_out_of_logs(self.key_variable)
+        lines = Lines(self.timeout)
         object.__setattr__(self, "_lines", lines)
         weakref.finalize(self, lines.close)
 
@@ -186,6 +171,12 @@ class Endpoint:
     def host(self) -> str:
         """Where it is, with the port: ``localhost:8000``."""
         return httpx.URL(self.url).netloc.decode()
+
+    @property
+    def place(self) -> str:
+        """The host, with the path where it is not the usual /v1: routes of a proxy differ."""
+        path = httpx.URL(self.url).path.rstrip("/")
+        return self.host + ("" if path in ("", "/v1") else path)
 
     def __call__(
         self, messages: Sequence[Message], *, max_tokens: int, logprobs: int = 0
@@ -215,13 +206,22 @@ class Endpoint:
         return self._insist("chat/completions", sent)
 
     def look(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Return the JSON at a path beside the version's, or None where there is none."""
+        """Return the JSON at a path beside the version's, or None where there is none.
+
+        It is a request as any other: the gate counts it.
+        """
         root = self.url.rstrip("/").removesuffix("/v1")
         try:
+            self.gate.enter()
+        except StoppedError:
+            return None
+        try:
             status, _, data = self._send(f"{root}/{path}", json.dumps(body).encode())
-            return json.loads(data) if status == 200 else None
+            return parse(data, self._key()) if status == 200 else None
         except (httpx.HTTPError, ValueError, RecursionError, BackendError):
             return None
+        finally:
+            self.gate.leave("failed")
 
     def _insist(self, path: str, body: bytes) -> Answer:
         url = f"{self.url.rstrip('/')}/{path}"
@@ -235,7 +235,7 @@ class Endpoint:
                     outcome = "done"
                     # A server that does not say what it read gets the dearest it may have been.
                     cost = self.gate.dearest if self.prices else 0.0
-                    answer = _answer(data)
+                    answer = _answer(data, self._key())
                     if self.prices and answer.usage:
                         cost = self.prices.cost(*answer.usage)
                     return answer
@@ -244,16 +244,24 @@ class Endpoint:
                     raise InputError(f"{self.url}: {_MISTAKES[status]} ({complaint})")
                 why = f"{self.url} answered {status}: {complaint}"
                 if status not in (*_BUSY, *_AGAIN):
-                    raise RefusedError(why) if status in (400, 422) else BackendError(why)
+                    if status in (400, 422):
+                        raise RefusedError(why, complaint)
+                    raise BackendError(why)
                 if status in _BUSY:
                     outcome = "refused"
                     wait = max(wait, asked := _retry_after(headers))
-                    if asked > _LONGEST:
-                        raise BackendError(f"{why} (it asks to wait {asked:.0f} s)")
+                    if asked > _LONGEST:  # whom else it would be asked for need not ask
+                        why = f"{why} (it asks to wait {asked:.0f} s)"
+                        self.gate.stop(f"not asked: {why}", asked)
+                        raise BackendError(why)
             except httpx.TimeoutException:
                 outcome, why = "refused", f"{self.url} gave no answer in {self.timeout:g} s"
             except httpx.HTTPError as error:
-                why = f"{self.url} cannot be reached: {error or type(error).__name__}"
+                said = hide(str(error), self._key())
+                if isinstance(error, httpx.RemoteProtocolError):
+                    said = said.partition(":")[0]  # behind it is what the server wrote, in pieces
+                said = said or type(error).__name__
+                why = f"{self.url} cannot be reached: {said}"
             finally:
                 self.gate.leave(outcome, cost=cost, wait=wait)
             if number + 1 < self.tries:
@@ -271,71 +279,105 @@ class Endpoint:
         key = self._key()
         if key:
             headers["Authorization"] = f"Bearer {key}"
-        lines: _Lines = self._lines  # type: ignore[attr-defined]  # set above: frozen
-        end = time.monotonic() + self.timeout
-        parts, size = [], 0
-        with (
-            lines.one() as client,
-            client.stream("POST", url, content=body, headers=headers) as response,
-        ):
-            for part in response.iter_bytes():
-                parts.append(part)
-                size += len(part)
-                if size > _MOST:
-                    raise BackendError(f"{self.url} sends an answer of over {_MOST >> 20} MiB")
-                if time.monotonic() > end:  # httpx counts from one piece to the next
-                    raise httpx.ReadTimeout("too slow")
-        return response.status_code, response.headers, b"".join(parts)
+        lines: Lines = self._lines  # type: ignore[attr-defined]  # set above: frozen
+        try:
+            return lines.exchange(url, body, headers)
+        except BackendError as error:
+            raise BackendError(f"{self.url}: {error}") from None
 
 
 def _retry_after(headers: httpx.Headers) -> float:
-    """Return the seconds that a server asks to wait; a date is not worth a clock's trust."""
+    """Return the seconds that a server asks to wait: a number, or a date by the server's clock.
+
+    By this machine's clock, where the answer is not dated, at most :data:`_LONGEST`: two clocks
+    may differ by more.
+
+    >>> _retry_after(httpx.Headers({"Retry-After": "Wed, 21 Oct 2026 07:28:30 GMT",
+    ...                             "Date": "Wed, 21 Oct 2026 07:28:00 GMT"}))
+    30.0
+    """
+    asked = headers.get("Retry-After", "0")
     try:
-        seconds = float(headers.get("Retry-After", "0"))
+        seconds = float(asked)
     except ValueError:
-        return 0.0
-    return seconds if math.isfinite(seconds) else 0.0
+        until, now = _date(asked), _date(headers.get("Date", ""))
+        if until is None:
+            return 0.0
+        if now is None:
+            now = datetime.now(timezone.utc)
+            return min(max((until - now).total_seconds(), 0.0), _LONGEST)
+        seconds = (until - now).total_seconds()
+    return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
 
 
-def _answer(text: bytes) -> Answer:
+def _date(text: str) -> datetime | None:
+    try:
+        found = parsedate_to_datetime(text)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+
+
+def _answer(data: bytes, key: str = "") -> Answer:
     """Read OpenAI's JSON, or say that it is none."""
     try:
-        found = json.loads(text)
+        found = parse(data, key)
         choice = found["choices"][0]
         content = (choice.get("logprobs") or {}).get("content") or ()
-        usage = found.get("usage") or {}
-        return Answer(
+        answer = Answer(
             str(choice["message"]["content"] or ""),
             tuple(_token(item) for item in content),
             str(found.get("model") or ""),
-            (int(usage["prompt_tokens"]), int(usage["completion_tokens"])) if usage else None,
+            _usage(found.get("usage")),
         )
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
+    except Exception as error:  # whatever a server sends is its own row's failure
+        said = hide(str(error), key)[:200]
         raise BackendError(
-            f"the answer is not OpenAI's chat completion: {type(error).__name__} at {error}"
+            f"the answer is not OpenAI's chat completion: {type(error).__name__} at {said}"
         ) from None
+    written = "".join(token.text for token in answer.tokens)
+    if hide(written, key) != written:  # token by token it did not show
+        raise BackendError("the server repeats the key")
+    return answer
+
+
+def _usage(found: Any) -> tuple[int, int] | None:
+    """Return the tokens read and written; None where that is no pair of counts, or nothing read."""
+    try:
+        read, written = found["prompt_tokens"], found["completion_tokens"]
+        if 1 <= read < _MOST_TOKENS and 0 <= written < _MOST_TOKENS:
+            return int(read), int(written)
+    except (TypeError, KeyError):
+        pass
+    return None
 
 
 def _token(item: Mapping[str, Any]) -> Token:
     """Return a token; other tokens that read alike are added up, the same one twice is one."""
     seen: dict[str, set[float]] = {}
     for top in item.get("top_logprobs") or ():
-        logp = float(top["logprob"])
-        if not logp <= POSITIVE_TOLERANCE:
+        logp = _logp(top)
+        if math.isnan(logp):
             raise ValueError(f"log-probability {logp} of {top['token']!r}")
-        seen.setdefault(str(top["token"]), set()).add(min(logp, 0.0))
+        seen.setdefault(str(top["token"]), set()).add(logp)
     merged = {
         text: min(0.0, float(np.logaddexp.reduce(sorted(values)))) for text, values in seen.items()
     }
-    return Token(str(item["token"]), merged, min(float(item.get("logprob", math.nan)), 0.0))
+    return Token(str(item["token"]), merged, _logp(item) if "logprob" in item else math.nan)
+
+
+def _logp(item: Mapping[str, Any]) -> float:
+    logp = float(item["logprob"])
+    if logp > POSITIVE_TOLERANCE:
+        raise ValueError(f"log-probability {logp} of {item['token']!r}")
+    return min(logp, 0.0)
 
 
 def _complaint(data: bytes, key: str) -> str:
     """Return a server's own words, one line; some servers repeat the key in them."""
     try:
-        found = json.loads(data)
+        found = parse(data, key)
         message = found["error"]["message"] if "error" in found else found["message"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        message = data[:200].decode(errors="replace") or "no reason given"
-    text = " ".join(str(message).split())
-    return (text.replace(key, "***") if key else text)[:200]
+        message = data.decode(errors="replace") or "no reason given"
+    return " ".join(hide(str(message), key).split())[:200]  # hidden first: a cut leaves halves

@@ -9,13 +9,15 @@ can do is found out once, by a request without a picture. Where it knows vLLM's
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from discode.backends.blocks import Done, in_blocks
 from discode.backends.chat import PICTURE, Answer, Endpoint, Message, Prices, RefusedError
 from discode.backends.gate import Gate
 from discode.backends.sending import (
@@ -33,6 +35,7 @@ from discode.prompts import FLEUR, Prompt
 from discode.readings import Gather, Identity, Readings
 from discode.scales import UNIT, Scale
 
+LOG = logging.getLogger("discode")
 OPENAI = "https://api.openai.com/v1"
 TOKENS = 10
 """Enough for "Score: 0.75"."""
@@ -40,8 +43,6 @@ TOP = 20
 """Log-probabilities a place; no hosted server gives more."""
 MOST_IDS = 128
 """Token ids that vLLM takes."""
-BLOCK = 64
-"""Answers that are handed on, and kept, at a time."""
 _TRIAL = "Print the number 0.7 and nothing else."
 _SPACES = " \n▁ĠĊ"
 
@@ -125,7 +126,7 @@ class Served:
             base_url, name, key_variable, timeout, tries, pause,
             Gate(concurrency, rate, max_requests, max_cost), self.prices,
         )  # fmt: skip
-        self.model = f"openai:{name}" if base_url == OPENAI else f"{name}@{self.endpoint.host}"
+        self.model = f"openai:{name}" if base_url == OPENAI else f"{name}@{self.endpoint.place}"
         self._image_size, self._top = image_size, top
         self._able: Able | None = None
         self._ids: dict[Scale, list[int]] = {}
@@ -138,6 +139,11 @@ class Served:
         parts = [named if named != self.endpoint.name else ""]
         parts.append("" if self._image_size is None else f"{self._image_size}px")
         return Identity(self.model, "+".join(filter(None, parts)) or "none")
+
+    @property
+    def stopped(self) -> str:
+        """Why nothing more is sent: a cap, a key that ran out; empty while there is something."""
+        return self.endpoint.gate.stopped
 
     def able(self) -> Able:
         """Return what the server can do; asks it once, without a picture."""
@@ -157,20 +163,23 @@ class Served:
                 answer = self.endpoint.ask([_user(_TRIAL)], options, logprobs=top)
                 break
             except RefusedError as error:
-                said = str(error)
-                fewer = [int(n) for n in re.findall(r"\b\d{1,2}\b", said) if 0 < int(n) < top]
+                said = error.complaint
                 if "max_completion_tokens" in said and "max_tokens" in options:
                     options["max_completion_tokens"] = options.pop("max_tokens")
                 elif options.pop("logprob_token_ids", None) is None:
-                    if not fewer:
-                        raise InputError(self._useless(f": {said}")) from None
-                    top = max(fewer)
+                    if "logprob" not in said:
+                        raise InputError(f"{self.model} cannot be asked: {error}") from None
+                    if not (fewer := _fewer(said, top)):
+                        raise InputError(self._useless(f": {error}")) from None
+                    top = fewer
             except DiscodeError as error:
                 raise InputError(f"{self.model} cannot be asked: {error}") from None
         else:
             raise InputError(self._useless(""))
         if not answer.tokens or not any(token.top for token in answer.tokens):
             raise InputError(self._useless(""))
+        if top < self._top:
+            LOG.warning("%s gives %d log-probabilities a place, not %d", self.model, top, self._top)
         options.pop("logprob_token_ids", None)
         # A server that does not know the field may ignore it, and send its own choice.
         sent = {text.strip(_SPACES) for text in answer.tokens[0].top}
@@ -246,7 +255,7 @@ class Served:
             guess = self.estimate([pairs[jobs[0].rows[0]]], prompt, scale).cost(self.prices)
             self.endpoint.gate.dearest = max(self.endpoint.gate.dearest, guess or 0.0)
         waiting: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-        done: queue.SimpleQueue[tuple[list[int], Readings | BaseException]] = queue.SimpleQueue()
+        done: Done = queue.SimpleQueue()
         for job in jobs:
             waiting.put(job)
         left = threading.Event()
@@ -272,7 +281,7 @@ class Served:
 
         hire()
         try:
-            yield from _in_blocks(done, len(jobs), scale, hire)
+            yield from in_blocks(done, len(jobs), scale, hire)
         finally:
             left.set()  # Ctrl-C: what has not begun is not sent
 
@@ -343,24 +352,18 @@ class Served:
         )
 
 
-def _in_blocks(
-    done: queue.SimpleQueue[tuple[list[int], Readings | BaseException]],
-    count: int,
-    scale: Scale,
-    hire: Callable[[], None],
-) -> Iterator[tuple[list[int], Readings]]:
-    rows: list[int] = []
-    parts: list[Readings] = []
-    for number in range(count):
-        owners, reading = done.get()
-        hire()
-        if isinstance(reading, BaseException):
-            raise reading
-        rows += owners
-        parts.append(reading if len(owners) == 1 else reading.take([0] * len(owners)))
-        if len(parts) == BLOCK or number + 1 == count:
-            yield rows, Readings.concat(scale, parts)
-            rows, parts = [], []
+def _fewer(said: str, top: int) -> int:
+    """Return how many log-probabilities a refusal allows, by the numbers near that word; or 0.
+
+    >>> _fewer("top_logprobs must be at most 5, see http://host/12", 20)
+    5
+    """
+    plain = re.sub(r"\S*://\S*", "", said)
+    near = " ".join(re.findall(r".{0,80}logprob.{0,80}", plain))
+    return max(
+        (int(n) for n in re.findall(r"(?<![\w.])\d{1,2}(?![\w.]*\d)", near) if int(n) < top),
+        default=0,
+    )
 
 
 def _reading(answer: Answer, scale: Scale) -> Readings:
@@ -368,7 +371,7 @@ def _reading(answer: Answer, scale: Scale) -> Readings:
         return Readings.failed(scale, ["the server returned no log-probabilities this time"])
     try:
         return to_reading(answer.tokens, scale)
-    except InputError as error:  # probabilities that add up to more than 1
+    except Exception as error:  # probabilities that add up to more than 1, and what is odder
         return Readings.failed(scale, [f"the server's numbers cannot be: {error}"])
 
 

@@ -7,6 +7,7 @@ now and then. Where it refuses all, everything waits as long as it asks for.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -64,13 +65,16 @@ class Gate:
         self._ceiling, self._step, self._period = self.most, 1, _SOONEST
         self._flying = self._refused = 0
         self._tried = self._until = self._next = 0.0
-        self._stopped = ""
+        self._stopped, self._reopens, self._over = "", math.inf, threading.Event()
         self._changed = threading.Condition()
 
     def enter(self) -> None:
         """Wait for a place; raise :class:`StoppedError` where nothing more is to be sent."""
         with self._changed:
             while True:
+                if self._stopped and self.clock() >= self._reopens:
+                    self._stopped = ""
+                    self._over.clear()
                 affordable = self._affordable()
                 if self.max_requests is not None and self.sent >= self.max_requests:
                     self._end(f"not asked: max_requests={self.max_requests} is reached")
@@ -99,7 +103,7 @@ class Gate:
         with self._changed:
             busy = self._flying >= self.limit
             self._flying -= 1
-            self.spent += cost
+            self.spent += max(cost, 0.0)
             self.dearest = max(self.dearest, cost)
             now = self.clock()
             if outcome == "done":
@@ -126,19 +130,25 @@ class Gate:
         self.limit = min(self.limit + 1, self._ceiling)
 
     def rest(self, seconds: float) -> None:
-        """Sleep before a request is tried again."""
+        """Sleep before a request is tried again; not on where nothing more is sent."""
         with self._changed:
             self.resting += 1
-        time.sleep(seconds)
+        self._over.wait(seconds)
         with self._changed:
             self.resting -= 1
 
-    def stop(self, reason: str) -> None:
-        """Let nothing more through."""
-        with self._changed:
-            self._end(reason)
+    @property
+    def stopped(self) -> str:
+        """Why nothing more is let through; empty while something is."""
+        return self._stopped
 
-    def _end(self, reason: str) -> None:
+    def stop(self, reason: str, seconds: float = math.inf) -> None:
+        """Let nothing more through, or nothing for some time: a service may outlive a long wait."""
+        with self._changed:
+            self._end(reason, seconds)
+
+    def _end(self, reason: str, seconds: float = math.inf) -> None:
         if not self._stopped:
-            self._stopped = reason
+            self._stopped, self._reopens = reason, self.clock() + seconds
+            self._over.set()
             self._changed.notify_all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from discode.backends import Backend
 from discode.cli import output
@@ -12,6 +13,9 @@ from discode.pairs import Pair, image_digest
 from discode.prompts import get_prompt
 from discode.scales import get_scale
 from discode.store import Item, ReadingStore
+
+if TYPE_CHECKING:
+    from discode.backends.endpoint import Served
 
 
 def rehearse(
@@ -41,7 +45,7 @@ def rehearse(
     new = [pair for pair in pairs if not (kept and _item(pair) in kept)]
     found = backend.estimate(new, asked, on)
     lines = [
-        f"{found.requests} requests to {backend.endpoint.host} and one to find out what it can do",
+        f"{found.requests} requests to {backend.endpoint.host}; before them {_first(backend)}",
         f"{found.images} images, {found.bytes / 1e6:.1f} MB to send",
         f"about {found.read:,} tokens to read and {found.written:,} to write (pictures by OpenAI's "
         "rule; other models count otherwise)",
@@ -54,6 +58,12 @@ def rehearse(
     lines.append("cost: give --prices READ,WRITTEN" if cost is None else f"cost: about {cost:.4g}")
     for line in [*lines, "nothing was sent"]:
         output.stdout.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _first(backend: Served) -> str:
+    """Return what is sent to find out what a server can do."""
+    trial = "one without a picture, to find out what it can do"
+    return trial if backend.model.startswith("openai:") else f"one to /tokenize and {trial}"
 
 
 def _item(pair: Pair) -> Item | None:

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from discode.backends import BACKENDS, Recorded, Runtime, open_backend
 from discode.backends.embedded import introduce
+from discode.backends.gate import StoppedError
 from discode.cli import output
 from discode.decoders import Decoder
 from discode.errors import InputError, lookup
@@ -114,6 +115,7 @@ def score_large(
         job = over(source, out, images, recipe, large)
     else:
         job = _to_folder(source, out, images, store, recipe, large)
+    stopped = ""
     columns, quiet = (SpinnerColumn(), _Rows()), not output.stderr.is_terminal
     with Progress(*columns, console=output.stderr, transient=True, disable=quiet) as bar:
         task = bar.add_task("reading", total=None)
@@ -130,7 +132,14 @@ def score_large(
                 note = f"{time.strftime('%H:%M:%S')} {int(bar.tasks[0].completed)} pairs"
                 output.stderr.print(note, style="dim", markup=False, highlight=False)
 
-        totals = job.work(progress)
+        try:
+            totals = job.work(progress)
+        except StoppedError as error:
+            stopped = str(error).removeprefix("not asked: ")
+    if stopped:
+        line = f"stopped: {stopped}; finished shards are in {out}: run again to go on"
+        output.stderr.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(1)
     if job.judge is not None and job.judge.store is not None:
         kept = f"readings kept in {job.judge.store.path}"
         output.stderr.print(kept, style="dim", markup=False, soft_wrap=True)
@@ -182,11 +191,21 @@ def _to_folder(
     return Job(lambda progress: run(progress=progress), judge)
 
 
+CAPS = ("max_requests", "max_cost", "rate", "concurrency")
+"""Options of served models that a process counts for itself."""
+
+
 def _over_ray(
     source: list[Path], out: Path, images: Path | None, recipe: Recipe, large: Large
 ) -> Job:
     from discode.engines.ray import score_ray
 
+    for name in CAPS if large.workers != 1 else ():
+        if getattr(recipe.runtime, name) is not None:
+            raise InputError(
+                f"--{name.replace('_', '-')}: caps hold for one process, and every worker of Ray "
+                "is one; give --workers 1, or leave --engine ray out"
+            )
     run = partial(
         score_ray,
         recipe.judge,

@@ -22,7 +22,7 @@ from discode.errors import DiscodeError, InputError, require
 from discode.judge import Judge, Progress
 from discode.streams.chunks import BLOCK_ROWS, Block, Shard
 from discode.streams.folder import RunFolder, Settings
-from discode.streams.judging import Judged, Totals, judge_chunk
+from discode.streams.judging import Judged, Totals, check_going, judge_chunk
 from discode.streams.run import Source, read_chunks, settle
 
 MakeJudge = Callable[[], Judge]
@@ -201,7 +201,9 @@ class _Worker:
         if isinstance(self._judge, DiscodeError):
             return _pack(self._judge)
         try:
-            return _pack(judge_chunk(self._judge, chunk, self._min_score))
+            judged = judge_chunk(self._judge, chunk, self._min_score)
+            check_going(self._judge)
+            return _pack(judged)
         except DiscodeError as error:
             return _pack(error)
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from discode.backends import Stoppable
+from discode.backends.gate import StoppedError
 from discode.judge import Judge, Progress
 from discode.pairs import Pair
 from discode.readings import Readings
@@ -116,6 +118,15 @@ def judge_chunk(
     rows = np.flatnonzero(scores.value >= min_score)  # NaN passes no threshold
     kept = select(chunk.raw, rows) if len(rows) and chunk.raw is not None else None
     return Judged(chunk.piece, chunk.ids, scores, len(rows), kept, scores.value[rows].tolist())
+
+
+def check_going(judge: Judge) -> None:
+    """Raise :class:`~discode.backends.gate.StoppedError` where the model reads nothing more.
+
+    A chunk that it stopped in is not to be kept: its rows were not asked, which is no result.
+    """
+    if isinstance(judge.backend, Stoppable) and judge.backend.stopped:
+        raise StoppedError(judge.backend.stopped)
 
 
 def _by_picture(pairs: Sequence[Pair | None]) -> list[int]:

@@ -15,7 +15,7 @@ from discode.streams.chunks import BLOCK_ROWS, Chunk, Cut, Shard
 from discode.streams.folder import RunFolder, Settings, check_same
 from discode.streams.formats import FORMATS
 from discode.streams.inputs import Inputs, find_inputs, source_file
-from discode.streams.judging import Totals, judge_chunk
+from discode.streams.judging import Totals, check_going, judge_chunk
 from discode.streams.sinks import SINKS
 
 Source = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -84,6 +84,10 @@ def score_stream(
 
     Returns:
         The counts of all shards of this share, those of earlier runs included.
+
+    Raises:
+        StoppedError: A served model's cap was reached, or its server refused for good. Shards
+            that were not finished are left for the next run.
     """
     shard = Shard.parse(shard) if isinstance(shard, str) else shard
     settings = settle(
@@ -100,7 +104,9 @@ def score_stream(
                 inputs, number, wanted, images=settings.images, shard_size=shard_size,
                 keep=min_score is not None,
             ):  # fmt: skip
-                folder.add(judge_chunk(judge, chunk, min_score, progress))
+                judged = judge_chunk(judge, chunk, min_score, progress)
+                check_going(judge)
+                folder.add(judged)
         totals = folder.totals()
     if not totals.rows and shard.count == 1:
         raise InputError(f"{', '.join(inputs.given)} holds no pairs")
