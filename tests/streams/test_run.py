@@ -6,8 +6,11 @@ import csv
 import json
 import math
 import shutil
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,10 @@ import pytest
 
 from discode.errors import InputError
 from discode.pairs import read_pairs
-from discode.streams import Totals, score_stream, score_to_file
+from discode.streams import Shard, Totals, score_stream, score_to_file
 from discode.streams.inputs import find_inputs
 from discode.streams.judging import _batches, judge_chunk
+from discode.streams.locks import ShareLock
 from discode.streams.run import read_chunks
 from tests.streams.conftest import png, read_parts, write_tar
 from tests.streams.instant import make_judge, rows
@@ -339,3 +343,39 @@ def test_bad_options(tmp_path: Path, lines: Lines) -> None:
 
 def test_totals_of_nothing_have_no_mean() -> None:
     assert math.isnan(Totals().mean)
+
+
+@pytest.mark.parametrize("other", ["0/1", "0/2"])
+def test_two_processes_do_not_write_the_same_shards(
+    tmp_path: Path, lines: Lines, other: str
+) -> None:
+    path, out = lines(20), tmp_path / "out"
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from discode.streams.chunks import Shard\n"
+        "from discode.streams.locks import ShareLock\n"
+        "lock = ShareLock(Path(sys.argv[1]), Shard.parse(sys.argv[2]))\n"
+        "print('held', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    score_stream(make_judge(), path, out)
+    half = out / ".part-00000-00000.jsonl.abc.part"
+    half.write_text("another process is at it")
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(out), other],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(InputError, match=r"another process is writing to .* --shard I/N"):
+            score_stream(make_judge(), path, out)
+        assert half.exists()
+        process.kill()
+    assert score_stream(make_judge(), path, out).rows == 20  # the dead hold nothing
+    assert not half.exists()
+
+
+def test_shares_of_one_run_do_not_lock_each_other_out(tmp_path: Path) -> None:
+    with closing(ShareLock(tmp_path, Shard(0, 2))), closing(ShareLock(tmp_path, Shard(1, 2))):
+        pass

@@ -7,6 +7,7 @@
       part-00000-00000.jsonl      scores of block 0 of file 0
       passed/part-00000-00000.tar the samples that pass, where there is a threshold
       _done/part-00000-00000.json written last: this block is finished, and these are its counts
+      _lock-00000-of-00001        held by the process that writes this share
 
 Readers of Parquet pass over names that begin with an underscore, so the folder opens as a table.
 A block counts as finished when its mark is there and names files of the size they have. Whatever
@@ -29,11 +30,12 @@ from discode.streams.chunks import BLOCK_ROWS, Block, Cut, Shard
 from discode.streams.formats import FORMATS
 from discode.streams.inputs import Inputs
 from discode.streams.judging import Judged, Totals
+from discode.streams.locks import ShareLock
 from discode.streams.passing import Passing
 from discode.streams.sinks import SINKS, Sink, check_sink, check_threshold
 from discode.version import __version__
 
-LAYOUT = 1
+LAYOUT = 2
 MANIFEST = "_run.json"
 
 
@@ -138,6 +140,7 @@ class RunFolder:
         self._parts: dict[Block, _Part] = {}
         self._last: dict[int, int] = {}  # file to its last block, where that is known
         self._totals: dict[Block, Totals] = {}
+        self._lock = ShareLock(path, shard)  # last: whoever gets no folder holds no lock
 
     def _passed_folder(self) -> list[Path]:
         return [] if self.settings.min_score is None else [self.path / "passed"]
@@ -164,7 +167,7 @@ class RunFolder:
         check_same(self.path, self.settings, self._signature)  # another process may have been first
 
     def _sweep(self) -> None:
-        """Remove what a killed process left half-written; nobody else writes this share."""
+        """Remove what a killed process left half-written; the lock keeps others out."""
         for folder in (self.path, self.path / "_done", *self._passed_folder()):
             for entry in folder.iterdir():
                 block = Block.of(entry.name) if entry.name.endswith(".part") else None
@@ -288,6 +291,7 @@ class RunFolder:
             with suppress(_Unfinished), part.stack:
                 raise _Unfinished
         self._parts = {}
+        self._lock.close()
 
 
 class _Unfinished(Exception):
