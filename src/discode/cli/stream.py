@@ -256,8 +256,10 @@ def _finish(out: Path, totals: Totals, signature: str, large: Large) -> None:
     notes = [f"{count} {name}" for name, count in totals.flags.items() if count]
     mean = "nan" if math.isnan(totals.mean) else f"{totals.mean:.4f}"
     line = f"{totals.rows} items, mean {mean}" + (f" ({', '.join(notes)})" if notes else "")
+    worst = f"truncated rows may be wrong by up to {totals.bound or 0:.4f} (column bound)"
     for text, style in (
         (line, None),
+        *([] if totals.bound is None else [(worst, None)]),
         (signature, "dim"),
         (f"scores written to {out}", "dim"),
     ):

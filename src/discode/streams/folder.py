@@ -98,6 +98,11 @@ def check_same(folder: Path, settings: Settings, signature: str | None = None) -
     mine = settings.manifest(signature or theirs.get("signature", ""))
     for key, value in mine.items():
         # Another name for the same files, or a release that scores the same, is no other run.
+        if key == "files_sha256" and theirs.get(key) != value:
+            raise InputError(
+                f"{folder} was begun with another input: a file's name, size or content has "
+                "changed since; give the input it was begun with, or a new folder"
+            )
         if key not in ("input", "discode") and theirs.get(key) != value:
             raise InputError(
                 f"{folder} was begun with {key}={theirs.get(key)}, this run has {key}={value}; "
@@ -180,22 +185,28 @@ class RunFolder:
             mark = None if block is None else self._mark(entry)
             if block is None or mark is None:
                 continue
-            if mark["ends_file"]:
+            ends_file, totals = mark
+            if ends_file:
                 self._last[block.file] = block.number
             if self.shard.owns(block, self._count):
-                mark["totals"]["errors"] = tuple(map(tuple, mark["totals"]["errors"]))
-                self._totals[block] = Totals(**mark["totals"])
+                self._totals[block] = totals
 
-    def _mark(self, entry: Path) -> Any:
-        """Return a mark whose files are what it says they are."""
+    def _mark(self, entry: Path) -> tuple[bool, Totals] | None:
+        """Return whether a block ends its file, and its counts, where the mark can be trusted.
+
+        That is: nothing is missing from it, and its files are what it says they are.
+        """
         try:
             mark = json.loads(entry.read_text())
-            whole = all(
+            counts = mark["totals"] | {"errors": tuple(map(tuple, mark["totals"]["errors"]))}
+            totals, ends_file = Totals(**counts), mark["ends_file"]
+            whole = bool(mark["files"]) and all(
                 (self.path / name).stat().st_size == size for name, size in mark["files"].items()
             )
-        except (OSError, ValueError, KeyError, TypeError):
+            _ = Totals() + totals  # counts that do not add up are no counts
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
-        return mark if whole else None
+        return (bool(ends_file), totals) if whole and set(asdict(totals)) == set(counts) else None
 
     def wanted(self, file: int) -> Callable[[int], bool] | None:
         """Return which blocks of a file are still to be done by this process; None if none is."""
