@@ -53,9 +53,11 @@ def score(
     prompt: Annotated[
         str | None, typer.Option(help="fleur, caption-last, or a text file of your own.")
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Write scores here: .jsonl, .csv, or a folder."),
+    typed: Annotated[
+        str | None,  # a Path would forget the slash that makes scores.v2/ a folder
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="Write scores here: .jsonl, .csv, or a folder/."
+        ),
     ] = None,
     store: Annotated[
         Path | None,
@@ -123,7 +125,8 @@ def score(
     if images is not None and not images.is_dir():
         raise InputError(f"--images {images} is not a folder")
     large = Large(shard, shard_size, form, min_score, engine, address, workers)
-    in_stream = is_large(source, out, large)
+    in_stream = is_large(source, typed, large)
+    out = None if typed is None else Path(typed)
     recording = (model or "").removeprefix("recorded:").partition("#")[0]
     if not in_stream:
         output.check_output(out, *(source or ()), store, Path(recording))
@@ -145,8 +148,8 @@ def score(
         (decoder,) = decoders.values()
         recipe = Recipe(model, runtime, decoder, prompt, scale, batch_size)
         assert source is not None
-        assert out is not None
-        score_large(source, out, images, store, recipe, large)
+        assert typed is not None
+        score_large(source, typed, images, store, recipe, large)
         return
     backend = open_backend("embedded" if model is None else model, runtime)
     # What is replayed from a recording is kept already.

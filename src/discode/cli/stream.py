@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -72,14 +73,23 @@ class Recipe:
         )  # fmt: skip
 
 
-def is_large(source: list[Path] | None, out: Path | None, large: Large) -> bool:
+def is_folder(out: str) -> bool:
+    """Return whether an --output, as it was typed, is a folder: one that is there, or by its name.
+
+    >>> is_folder("scores"), is_folder("scores.v2/"), is_folder("scores.jsonl")
+    (True, True, False)
+    """
+    path = Path(out)
+    return out.endswith(("/", os.sep)) or path.is_dir() or not path.suffix
+
+
+def is_large(source: list[Path] | None, out: str | None, large: Large) -> bool:
     """Return whether a run is for the stream: a folder, a pattern or tars, in or out."""
     if not source:
         if large.given():
             raise InputError(f"{large.given()} goes with --input FILES and --output FOLDER")
         return False
-    folder = out is not None and (out.is_dir() or not out.suffix)
-    if folder or len(source) > 1 or any(map(is_many, source)):
+    if (out is not None and is_folder(out)) or len(source) > 1 or any(map(is_many, source)):
         if out is None:
             raise InputError("many files want --output: a folder, or a .jsonl or .csv file")
         return True
@@ -90,7 +100,7 @@ def is_large(source: list[Path] | None, out: Path | None, large: Large) -> bool:
 
 def score_large(
     source: list[Path],
-    out: Path,
+    typed: str,
     images: Path | None,
     store: Path | None,
     recipe: Recipe,
@@ -100,7 +110,8 @@ def score_large(
     over = lookup(ENGINES, large.engine or "local", "engine")
     if over is None and (large.address is not None or large.workers is not None):
         raise InputError("--address and --workers go with --engine ray")
-    if out.suffix and not out.is_dir():
+    out = Path(typed)
+    if not is_folder(typed):
         if large.given():
             raise InputError(f"{large.given()} wants --output to be a folder, not {out.name}")
         job = _to_file(source, out, images, store, recipe)
@@ -167,7 +178,10 @@ def _to_folder(
     shard = Shard.parse(large.shard or "0/1")
     options = _options(images, large)
     settle(source, out, **options)
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write {out}: {error.strerror or error}") from error
     # One store a share: SQLite is for one machine at a time, and shares run on several.
     name = f"_readings-{shard.index:05d}-of-{shard.count:05d}.db"
     judge = recipe.judge(store, out / ("_readings.db" if shard.count == 1 else name))
