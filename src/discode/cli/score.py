@@ -14,7 +14,7 @@ from discode.backends import Recorded, Runtime, open_backend
 from discode.backends.embedded import introduce
 from discode.cli import output
 from discode.cli.rehearse import rehearse
-from discode.cli.stream import Large, Recipe, is_large, score_large
+from discode.cli.stream import Large, Recipe, is_large, rehearse_large, score_large
 from discode.decoders import Decoder, before_prior, get_decoder
 from discode.errors import InputError
 from discode.judge import Judge, load
@@ -140,23 +140,23 @@ def score(
         key_variable, image_size, concurrency, rate, timeout, max_requests, max_cost, prices,
     )  # fmt: skip
     if in_stream:
-        if image is not None or reference or as_json or show or dry_run or len(decoders) > 1:
+        if image is not None or reference or as_json or show or len(decoders) > 1:
             raise InputError(
-                "many files take one --method, and no picture, --reference, --json, --show or "
-                "--dry-run"
+                "many files take one --method, and no picture, --reference, --json or --show"
             )
         (decoder,) = decoders.values()
         recipe = Recipe(model, runtime, decoder, prompt, scale, batch_size)
         assert source is not None
         assert typed is not None
-        score_large(source, typed, images, store, recipe, large)
+        work = rehearse_large if dry_run else score_large
+        work(source, typed, images, store, recipe, large)
         return
     backend = open_backend("embedded" if model is None else model, runtime)
     # What is replayed from a recording is kept already.
     if store is None and out is not None and not isinstance(backend, Recorded):
         store = out.with_name(f"{out.name}.readings.db")
     if dry_run:
-        rehearse(backend, pairs, prompt, scale, store)
+        rehearse(backend, [pairs], prompt, scale, store)
         return
     # The decoder that wants the most of a reading goes first; the others decode the same.
     first = max(decoders.values(), key=lambda decoder: len(decoder.requires))
