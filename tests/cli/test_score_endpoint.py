@@ -83,6 +83,45 @@ def test_a_cap_leaves_shards_unfinished(server: Server, tmp_path: Path) -> None:
     refused(run(*ray, "--workers", 2, "--rate", 6), "--rate: caps hold for one process")
 
 
+def test_a_large_run_is_rehearsed_and_keeps_its_bounds(server: Server, tmp_path: Path) -> None:
+    def before(body: Body, times: int) -> Any:
+        few = body["top_logprobs"] <= 5
+        return (
+            None
+            if few
+            else (400, {}, {"error": {"message": "top_logprobs: at most 5 are allowed"}})
+        )
+
+    server.before = before
+    table, out = tmp_path / "pairs.csv", tmp_path / "out"
+    table.write_text(f"image,caption\n{CAT},a cat\n{CAT}\n{CAT},a dog\n")
+    command = (
+        "score",
+        "-i",
+        table,
+        "-o",
+        out,
+        "--model",
+        "endpoint:tiny",
+        "--base-url",
+        server.url,
+    )
+    done = run(*command, "--dry-run")
+    assert done.returncode == 0, done
+    assert "2 requests to 127.0.0.1" in done.stdout
+    assert "1 pairs cannot be sent" in done.stdout
+    assert not server.asked
+    assert not out.exists()
+    share = run(*command, "--dry-run", "--shard", "1/2", "--shard-size", 2)
+    assert "1 requests to 127.0.0.1" in share.stdout
+    done = run(*command)
+    assert done.returncode == 1, done
+    assert "truncated rows may be wrong by up to 0." in done.stderr
+    rows = [json.loads(line) for line in (out / "part-00000-00000.jsonl").read_text().splitlines()]
+    assert [row["bound"] is None for row in rows] == [False, True, False]
+    assert "2 of 3 pairs are in" in run(*command, "--dry-run").stdout
+
+
 def test_refusals(server: Server) -> None:
     judge = ("score", CAT, "a cat")
     refused(run(*judge, "--model", "endpoint:tiny"), "needs the server's address")

@@ -117,3 +117,14 @@ def test_mistakes_are_one_line(tmp_path: Path, table: Path) -> None:
         (("-i", tmp_path / "bad", "-o", tmp_path / "x.txt"), "written to .jsonl"),
     ):
         refused(run("score", *arguments), words)
+
+
+def test_a_slash_makes_a_folder_of_a_name_with_a_dot(
+    tmp_path: Path, table: Path, shipped: Path
+) -> None:
+    common = ("score", "-i", table, "--images", demo_path(), "--threads", 1)
+    done = run(*common, "-o", f"{tmp_path / 'scores.v2'}/")
+    assert done.returncode == 1, done.stderr
+    assert read_parts(tmp_path / "scores.v2")
+    assert run(*common, "-o", tmp_path / "scores.v2").returncode == 1  # it is there by now
+    refused(run(*common, "-o", f"{table}/"), "cannot write")

@@ -6,8 +6,12 @@ import csv
 import json
 import math
 import shutil
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +19,15 @@ import numpy as np
 import pytest
 
 from discode.errors import InputError
+from discode.judge import load
 from discode.pairs import read_pairs
-from discode.streams import Totals, score_stream, score_to_file
-from discode.streams.inputs import find_inputs
+from discode.streams import Shard, Totals, score_stream, score_to_file
+from discode.streams.inputs import SAMPLE, find_inputs
 from discode.streams.judging import _batches, judge_chunk
+from discode.streams.locks import ShareLock
 from discode.streams.run import read_chunks
 from tests.streams.conftest import png, read_parts, write_tar
-from tests.streams.instant import make_judge, rows
+from tests.streams.instant import Instant, make_judge, rows
 
 pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode[parquet]")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -86,11 +92,24 @@ def test_a_second_run_asks_nothing(tmp_path: Path, lines: Lines) -> None:
     assert path_time == {file: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()}
 
 
+def _without(file: Path, *keys: str) -> None:
+    mark = json.loads(file.read_text())
+    inner = mark
+    for key in keys[:-1]:
+        inner = inner[key]
+    del inner[keys[-1]]
+    file.write_text(json.dumps(mark))
+
+
 @pytest.mark.parametrize(
     "damage",
     [
         lambda out: (out / "_done" / "part-00000-00001.json").unlink(),
         lambda out: (out / "_done" / "part-00000-00001.json").write_text("{"),
+        lambda out: (out / "_done" / "part-00000-00001.json").write_text('{"files": {}}'),
+        lambda out: (out / "_done" / "part-00000-00001.json").write_text("[]"),
+        lambda out: _without(out / "_done" / "part-00000-00001.json", "ends_file"),
+        lambda out: _without(out / "_done" / "part-00000-00001.json", "totals", "rows"),
         lambda out: (out / "part-00000-00001.jsonl").unlink(),
         lambda out: (out / "part-00000-00001.jsonl").write_text("half"),
     ],
@@ -134,14 +153,11 @@ def test_other_settings_are_refused(tmp_path: Path, lines: Lines) -> None:
     for options, word in changes:
         with pytest.raises(InputError, match=word):
             score_stream(judge, path, out, **options)
-    from discode import load
-    from tests.streams.instant import Instant
-
     with pytest.raises(InputError, match="signature="):
         score_stream(load(Instant("another")), path, out, shard_size=20)
     with path.open("a") as file:
         file.write(json.dumps(rows(1)[0]) + "\n")
-    with pytest.raises(InputError, match="files_sha256="):
+    with pytest.raises(InputError, match="another input"):
         score_stream(judge, path, out, shard_size=20)
     (out / "_run.json").write_text("[]")
     with pytest.raises(InputError, match="no manifest"):
@@ -339,3 +355,98 @@ def test_bad_options(tmp_path: Path, lines: Lines) -> None:
 
 def test_totals_of_nothing_have_no_mean() -> None:
     assert math.isnan(Totals().mean)
+
+
+@pytest.mark.parametrize("other", ["0/1", "0/2"])
+def test_two_processes_do_not_write_the_same_shards(
+    tmp_path: Path, lines: Lines, other: str
+) -> None:
+    path, out = lines(20), tmp_path / "out"
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from discode.streams.chunks import Shard\n"
+        "from discode.streams.locks import ShareLock\n"
+        "lock = ShareLock(Path(sys.argv[1]), Shard.parse(sys.argv[2]))\n"
+        "print('held', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    score_stream(make_judge(), path, out)
+    half = out / ".part-00000-00000.jsonl.abc.part"
+    half.write_text("another process is at it")
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(out), other],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(InputError, match=r"another process is writing to .*--shard I/N"):
+            score_stream(make_judge(), path, out)
+        assert half.exists()
+        process.kill()
+    assert score_stream(make_judge(), path, out).rows == 20  # the dead hold nothing
+    assert not half.exists()
+
+
+def test_shares_of_one_run_do_not_lock_each_other_out(tmp_path: Path) -> None:
+    with closing(ShareLock(tmp_path, Shard(0, 2))), closing(ShareLock(tmp_path, Shard(1, 2))):
+        pass
+
+
+def test_a_changed_input_of_the_same_size_is_refused(tmp_path: Path) -> None:
+    path, out = tmp_path / "set.jsonl", tmp_path / "out"
+    text = "".join(json.dumps(row) + "\n" for row in rows(20))
+    path.write_text(text)
+    score_stream(make_judge(), path, out)
+    path.write_text(text.replace("caption 9 ", "caption 8 "))
+    with pytest.raises(InputError, match="another input"):
+        score_stream(make_judge(), path, out)
+    path.write_text(text)  # the same again, if written anew
+    assert score_stream(make_judge(), path, out).rows == 20
+
+
+def test_large_inputs_are_sampled_from_end_to_end(tmp_path: Path) -> None:
+    path = tmp_path / "set.jsonl"
+    data = bytearray(3 << 20)
+    seen = set()
+    for place in (0, 0, len(data) - 1, (len(data) - SAMPLE) * 7 // 15):
+        data[place] += 1
+        path.write_bytes(data)
+        seen.add(find_inputs(path).digest())
+    assert len(seen) == 4
+
+
+def test_half_characters_in_every_text_are_escaped(tmp_path: Path) -> None:
+    path = tmp_path / "set.jsonl"
+    path.write_text(json.dumps({"id": "\ud800", "image": "no-\udc80.png", "caption": "x"}) + "\n")
+    judge = make_judge(store=tmp_path / "s.db")  # a store opens pictures
+    score_stream(judge, path, tmp_path / "out", format="parquet")
+    (row,) = pq.read_table(tmp_path / "out").to_pylist()
+    assert row["id"] == "\\ud800"
+    assert "no-\\udc80.png" in row["error"]
+
+
+class Truncating(Instant):
+    """A server that leaves answers out of every second row."""
+
+    def read(self, pairs: Any, prompt: Any, scale: Any, *, hidden: bool = False) -> Any:
+        read = super().read(pairs, prompt, scale, hidden=hidden)
+        marks = np.array([int(pair.id[1:]) % 2 == 1 for pair in pairs])
+        return replace(read, truncated=marks)
+
+
+def test_bounds_of_truncated_rows_are_kept(tmp_path: Path, lines: Lines) -> None:
+    path, judge = lines(40), load(Truncating())
+    want = judge.score_pairs(read_pairs(path))
+    assert want.bound is not None
+    totals = score_stream(judge, path, tmp_path / "out", shard_size=20)
+    got = read_parts(tmp_path / "out")
+    assert all(same(row["bound"], b) for row, b in zip(got, want.bound, strict=True))  # type: ignore[arg-type]
+    assert totals.bound == np.nanmax(want.bound)
+    assert score_stream(judge, path, tmp_path / "out", shard_size=20) == totals  # from the marks
+    score_stream(judge, path, tmp_path / "table", shard_size=20, format="parquet")
+    assert [dict(row) for row in pq.read_table(tmp_path / "table").to_pylist()] == got
+    score_to_file(judge, path, tmp_path / "one.csv")
+    with (tmp_path / "one.csv").open(newline="") as file:
+        bounds = [row["bound"] for row in csv.DictReader(file)]
+    assert bounds == ["" if row["bound"] is None else str(row["bound"]) for row in got]

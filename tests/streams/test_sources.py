@@ -153,6 +153,19 @@ def test_broken_csv_rows_cost_themselves(tmp_path: Path) -> None:
         assert words in errors[row]
 
 
+def test_lines_that_an_open_quote_swallows_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "set.csv"
+    path.write_text('image,caption\na.png,fine\na.png,"open\n' + "a.png,lost\n" * 7)
+    pairs, _, errors = read(path)
+    assert [pair is None for pair in pairs] == [False] + [True] * 8
+    assert "line 3 is lost" in errors[1]
+    assert "line 10 is lost" in errors[8]
+    assert all("lines 3 to 10" in reason for reason in errors.values())
+    path.write_text('image,caption\na.png,"open\na.png,lost\na.png,"x"\na.png,fine\n')
+    pairs, _, errors = read(path)
+    assert [pair is None for pair in pairs] == [True] * 3 + [False]
+
+
 def test_broken_entries_of_coco_results(tmp_path: Path) -> None:
     (tmp_path / "COCO_val_000000000042.jpg").write_bytes(png())
     path = tmp_path / "results.json"
@@ -292,6 +305,11 @@ def test_a_tar_that_breaks_off_keeps_what_came_before(tmp_path: Path) -> None:
         assert 0 < len(pairs) < 6
         assert [i for i, pair in enumerate(pairs) if pair is None] == [len(pairs) - 1]
         assert "breaks off" in errors[len(pairs) - 1]
+    # Between two members: all is well, but for the zeros at the end.
+    path.write_bytes(whole[: 2 * 512 * (1 + 1 + 1 + 10)])
+    pairs, _, errors = read(path)
+    assert [pair is None for pair in pairs] == [False] * 2 + [True], errors
+    assert "zeros that end a tar" in errors[2]
     member = 512 * 13  # a header in the middle overwritten: what is behind it cannot be found
     path.write_bytes(whole[: member * 2] + b"\xff" * 2048 + whole[member * 2 + 2048 :])
     assert read(path)[2]

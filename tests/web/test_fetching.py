@@ -84,6 +84,13 @@ class Site(http.server.BaseHTTPRequestHandler):
             self.send_response(302)
             self.send_header("location", rest.replace("_", "/"))
             self.end_headers()
+        elif kind == "bare":
+            self.send_response(302)
+            self.end_headers()
+        elif kind == "length":
+            self.send_response(200)
+            self.send_header("content-length", {"odd": "\u00b2", "long": "1" * 5000}[rest])
+            self.end_headers()
         elif kind == "loop":
             self.send_response(301)
             self.send_header("location", "/loop")
@@ -160,6 +167,10 @@ def test_a_picture_is_fetched_from_the_checked_address() -> None:
         ("to/_cat", "bad_url", "open internet"),  # the name now leads inside: rebinding
         ("to/file:___etc_passwd", "bad_url", "http://"),
         ("nowhere", "bad_url", "404"),
+        ("to/http:__[", "bad_url", "no URL"),
+        ("bare", "bad_url", "nowhere"),
+        ("length/odd", "bad_url", "length"),
+        ("length/long", "bad_url", "length"),
         ("cat/packed", "bad_url", "packs"),
         ("cat/cut", "bad_url", "failed"),
     ],

@@ -137,6 +137,17 @@ def test_forms_that_are_broken_are_refused(client: Client) -> None:
     for kind in ("multipart/form-data", "multipart/form-data; boundary=other"):
         reply = client.ask("POST", "/v1/score", b"--x\r\n\r\n", content_type=kind)
         assert (reply.status, reply.code) == (422, "bad_request")
+    part = b'--x\r\ncontent-disposition: form-data; name="captions"\r\n\r\na cat\r\n'
+    for charset in ("undefined", "punycode", "base64", "no-such", "idna"):
+        kind = f"multipart/form-data; boundary=x; charset={charset}"
+        reply = client.ask("POST", "/v1/score", part + b"--x--\r\n", content_type=kind)
+        assert (reply.status, reply.code) == (422, "bad_request")
+        assert "charset" in reply.json["error"]["message"]
+    image = b'--x\r\ncontent-disposition: form-data; name="image"; filename="x"\r\n\r\n' + CAT
+    for end, status in ((b"\r\n--x--", 200), (b"\r\n" + part, 400), (b"", 400), (b"\r\n--x", 400)):
+        reply = client.ask("POST", "/v1/score", part + image + end,
+                           content_type="multipart/form-data; boundary=x")  # fmt: skip
+        assert reply.status == status, (end, reply)
     text = b'--x\r\ncontent-disposition: form-data; name="image"\r\n\r\n/etc/passwd\r\n--x--\r\n'
     reply = client.ask("POST", "/v1/score", text, content_type="multipart/form-data; boundary=x")
     assert reply.status == 422
@@ -196,11 +207,16 @@ def test_pages_of_other_sites_and_other_names_are_refused(client: Client) -> Non
     assert client.get("/healthz", host="[::").status == 421
     assert client.get("/healthz", origin="https://evil.example").status == 403
     assert client.get("/healthz", origin="null").status == 403
+    assert client.get("/healthz", origin="http://[").status == 403
+    for host in ("evil@localhost", "evil:x@localhost", "localhost/", "localhost?", "localhost#"):
+        assert client.get("/healthz", host=host).status == 421
     assert client.get("/healthz", host=f"localhost:{client.port}").status == 200
     same = f"http://127.0.0.1:{client.port}"
     assert client.score(CAT, "a cat", headers={"origin": same}).status == 200
     with running(hosts=None) as open_client:
         assert open_client.get("/healthz", host="judge.example").status == 200
+        assert open_client.get("/healthz", host="[::1]:80").status == 200
+        assert open_client.get("/healthz", host="evil@judge.example").status == 421
 
 
 def test_every_answer_carries_the_security_headers(client: Client) -> None:
@@ -212,8 +228,22 @@ def test_every_answer_carries_the_security_headers(client: Client) -> None:
         assert "unsafe" not in policy
         assert reply.headers["x-content-type-options"] == "nosniff"
         assert "server" not in reply.headers
+    assert (
+        "frame-ancestors" in client.get("/", origin="http://[").headers["content-security-policy"]
+    )
     assert client.get("/v1/score").status == 405
     assert client.get("/nowhere").code == "not_found"
+
+
+def test_a_fault_of_our_own_is_told_with_the_headers_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a fault")
+
+    with running() as client:
+        monkeypatch.setattr("discode.web.guard.check_host", broken)
+        reply = client.get("/healthz")
+    assert (reply.status, reply.code) == (500, "failed")
+    assert "default-src 'none'" in reply.headers["content-security-policy"]
 
 
 @pytest.mark.parametrize(

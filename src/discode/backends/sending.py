@@ -6,7 +6,7 @@ import base64
 import io
 import math
 import threading
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from PIL import ExifTags, Image
 
@@ -103,6 +103,9 @@ class Estimate:
     written: int
     unusable: int = 0
     """Pairs that would be NaN without being sent."""
+
+    def __add__(self, other: Estimate) -> Estimate:
+        return Estimate(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
     def cost(self, prices: Prices | None) -> float | None:
         """Return what it would cost, where prices are known."""

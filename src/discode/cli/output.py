@@ -26,7 +26,6 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from discode.decoders import Decoder, get_decoder
 from discode.errors import InputError
 from discode.files import replacing
 from discode.scores import Scores
@@ -203,11 +202,6 @@ def show(
         )
         stdout.print(chart)
         stdout.print()
-
-
-def before_prior(decoder: Decoder) -> Decoder:
-    """Return the decoder that gives the token probabilities on the same alternatives."""
-    return get_decoder("smoothing", reading=decoder.options().get("reading", "greedy"))
 
 
 def finish(results: Mapping[str, Scores], ids: Sequence[str]) -> None:

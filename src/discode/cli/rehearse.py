@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,13 +20,17 @@ if TYPE_CHECKING:
 
 def rehearse(
     backend: Backend,
-    pairs: Sequence[Pair],
+    chunks: Iterable[Sequence[Pair | None]],
     prompt: str | None,
     scale: str | None,
     store: Path | None,
 ) -> None:
-    """Print an estimate; nothing is sent, and nothing is written."""
+    """Print an estimate; nothing is sent, and nothing is written.
+
+    Pairs come a chunk at a time, so that any number of them fits; None is a row without one.
+    """
     from discode.backends.endpoint import Served
+    from discode.backends.sending import Estimate
 
     if not isinstance(backend, Served):
         raise InputError("--dry-run is for models behind an address (openai:NAME, endpoint:NAME)")
@@ -42,16 +46,21 @@ def rehearse(
                 if ask.identity.model == backend.model and ask.scale == on and mine:
                     for items, _ in readings.batches(ask):
                         kept.update(items)
-    new = [pair for pair in pairs if not (kept and _item(pair) in kept)]
-    found = backend.estimate(new, asked, on)
+    found, total, known = Estimate(0, 0, 0, 0, 0), 0, 0
+    for chunk in chunks:
+        pairs = [pair for pair in chunk if pair is not None]
+        new = [pair for pair in pairs if not (kept and _item(pair) in kept)]
+        found += backend.estimate(new, asked, on)
+        found += Estimate(0, 0, 0, 0, 0, len(chunk) - len(pairs))
+        total, known = total + len(chunk), known + len(pairs) - len(new)
     lines = [
         f"{found.requests} requests to {backend.endpoint.host}; before them {_first(backend)}",
         f"{found.images} images, {found.bytes / 1e6:.1f} MB to send",
         f"about {found.read:,} tokens to read and {found.written:,} to write (pictures by OpenAI's "
         "rule; other models count otherwise)",
     ]
-    if len(new) < len(pairs):
-        lines.append(f"{len(pairs) - len(new)} of {len(pairs)} pairs are in {store}")
+    if known:
+        lines.append(f"{known} of {total} pairs are in {store}")
     if found.unusable:
         lines.append(f"{found.unusable} pairs cannot be sent and would be NaN")
     cost = found.cost(backend.prices)

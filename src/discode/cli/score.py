@@ -14,8 +14,8 @@ from discode.backends import Recorded, Runtime, open_backend
 from discode.backends.embedded import introduce
 from discode.cli import output
 from discode.cli.rehearse import rehearse
-from discode.cli.stream import Large, Recipe, is_large, score_large
-from discode.decoders import Decoder, get_decoder
+from discode.cli.stream import Large, Recipe, is_large, rehearse_large, score_large
+from discode.decoders import Decoder, before_prior, get_decoder
 from discode.errors import InputError
 from discode.judge import Judge, load
 from discode.pairs import Pair, make_pairs, read_pairs
@@ -53,9 +53,11 @@ def score(
     prompt: Annotated[
         str | None, typer.Option(help="fleur, caption-last, or a text file of your own.")
     ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Write scores here: .jsonl, .csv, or a folder."),
+    typed: Annotated[
+        str | None,  # a Path would forget the slash that makes scores.v2/ a folder
+        typer.Option(
+            "--output", "-o", metavar="PATH", help="Write scores here: .jsonl, .csv, or a folder/."
+        ),
     ] = None,
     store: Annotated[
         Path | None,
@@ -123,7 +125,8 @@ def score(
     if images is not None and not images.is_dir():
         raise InputError(f"--images {images} is not a folder")
     large = Large(shard, shard_size, form, min_score, engine, address, workers)
-    in_stream = is_large(source, out, large)
+    in_stream = is_large(source, typed, large)
+    out = None if typed is None else Path(typed)
     recording = (model or "").removeprefix("recorded:").partition("#")[0]
     if not in_stream:
         output.check_output(out, *(source or ()), store, Path(recording))
@@ -137,23 +140,23 @@ def score(
         key_variable, image_size, concurrency, rate, timeout, max_requests, max_cost, prices,
     )  # fmt: skip
     if in_stream:
-        if image is not None or reference or as_json or show or dry_run or len(decoders) > 1:
+        if image is not None or reference or as_json or show or len(decoders) > 1:
             raise InputError(
-                "many files take one --method, and no picture, --reference, --json, --show or "
-                "--dry-run"
+                "many files take one --method, and no picture, --reference, --json or --show"
             )
         (decoder,) = decoders.values()
         recipe = Recipe(model, runtime, decoder, prompt, scale, batch_size)
         assert source is not None
-        assert out is not None
-        score_large(source, out, images, store, recipe, large)
+        assert typed is not None
+        work = rehearse_large if dry_run else score_large
+        work(source, typed, images, store, recipe, large)
         return
     backend = open_backend("embedded" if model is None else model, runtime)
     # What is replayed from a recording is kept already.
     if store is None and out is not None and not isinstance(backend, Recorded):
         store = out.with_name(f"{out.name}.readings.db")
     if dry_run:
-        rehearse(backend, pairs, prompt, scale, store)
+        rehearse(backend, [pairs], prompt, scale, store)
         return
     # The decoder that wants the most of a reading goes first; the others decode the same.
     first = max(decoders.values(), key=lambda decoder: len(decoder.requires))
@@ -177,7 +180,7 @@ def score(
     elif out is None or show:
         titles = [f"{Path(row['image']).name}: {row['caption']}" for row in extra]
         for name, decoder in decoders.items() if show else ():
-            before = decoded(output.before_prior(decoder))
+            before = decoded(before_prior(decoder))
             output.show(name, results[name], before, titles, range(len(ids)))
         output.stdout.print(output.score_table(results, ids, extra))
     if store is not None:

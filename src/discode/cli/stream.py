@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -18,14 +19,16 @@ from discode.backends import BACKENDS, Recorded, Runtime, open_backend
 from discode.backends.embedded import introduce
 from discode.backends.gate import StoppedError
 from discode.cli import output
+from discode.cli.rehearse import rehearse
 from discode.decoders import Decoder
 from discode.errors import InputError, lookup
 from discode.judge import Judge, load
 from discode.prompts import FLEUR
 from discode.streams import BLOCK_ROWS, Shard, Totals, find_inputs, is_many, score_stream
 from discode.streams import score_to_file as to_file
+from discode.streams.chunks import Block
 from discode.streams.folder import signature_of
-from discode.streams.run import settle
+from discode.streams.run import read_chunks, settle
 
 LOG_SECONDS = 60.0
 """Where nobody watches a bar, a log gets a line this often."""
@@ -73,14 +76,23 @@ class Recipe:
         )  # fmt: skip
 
 
-def is_large(source: list[Path] | None, out: Path | None, large: Large) -> bool:
+def is_folder(out: str) -> bool:
+    """Return whether an --output, as it was typed, is a folder: one that is there, or by its name.
+
+    >>> is_folder("scores"), is_folder("scores.v2/"), is_folder("scores.jsonl")
+    (True, True, False)
+    """
+    path = Path(out)
+    return out.endswith(("/", os.sep)) or path.is_dir() or not path.suffix
+
+
+def is_large(source: list[Path] | None, out: str | None, large: Large) -> bool:
     """Return whether a run is for the stream: a folder, a pattern or tars, in or out."""
     if not source:
         if large.given():
             raise InputError(f"{large.given()} goes with --input FILES and --output FOLDER")
         return False
-    folder = out is not None and (out.is_dir() or not out.suffix)
-    if folder or len(source) > 1 or any(map(is_many, source)):
+    if (out is not None and is_folder(out)) or len(source) > 1 or any(map(is_many, source)):
         if out is None:
             raise InputError("many files want --output: a folder, or a .jsonl or .csv file")
         return True
@@ -91,7 +103,7 @@ def is_large(source: list[Path] | None, out: Path | None, large: Large) -> bool:
 
 def score_large(
     source: list[Path],
-    out: Path,
+    typed: str,
     images: Path | None,
     store: Path | None,
     recipe: Recipe,
@@ -101,7 +113,8 @@ def score_large(
     over = lookup(ENGINES, large.engine or "local", "engine")
     if over is None and (large.address is not None or large.workers is not None):
         raise InputError("--address and --workers go with --engine ray")
-    if out.suffix and not out.is_dir():
+    out = Path(typed)
+    if not is_folder(typed):
         if large.given():
             raise InputError(f"{large.given()} wants --output to be a folder, not {out.name}")
         job = _to_file(source, out, images, store, recipe)
@@ -147,6 +160,44 @@ def score_large(
     _finish(out, totals, signature, large)
 
 
+def rehearse_large(
+    source: list[Path],
+    typed: str,
+    images: Path | None,
+    store: Path | None,
+    recipe: Recipe,
+    large: Large,
+) -> None:
+    """Say what a server would be sent for this share; nothing is sent, and nothing is written."""
+    if lookup(ENGINES, large.engine or "local", "engine") is not None:
+        raise InputError("--dry-run is for models behind an address; leave --engine out")
+    out, shard = Path(typed), Shard.parse(large.shard or "0/1")
+    options = _options(images, large)
+    if is_folder(typed):
+        inputs = settle(source, out, **options).inputs
+    elif large.given():
+        raise InputError(f"{large.given()} wants --output to be a folder, not {out.name}")
+    else:
+        output.check_output(out, *source, store)
+        inputs = find_inputs(source)
+    count = len(inputs.files)
+
+    def owned(file: int, number: int) -> bool:
+        return shard.owns(Block(file, number), count)
+
+    chunks = (
+        chunk.pairs
+        for file in range(count)
+        if shard.reads(file, count)
+        for chunk in read_chunks(
+            inputs, file, partial(owned, file), images=images, shard_size=options["shard_size"]
+        )
+    )
+    backend = open_backend(recipe.model or "embedded", recipe.runtime)
+    kept = store or _store(out, shard if is_folder(typed) else None)
+    rehearse(backend, chunks, recipe.prompt, recipe.scale, kept)
+
+
 @dataclass(frozen=True)
 class Job:
     """The work, told how to tell how far it is; and who judges, where that is this process."""
@@ -160,7 +211,7 @@ def _to_file(
 ) -> Job:
     output.check_output(out, *source, store)
     find_inputs(source)  # a mistake in the input is told before a model is opened
-    judge = recipe.judge(store, out.with_name(f"{out.name}.readings.db"))
+    judge = recipe.judge(store, _store(out, None))
     run = partial(to_file, judge, source, out, images=images)
     return Job(lambda progress: run(progress=progress), judge)
 
@@ -176,10 +227,11 @@ def _to_folder(
     shard = Shard.parse(large.shard or "0/1")
     options = _options(images, large)
     settle(source, out, **options)
-    out.mkdir(parents=True, exist_ok=True)
-    # One store a share: SQLite is for one machine at a time, and shares run on several.
-    name = f"_readings-{shard.index:05d}-of-{shard.count:05d}.db"
-    judge = recipe.judge(store, out / ("_readings.db" if shard.count == 1 else name))
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write {out}: {error.strerror or error}") from error
+    judge = recipe.judge(store, _store(out, shard))
     run = partial(
         score_stream,
         judge,
@@ -248,6 +300,15 @@ ENGINES = {"local": None, "ray": _over_ray, "vllm": _over_vllm}
 """Who carries the work: this process; a judge on each worker of Ray; vLLM on a Ray cluster."""
 
 
+def _store(out: Path, shard: Shard | None) -> Path:
+    """Return where readings are kept: beside a file; in a folder, where there is a share."""
+    if shard is None:
+        return out.with_name(f"{out.name}.readings.db")
+    # One store a share: SQLite is for one machine at a time, and shares run on several.
+    name = f"_readings-{shard.index:05d}-of-{shard.count:05d}.db"
+    return out / ("_readings.db" if shard.count == 1 else name)
+
+
 def _options(images: Path | None, large: Large) -> dict[str, Any]:
     return {
         "images": images,
@@ -275,8 +336,10 @@ def _finish(out: Path, totals: Totals, signature: str, large: Large) -> None:
     notes = [f"{count} {name}" for name, count in totals.flags.items() if count]
     mean = "nan" if math.isnan(totals.mean) else f"{totals.mean:.4f}"
     line = f"{totals.rows} items, mean {mean}" + (f" ({', '.join(notes)})" if notes else "")
+    worst = f"truncated rows may be wrong by up to {totals.bound or 0:.4f} (column bound)"
     for text, style in (
         (line, None),
+        *([] if totals.bound is None else [(worst, None)]),
         (signature, "dim"),
         (f"scores written to {out}", "dim"),
     ):

@@ -15,7 +15,9 @@ from discode.decoders.discode import Discode
 from discode.decoders.simple import Fleur, Raw, Smoothing
 from discode.errors import InputError, UnknownNameError, lookup, suggest
 
-__all__ = ["METHODS", "Decoded", "Decoder", "Discode", "Fleur", "Method", "get_decoder"]
+__all__ = [
+    "METHODS", "Decoded", "Decoder", "Discode", "Fleur", "Method", "before_prior", "get_decoder",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,15 @@ def get_decoder(spec: str | Decoder, **options: Any) -> Decoder:
                 f"(what counts: {', '.join(sorted(decoder.options()))})"
             )
     return decoder
+
+
+def before_prior(decoder: Decoder) -> Decoder:
+    """Return the decoder of the token probabilities as they are, on the same alternatives.
+
+    >>> before_prior(get_decoder("discode:reading=joint")).options()
+    {'reading': 'joint'}
+    """
+    return get_decoder("smoothing", reading=decoder.options().get("reading", "greedy"))
 
 
 def parse_options(text: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@
       part-00000-00000.jsonl      scores of block 0 of file 0
       passed/part-00000-00000.tar the samples that pass, where there is a threshold
       _done/part-00000-00000.json written last: this block is finished, and these are its counts
+      _lock-00000-of-00001        held by the process that writes this share
 
 Readers of Parquet pass over names that begin with an underscore, so the folder opens as a table.
 A block counts as finished when its mark is there and names files of the size they have. Whatever
@@ -29,11 +30,12 @@ from discode.streams.chunks import BLOCK_ROWS, Block, Cut, Shard
 from discode.streams.formats import FORMATS
 from discode.streams.inputs import Inputs
 from discode.streams.judging import Judged, Totals
+from discode.streams.locks import ShareLock
 from discode.streams.passing import Passing
 from discode.streams.sinks import SINKS, Sink, check_sink, check_threshold
 from discode.version import __version__
 
-LAYOUT = 1
+LAYOUT = 2
 MANIFEST = "_run.json"
 
 
@@ -96,6 +98,11 @@ def check_same(folder: Path, settings: Settings, signature: str | None = None) -
     mine = settings.manifest(signature or theirs.get("signature", ""))
     for key, value in mine.items():
         # Another name for the same files, or a release that scores the same, is no other run.
+        if key == "files_sha256" and theirs.get(key) != value:
+            raise InputError(
+                f"{folder} was begun with another input: a file's name, size or content has "
+                "changed since; give the input it was begun with, or a new folder"
+            )
         if key not in ("input", "discode") and theirs.get(key) != value:
             raise InputError(
                 f"{folder} was begun with {key}={theirs.get(key)}, this run has {key}={value}; "
@@ -138,6 +145,7 @@ class RunFolder:
         self._parts: dict[Block, _Part] = {}
         self._last: dict[int, int] = {}  # file to its last block, where that is known
         self._totals: dict[Block, Totals] = {}
+        self._lock = ShareLock(path, shard)  # last: whoever gets no folder holds no lock
 
     def _passed_folder(self) -> list[Path]:
         return [] if self.settings.min_score is None else [self.path / "passed"]
@@ -164,7 +172,7 @@ class RunFolder:
         check_same(self.path, self.settings, self._signature)  # another process may have been first
 
     def _sweep(self) -> None:
-        """Remove what a killed process left half-written; nobody else writes this share."""
+        """Remove what a killed process left half-written; the lock keeps others out."""
         for folder in (self.path, self.path / "_done", *self._passed_folder()):
             for entry in folder.iterdir():
                 block = Block.of(entry.name) if entry.name.endswith(".part") else None
@@ -177,22 +185,28 @@ class RunFolder:
             mark = None if block is None else self._mark(entry)
             if block is None or mark is None:
                 continue
-            if mark["ends_file"]:
+            ends_file, totals = mark
+            if ends_file:
                 self._last[block.file] = block.number
             if self.shard.owns(block, self._count):
-                mark["totals"]["errors"] = tuple(map(tuple, mark["totals"]["errors"]))
-                self._totals[block] = Totals(**mark["totals"])
+                self._totals[block] = totals
 
-    def _mark(self, entry: Path) -> Any:
-        """Return a mark whose files are what it says they are."""
+    def _mark(self, entry: Path) -> tuple[bool, Totals] | None:
+        """Return whether a block ends its file, and its counts, where the mark can be trusted.
+
+        That is: nothing is missing from it, and its files are what it says they are.
+        """
         try:
             mark = json.loads(entry.read_text())
-            whole = all(
+            counts = mark["totals"] | {"errors": tuple(map(tuple, mark["totals"]["errors"]))}
+            totals, ends_file = Totals(**counts), mark["ends_file"]
+            whole = bool(mark["files"]) and all(
                 (self.path / name).stat().st_size == size for name, size in mark["files"].items()
             )
-        except (OSError, ValueError, KeyError, TypeError):
+            _ = Totals() + totals  # counts that do not add up are no counts
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
-        return mark if whole else None
+        return (bool(ends_file), totals) if whole and set(asdict(totals)) == set(counts) else None
 
     def wanted(self, file: int) -> Callable[[int], bool] | None:
         """Return which blocks of a file are still to be done by this process; None if none is."""
@@ -288,6 +302,7 @@ class RunFolder:
             with suppress(_Unfinished), part.stack:
                 raise _Unfinished
         self._parts = {}
+        self._lock.close()
 
 
 class _Unfinished(Exception):

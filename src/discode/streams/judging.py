@@ -36,7 +36,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Totals:
-    """What became of many rows; adds up.
+    """What became of many rows; adds up. ``bound`` is the worst; None where nothing is truncated.
 
     >>> (Totals(rows=2, judged_sum=1.5) + Totals(rows=1, failed=1)).mean
     0.75
@@ -48,6 +48,7 @@ class Totals:
     judged_sum: float = 0.0
     flags: Mapping[str, int] = field(default_factory=dict)
     errors: tuple[tuple[str, str], ...] = ()
+    bound: float | None = None
 
     @property
     def mean(self) -> float:
@@ -64,6 +65,7 @@ class Totals:
             self.judged_sum + other.judged_sum,
             {name: self.flags.get(name, 0) + other.flags.get(name, 0) for name in names},
             (*self.errors, *other.errors)[:EXAMPLES],
+            max((b for b in (self.bound, other.bound) if b is not None), default=None),
         )
 
     @classmethod
@@ -80,6 +82,7 @@ class Totals:
             tuple(
                 (judged.ids[row], scores.errors[row]) for row in sorted(scores.errors)[:EXAMPLES]
             ),
+            None if scores.bound is None else float(np.nanmax(scores.bound, initial=0.0)),
         )
 
 
@@ -112,6 +115,7 @@ def judge_chunk(
         None if read.raw is None else spread(read.raw, math.nan),
         flags={name: spread(marks, name == "failed") for name, marks in read.flags.items()},
         errors={**chunk.errors, **{order[row]: reason for row, reason in read.errors.items()}},
+        bound=None if read.bound is None else spread(read.bound, math.nan),
     )
     if min_score is None:
         return Judged(chunk.piece, chunk.ids, scores)

@@ -1,7 +1,9 @@
 """Where scores of a large run go: JSON lines, Parquet or CSV, a chunk at a time.
 
 Columns: ``id``; ``source`` and ``row``, the file and the row's number in it, which together name
-a row; ``score`` and ``raw``, null where there is none; ``flags``; ``error``; ``signature``.
+a row; ``score`` and ``raw``, null where there is none; ``bound``, how wrong a truncated row's
+score may be, else null; ``flags``; ``error``; ``signature``. All shards have all columns, so that
+a folder of them opens as one table.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from discode.scores import Scores
 
 _encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps makes one a call
 
-COLUMNS = ("id", "source", "row", "score", "raw", "flags", "error", "signature")
+COLUMNS = ("id", "source", "row", "score", "raw", "bound", "flags", "error", "signature")
 
 
 class Sink(Protocol):
@@ -60,7 +62,8 @@ class JsonLines:
     def write(self, source: str, start: int, ids: Sequence[str], scores: Scores) -> None:
         """Take some rows."""
         raw = _numbers(scores.raw) or [None] * len(ids)
-        rows = zip(ids, _numbers(scores.value), raw, flags_of(scores), strict=True)
+        bound = _numbers(scores.bound) or [None] * len(ids)
+        rows = zip(ids, _numbers(scores.value), raw, bound, flags_of(scores), strict=True)
         self._file.writelines(
             _encode(
                 {
@@ -69,13 +72,14 @@ class JsonLines:
                     "row": start + i,
                     "score": value,
                     "raw": answer,
+                    "bound": wrong,
                     "flags": flags,
                     "error": scores.errors.get(i),
                     "signature": scores.signature,
                 }
             )
             + "\n"
-            for i, (name, value, answer, flags) in enumerate(rows)
+            for i, (name, value, answer, wrong, flags) in enumerate(rows)
         )
 
     def close(self) -> None:
@@ -94,10 +98,11 @@ class Csv:
     def write(self, source: str, start: int, ids: Sequence[str], scores: Scores) -> None:
         """Take some rows."""
         raw = [""] * len(ids) if scores.raw is None else scores.raw.tolist()
+        bound = ["" if number is None else number for number in _numbers(scores.bound)]
         marked = flags_of(scores)
         self._writer.writerows(
-            (name, source, start + i, value, raw[i], " ".join(marked[i]), scores.errors.get(i, ""),
-             scores.signature)
+            (name, source, start + i, value, raw[i], bound[i] if bound else "",
+             " ".join(marked[i]), scores.errors.get(i, ""), scores.signature)
             for i, (name, value) in enumerate(zip(ids, scores.value.tolist(), strict=True))
         )  # fmt: skip
 
@@ -112,7 +117,7 @@ class Parquet:
     def __init__(self, path: Path) -> None:
         self._pa = pa = require("pyarrow", "parquet")
         word = pa.dictionary(pa.int32(), pa.string())
-        types = (pa.string(), word, pa.int64(), pa.float64(), pa.float64(),
+        types = (pa.string(), word, pa.int64(), pa.float64(), pa.float64(), pa.float64(),
                  pa.list_(pa.string()), pa.string(), word)  # fmt: skip
         self._schema = pa.schema(list(zip(COLUMNS, types, strict=True)))
         self._writer = require("pyarrow.parquet", "parquet").ParquetWriter(path, self._schema)
@@ -122,20 +127,25 @@ class Parquet:
         pa, n = self._pa, len(ids)
 
         def same(value: str) -> Any:
-            return pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int32)), [value])
+            return pa.DictionaryArray.from_arrays(
+                pa.array(np.zeros(n, np.int32)), [_escaped(value)]
+            )
 
-        whole = [name.encode(errors="backslashreplace").decode() for name in ids]
-        errors = [scores.errors.get(i) for i in range(n)]
+        def numbers(values: Any) -> Any:
+            if values is None:
+                return pa.nulls(n, pa.float64())
+            return pa.array(values, pa.float64(), from_pandas=True)
+
+        reasons = {row: _escaped(reason) for row, reason in scores.errors.items()}
         columns = [
-            pa.array(whole, pa.string()),
+            pa.array(list(map(_escaped, ids)), pa.string()),
             same(source),
             pa.array(np.arange(start, start + n)),
-            pa.array(scores.value, pa.float64(), from_pandas=True),
-            pa.nulls(n, pa.float64())
-            if scores.raw is None
-            else pa.array(scores.raw, pa.float64(), from_pandas=True),
+            numbers(scores.value),
+            numbers(scores.raw),
+            numbers(scores.bound),
             pa.array(flags_of(scores), pa.list_(pa.string())),
-            pa.array(errors, pa.string()),
+            pa.array([reasons.get(i) for i in range(n)], pa.string()),
             same(scores.signature),
         ]
         self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
@@ -143,6 +153,11 @@ class Parquet:
     def close(self) -> None:
         """Finish the file."""
         self._writer.close()
+
+
+def _escaped(text: str) -> str:
+    """Return a text with its lone surrogates as escapes; Parquet's text is UTF-8."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 SINKS: dict[str, Callable[[Path], Sink]] = {

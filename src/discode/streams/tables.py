@@ -134,22 +134,29 @@ def _csv_rows(reader: Any, header: list[str], name: str) -> Iterator[tuple[str, 
         except StopIteration:
             return
         except csv.Error as error:  # the reader goes on behind what it could not make out
-            upto = f" to {reader.line_num}" if reader.line_num > begun else ""
-            where = f"{name} line {begun}{upto}"
-            yield where, InputError(f"{where} is no CSV: {error}")
+            yield from _lost(name, range(begun, reader.line_num + 1), f"is no CSV: {error}")
             continue
         if not cells:
             continue
         where = f"{name} line {reader.line_num}"
         if len(cells) != len(header):
-            yield (
-                where,
-                InputError(f"{where} does not have the {len(header)} columns of the header"),
-            )
+            why = f"does not have the {len(header)} columns of the header"
+            yield from _lost(name, range(begun, reader.line_num + 1), why)
         elif not all(map(str.isascii, cells)) and any(map(_broken, cells)):
             yield where, InputError(f"{where} is not UTF-8")
         else:
             yield where, dict(zip(header, cells, strict=True))
+
+
+def _lost(name: str, lines: range, why: str) -> Iterator[tuple[str, Row]]:
+    """Yield a row for every line that is lost: a quote that is not closed swallows many."""
+    for line in lines:
+        where = f"{name} line {line}"
+        if len(lines) == 1:
+            yield where, InputError(f"{where} {why}")
+        else:
+            span = f"{name} lines {lines[0]} to {lines[-1]}, read as one row"
+            yield where, InputError(f"{where} is lost: {span}, {why}; see the quotes of {lines[0]}")
 
 
 def _broken(text: str) -> bool:

@@ -53,9 +53,12 @@ class _Header(tarfile.TarInfo):
         try:
             return super().fromtarfile(tarfile_)
         except tarfile.HeaderError as error:
-            # Zeros, or nothing at all, are the end; their errors have no public names.
-            if type(error).__name__ in ("EOFHeaderError", "EmptyHeaderError"):
+            # Zeros are the end, as is nothing at all in an empty file; these have no public names.
+            kind = type(error).__name__
+            if kind == "EOFHeaderError" or (kind == "EmptyHeaderError" and not tarfile_.offset):
                 raise
+            if kind == "EmptyHeaderError":
+                raise tarfile.ReadError("the zeros that end a tar are missing") from error
             raise tarfile.ReadError(str(error)) from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 import io
 import json
 import re
@@ -15,6 +16,7 @@ from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
 from PIL import Image
 from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
@@ -22,7 +24,7 @@ from discode.decoders import get_decoder
 from discode.errors import InputError
 from discode.pairs import MAX_PIXELS
 from discode.web.batching import Question
-from discode.web.limits import Held, Limits, Refused, too_large
+from discode.web.limits import Held, Limits, Refused, read_length, too_large
 
 Fetch = Callable[[str], Awaitable[bytes]]
 FIELDS = ("image", "captions", "references", "method")
@@ -34,8 +36,8 @@ _DATA_URL = re.compile(r"data:(image/[\w.+-]+)?(;[\w=.+-]+)*;base64,", re.IGNORE
 async def receive(request: Request, held: Held) -> bytes:
     """Return the body, or refuse it as soon as it is too long."""
     limit = held.gate.limits.body
-    length = request.headers.get("content-length", "")
-    if length.isdigit() and int(length) > limit:
+    length = request.headers.get("content-length")
+    if length is not None and (read_length(length) is None or int(length) > limit):
         raise too_large(limit)
     body = bytearray()
     async for chunk in request.stream():
@@ -131,6 +133,7 @@ async def _form(body: bytes, content_type: str, limits: Limits) -> dict[str, Any
     class Parser(MultiPartParser):
         spool_max_size = limits.body  # in memory, which the gate has counted
 
+    _check_form(body, content_type)
     fields = limits.captions + limits.references + 1
     parser = Parser(
         Headers({"content-type": content_type}), chunks(), max_files=1, max_fields=fields,
@@ -154,6 +157,27 @@ async def _form(body: bytes, content_type: str, limits: Limits) -> dict[str, Any
         return asked
     finally:
         await form.close()
+
+
+def _check_form(body: bytes, content_type: str) -> None:
+    """Raise where a form breaks off, or is written in what is no text (Python knows such codecs).
+
+    The parser takes half a form for a whole one with fewer captions.
+    """
+    options = parse_options_header(content_type)[1]
+    boundary = options.get(b"boundary", b"")
+    line = b"\r\n--" + boundary
+    begins = body.startswith(line[2:]) or line in body
+    ends = body.startswith(line[2:] + b"--") or line + b"--" in body
+    if boundary and begins and not ends:  # what has none, or another, the parser refuses
+        raise Refused(400, "bad_request", "the form breaks off: its closing boundary is missing")
+    name = options.get(b"charset", b"utf-8").decode("latin-1")
+    try:
+        known = codecs.lookup(name).name in ("utf-8", "ascii", "iso8859-1")
+    except (LookupError, ValueError):  # ValueError: a zero byte in it
+        known = False
+    if not known:
+        raise _bad(f"the form's charset {name[:40]!r} is not taken; send UTF-8")
 
 
 def _known(asked: dict[str, Any]) -> None:

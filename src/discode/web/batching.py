@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 
-from discode.decoders import Decoder, get_decoder
+from discode.decoders import Decoder, before_prior
 from discode.decoders.base import greedy_stem
 from discode.errors import DiscodeError, ImageError
 from discode.judge import Judge
@@ -63,14 +63,10 @@ class Answer:
     stems: tuple[str, ...]
 
 
-def before_prior(decoder: Decoder) -> Decoder:
-    """Return the decoder of the token probabilities as they are, on the same alternatives."""
-    return get_decoder("smoothing", reading=decoder.options().get("reading", "greedy"))
-
-
 def judge_together(judge: Judge, questions: Sequence[Question]) -> list[Answer | Exception]:
     """Read all pairs of some questions in one go; return an answer or an error for each.
 
+    >>> from discode.decoders import get_decoder
     >>> from discode.judge import load
     >>> from discode.pairs import demo_path
     >>> cat = (demo_path() / "cat.jpg").read_bytes()

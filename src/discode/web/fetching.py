@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from discode.version import __version__
-from discode.web.limits import Refused, too_large
+from discode.web.limits import Refused, read_length, too_large
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolve = Callable[[str, int], list[str]]
@@ -86,7 +86,13 @@ def fetch(
         with _open(url, end, resolve, public) as response:
             if response.status not in _MOVED:
                 return _body(response, limit, end)
-            url = urljoin(url, response.getheader("location") or "")
+            target = response.getheader("location")
+            if not target:
+                raise _refused("it is redirected to nowhere")
+            try:
+                url = urljoin(url, target)
+            except ValueError:  # half an IPv6 address
+                raise _refused("it is redirected to what is no URL") from None
     raise _refused(f"more than {REDIRECTS} redirects")
 
 
@@ -113,7 +119,7 @@ def _open(
     parts, host, port = _parts(url)
     try:
         addresses = resolve(host, port)
-    except OSError:
+    except (OSError, ValueError):  # ValueError: no name that could be asked for
         raise _refused(f"{host} has no address") from None
     if not addresses or not all(public(address) for address in addresses):
         raise _refused(f"{host} is not on the open internet")
@@ -164,8 +170,11 @@ def _body(response: http.client.HTTPResponse, limit: int, end: float) -> bytes:
         raise _refused(f"the server there answered {response.status}")
     if response.getheader("content-encoding", "identity") != "identity":
         raise _refused("the server there packs what it sends")
-    length = response.getheader("content-length") or ""
-    if length.isdigit() and int(length) > limit:
+    given = response.getheader("content-length")
+    length = None if given is None else read_length(given)
+    if given is not None and length is None:
+        raise _refused("the server there tells no length that could be")
+    if length is not None and length > limit:
         raise too_large(limit)
     body = bytearray()
     while chunk := response.read1(65536):
@@ -173,7 +182,7 @@ def _body(response: http.client.HTTPResponse, limit: int, end: float) -> bytes:
         if len(body) > limit:
             raise too_large(limit)
         _left(end)
-    if length.isdigit() and len(body) != int(length):
+    if length is not None and len(body) != length:
         _left(end)
         raise _refused("the connection failed")
     return bytes(body)

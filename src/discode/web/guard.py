@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from fastapi import Request, Response
@@ -12,9 +13,11 @@ from discode.web.limits import Refused, check_host
 Refusal = Callable[[Request, Exception], Awaitable[Response]]
 """How a service words a refusal."""
 
+_log = logging.getLogger("discode.web")
+
 
 class Guard:
-    """Turns away foreign hosts and pages, and puts the headers on every answer."""
+    """Turns away foreign hosts and pages, and puts the headers on every answer, errors too."""
 
     def __init__(
         self,
@@ -34,7 +37,11 @@ class Guard:
             await self.app(scope, receive, send)
             return
 
+        begun = False
+
         async def headed(message: Message) -> None:
+            nonlocal begun
+            begun = True
             if message["type"] == "http.response.start":
                 given = {name for name, _ in message["headers"]}
                 message["headers"] += [item for item in self.headers if item[0] not in given]
@@ -45,7 +52,11 @@ class Guard:
         request = Request(scope)
         try:
             check_host(request.headers.get("host"), request.headers.get("origin"), self.hosts)
-        except Refused as error:
+            await self.app(scope, receive, headed)
+        except Exception as error:
+            if begun:  # half an answer cannot be taken back
+                raise
+            if not isinstance(error, Refused):
+                _log.exception("a request failed")
+                error = Refused(500, "failed", "the server failed on this; its log says why")
             await (await self.refusal(request, error))(scope, receive, headed)
-            return
-        await self.app(scope, receive, headed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -163,16 +164,32 @@ def check_host(host: str | None, origin: str | None, allowed: tuple[str, ...] | 
     discode.web.limits.Refused: this server does not answer to 'evil.example'; see --allow-host
     """
     name = _host_name(host or "")
-    if allowed is not None and name not in allowed:
+    if (host and name is None) or (allowed is not None and name not in allowed):
+        shown = (host or "")[:80] if name is None else name
         raise Refused(
-            421, "wrong_host", f"this server does not answer to {name!r}; see --allow-host"
+            421, "wrong_host", f"this server does not answer to {shown!r}; see --allow-host"
         )
-    if origin is not None and urlsplit(origin).netloc.lower() != (host or "").lower():
+    if origin is not None and _site(origin) != (host or "").lower():
         raise Refused(403, "foreign_page", "pages of other sites may not ask this server")
 
 
-def _host_name(host: str) -> str:
+def _host_name(host: str) -> str | None:
+    """Return the name of a Host header without its port; None where it is no such header."""
+    match = re.fullmatch(r"(?:\[([0-9a-f:.]+)\]|([\w.-]*))(?::\d{0,5})?", host.lower(), re.ASCII)
+    return None if match is None else match[1] or match[2]
+
+
+def _site(origin: str) -> str | None:
     try:
-        return (urlsplit(f"//{host}").hostname or "").lower()
+        return urlsplit(origin).netloc.lower()
     except ValueError:  # half an IPv6 address
-        return host
+        return None
+
+
+def read_length(text: str) -> int | None:
+    """Return what a Content-Length says; None where it is no length that anything could have.
+
+    >>> read_length("17"), read_length("²"), read_length("9" * 5000)
+    (17, None, None)
+    """
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None

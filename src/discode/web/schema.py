@@ -84,6 +84,7 @@ SCORED: dict[int | str, dict[str, Any]] = {
     )
 }
 ERRORS: dict[int | str, dict[str, Any]] = {
+    400: _says("The form breaks off", _ERROR),
     401: _says("The token is missing or wrong", _ERROR),
     408: _says("The body took too long to arrive", _ERROR),
     413: _says("The body, or the picture at a URL, is too large", _ERROR),

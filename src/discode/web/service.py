@@ -28,7 +28,7 @@ from discode.web.asking import receive, understand
 from discode.web.batching import Answer, Batcher, Question
 from discode.web.fetching import fetch
 from discode.web.guard import Guard
-from discode.web.limits import HEADERS, Gate, Limits, Refused, check_token
+from discode.web.limits import HEADERS, Gate, Limits, Refused, check_token, read_length
 from discode.web.measures import CONTENT_TYPE, Measures
 from discode.web.schema import ERRORS, MODELS, SCORE_BODY, SCORED
 
@@ -279,8 +279,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 async def _drain(request: Request, limit: int) -> None:
     """Read on a little: one who is still sending reads no answer, and would see a broken pipe."""
-    length = request.headers.get("content-length", "0")
-    if "expect" in request.headers or not length.isdigit() or int(length) > 4 * limit:
+    length = read_length(request.headers.get("content-length", "0"))
+    if "expect" in request.headers or length is None or length > 4 * limit:
         return
 
     async def read() -> None:
