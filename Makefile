@@ -8,7 +8,7 @@ demo: .venv/demo.stamp
 	$(BIN)/discode demo --output demo.png
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check .
