@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("sqlalchemy", reason="campaigns want discode[mceval]")
 
-from discode.cli import main
+from discode.cli import main, output
 from discode.mceval.database import open_database
 from discode.mceval.people import find
 from tests.mceval import pictures
@@ -43,7 +43,7 @@ class Captioner(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    monkeypatch.setenv("COLUMNS", "140")
+    monkeypatch.setattr(output.stdout, "width", 140)  # a console asks its terminal only once
 
     def call(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["discode", "mceval", *map(str, arguments)])

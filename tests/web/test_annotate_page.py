@@ -128,7 +128,7 @@ def test_comparing_by_keyboard(site: Site) -> None:
         assert rows[0].choice != rows[1].choice
         assert session.scalars(select(Void.answer_id)).all() == [rows[0].id]
     page.keyboard.press("s")
-    assert page.evaluate("document.activeElement.value") == "I cannot tell which is better"
+    page.wait_for_function("document.activeElement.value === 'I cannot tell which is better'")
     page.keyboard.press("1")  # not an answer while a reason is picked
     page.keyboard.press("Escape")
     assert page.locator("#skip[open]").count() == 0

@@ -131,10 +131,8 @@ def mark_careless(db: Database, person: int, reason: str, now: float) -> int:
         ).all()
         session.add_all(Void(answer_id=a.id, reason="careless", created=now) for a in answers)
         for slot in slots:
-            if slot.kind != "gold":
+            if slot.kind != "gold" or slot.state == "leased":
                 put_back(session, slot)
-            elif slot.state == "leased":
-                session.delete(slot)
         session.flush()
         for image in ids:
             settle(session, image, now)

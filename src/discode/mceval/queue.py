@@ -369,10 +369,7 @@ def _undo(session: Session, person_id: int, now: float) -> Task:
     assert slot.state == "answered"
     assert slot.round == last.round
     for one in held:
-        if one.kind == "gold":
-            session.delete(one)
-        else:
-            put_back(session, one)
+        put_back(session, one)
     session.add(Void(answer_id=last.id, reason="undo", created=now))
     slot.round += 1
     log(session, "undone", now, person=person.id, image=slot.image_id, detail=slot.kind)
@@ -387,11 +384,7 @@ def _pass(session: Session, person_id: int, lease: str, kind: str, reason: str, 
     person = _person(session, person_id)
     slot = _held(session, person, lease)
     image = slot.image_id
-    if slot.kind == "gold":
-        session.delete(slot)
-        session.flush()
-    else:
-        put_back(session, slot)
+    put_back(session, slot)
     session.add(Pass(image_id=image, person_id=person.id, kind=kind, reason=reason, created=now))
     log(session, kind, now, person=person.id, image=image, detail=reason)
     settle(session, image, now)

@@ -222,7 +222,19 @@ def _activate(session: Session, image: Image, rules: Rules, now: float) -> None:
 
 
 def put_back(session: Session, slot: Slot) -> None:
-    """Give a slot back to the queue; an answer it had no longer counts."""
+    """Give a slot back to the queue; an answer it had no longer counts.
+
+    A gold question is one person's own: it goes, or is closed where it was answered once and taken
+    back, since answers stay.
+    """
+    if slot.kind == "gold":
+        if session.scalar(select(Answer.id).where(Answer.slot_id == slot.id).limit(1)) is None:
+            session.delete(slot)
+        else:
+            slot.state = "closed"
+            slot.lease = slot.leased_at = slot.expires = None
+        session.flush()
+        return
     if slot.state == "answered":
         slot.round += 1
     slot.state = "open"
