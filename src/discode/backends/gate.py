@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from discode.errors import BackendError, InputError
 
-FIRST = 4
+FIRST = 8
 """Requests at a time in the beginning."""
 _SOONEST, _LATEST = 1.0, 30.0  # seconds from one trial of a higher limit to the next
 
