@@ -18,7 +18,8 @@ import numpy as np
 
 import discode
 from discode.backends.embedded import SHIPPED, Embedded
-from discode.pairs import Pair, demo_path
+from discode.images import demo_path
+from discode.pairs import Pair
 
 CAPTION = "a man in a red shirt is riding a bike down a hill"
 START = """

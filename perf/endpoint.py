@@ -19,8 +19,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 import discode
-from discode.backends.endpoint import Served
-from discode.pairs import Pair, demo_path
+from discode.backends.served.backend import Served
+from discode.images import demo_path
+from discode.pairs import Pair
 
 LATENCY = 0.05
 ENOUGH = 0.85

@@ -23,11 +23,11 @@ import torch
 import transformers
 from PIL import Image
 
-from discode.backends.engine import Picture
-from discode.backends.hf import Local
-from discode.backends.loading import DTYPES, Loaded, load_model
-from discode.backends.random_weights import ARCHITECTURES, random_model
-from discode.backends.tokens import conversation
+from discode.backends.local.backend import Local
+from discode.backends.local.forward import Picture
+from discode.backends.local.load import DTYPES, Loaded, load_model
+from discode.backends.local.random_weights import ARCHITECTURES, random_model
+from discode.backends.local.vocabulary import conversation
 from discode.decoders import get_decoder
 from discode.pairs import Pair
 from discode.prompts import FLEUR

@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 import discode
-from discode.backends.endpoint import Served
-from discode.backends.spelled import to_reading
+from discode.backends.served.backend import Served
+from discode.backends.served.parse_logprobs import to_reading
 from discode.scales import FIVE, UNIT
 
 QUESTIONS = (

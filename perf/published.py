@@ -16,11 +16,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from discode.baselines import Workshop
+from discode.bench.run import named, run
+from discode.bench.runlog import Protocol, RunLog
+from discode.bench.tables import columns, paper_value, render
 from discode.benchmarks import load_benchmark
-from discode.studies.run import named, run
-from discode.studies.runlog import Protocol, RunLog
-from discode.studies.tables import columns, paper_value, render
+from discode.metrics import Workshop
 
 METRICS = ["bleu-1", "bleu-4", "rouge-l", "meteor", "cider"]
 FOLDERS = {

@@ -28,7 +28,8 @@ import numpy as np
 
 from discode.backends import BACKENDS, Backend, Runtime
 from discode.judge import load
-from discode.pairs import Pair, demo_path
+from discode.images import demo_path
+from discode.pairs import Pair
 from discode.prompts import FLEUR, Prompt
 from discode.readings import Identity, Readings
 from discode.scales import UNIT, Scale

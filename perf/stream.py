@@ -24,11 +24,11 @@ from pathlib import Path
 import numpy as np
 
 import discode
+from discode.bulk import BLOCK_ROWS, score_stream
 from discode.pairs import Pair
 from discode.prompts import FLEUR, Prompt
 from discode.readings import Identity, Readings
 from discode.scales import UNIT, Scale
-from discode.streams import BLOCK_ROWS, score_stream
 
 KILLS = 3
 MOST_MICROSECONDS, MOST_MB = 60, 600

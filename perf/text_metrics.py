@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from discode.baselines.ngram import Cider, TextMetric, Texts
 from discode.benchmarks import load_benchmark
+from discode.metrics.ngram import Cider, TextMetric, Texts
 from discode.pairs import Pair
 from discode.scores import Floats
 

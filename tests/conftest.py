@@ -15,8 +15,9 @@ from PIL import Image
 
 import discode
 from discode.backends.embedded import SHIPPED
-from discode.backends.loading import mend_torchvision
-from discode.pairs import Pair, demo_path
+from discode.backends.local.load import mend_torchvision
+from discode.images import demo_path
+from discode.pairs import Pair
 from discode.prompts import FLEUR, Prompt
 from discode.readings import Identity, Readings
 from discode.scales import UNIT, Scale
@@ -25,7 +26,7 @@ CAPTION = "a close up of a brown striped cat with green eyes"
 NO_MODEL = f"no model at {SHIPPED}; training/README.md says how it is made"
 
 # Helpers that import transformers: nothing to collect in them, and it may not be installed.
-collect_ignore_glob = ["backends/tiny_*.py", "baselines/tiny_*.py"]
+collect_ignore_glob = ["helpers/tiny_*.py"]
 
 
 class MendTorchvision:
@@ -101,7 +102,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder in which training/ has run from data to artefact, on eight pictures."""
     for module in ("torch", "onnx", "onnxscript"):
         pytest.importorskip(module, reason="training and its artefact want discode[dev]")
-    from tests.training.stand_ins import make_build
+    from tests.helpers.training_stand_ins import make_build
 
     folder = tmp_path_factory.mktemp("training")
     with pytest.MonkeyPatch.context() as monkeypatch:

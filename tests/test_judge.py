@@ -15,7 +15,8 @@ import discode
 from discode.backends import Backend
 from discode.backends.embedded import SHA256, introduce
 from discode.errors import BackendError, InputError, MissingExtraError
-from discode.pairs import Pair, demo_path
+from discode.images import demo_path
+from discode.pairs import Pair
 from discode.prompts import Prompt
 from discode.readings import Readings
 from discode.scales import Scale

@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from discode.errors import ImageError, InputError
-from discode.pairs import Pair, image_digest, make_pairs, open_image, read_pairs
+from discode.images import image_digest, open_image
+from discode.pairs import Pair, make_pairs, read_pairs
 
 
 def test_one_with_many_and_many_with_many() -> None:
@@ -170,7 +171,7 @@ def test_broken_images_say_why(tmp_path: Path, picture: Path) -> None:
 
 
 def test_image_bombs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("discode.pairs.MAX_PIXELS", 10)
+    monkeypatch.setattr("discode.images.MAX_PIXELS", 10)
     with pytest.raises(ImageError, match="pixels"):
         open_image(Image.new("RGB", (4, 4)))
 

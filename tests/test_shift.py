@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from discode.errors import UnknownNameError
-from discode.pairs import demo_path
+from discode.images import demo_path
 from discode.shift import SIDE, STYLES, _components, _kuwahara, _windows, render
 
 SHIFTED = [name for name in STYLES if name != "photo"]

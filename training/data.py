@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from discode.backends.bpe import Bpe, byte_alphabet, normalise
+from discode.backends.embedded.tokenizer import Bpe, byte_alphabet, normalise
 from training import common, parts
 from training.wrong_words import PENALTY, SPLICED, WORDS, splice, swap
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from discode.backends.bpe import Bpe
+from discode.backends.embedded.tokenizer import Bpe
 from training import common, pictures
 from training.agreement import DOMAINS, expected, judged_pairs
 from training.labels import Labels

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from discode.backends.bpe import Bpe
+from discode.backends.embedded.tokenizer import Bpe
 from discode.prompts import CAPTION_LAST
 from discode.scales import UNIT
 from training import common

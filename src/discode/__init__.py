@@ -10,9 +10,9 @@ from discode.errors import DiscodeError
 from discode.judge import Judge, decode, load
 from discode.pairs import Pair
 from discode.readings import Readings
+from discode.readings.store import ReadingStore
 from discode.scales import Scale
 from discode.scores import Metric, Scores
-from discode.store import ReadingStore
 from discode.version import __version__
 
 __all__ = [

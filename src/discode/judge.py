@@ -14,13 +14,14 @@ from discode.backends.embedded import introduce
 from discode.decoders import Decoder, get_decoder
 from discode.decoders.bounds import possible_error
 from discode.errors import BackendError, ImageError, InputError
-from discode.pairs import Digests, ImageSource, Pair, make_pairs, picture_key
+from discode.images import Digests, ImageSource, picture_key
+from discode.pairs import Pair, make_pairs
 from discode.prompts import FLEUR, Prompt, get_prompt, is_defused
 from discode.readings import Gather, Readings
+from discode.readings.store import Ask, Item, ReadingStore
 from discode.scales import UNIT, Scale, get_scale
 from discode.scores import Scores
 from discode.signature import GIVEN, signature
-from discode.store import Ask, Item, ReadingStore
 
 Progress = Callable[[int], None]
 """Called with the number of pairs just done."""
@@ -72,7 +73,7 @@ class Judge:
     ) -> Scores:
         """Score one image with one or many captions, or as many images as captions.
 
-        >>> from discode.pairs import demo_path
+        >>> from discode.images import demo_path
         >>> scores = load().score(demo_path() / "cat.jpg", ["a cat", "a man rides a bike"])
         >>> bool(scores.value[0] > scores.value[1])
         True

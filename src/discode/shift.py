@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from discode.errors import lookup
-from discode.pairs import image_digest, open_image
+from discode.images import image_digest, open_image
 
 SIDE = 448
 """Longest side, in pixels, that a style draws at."""
@@ -47,7 +47,7 @@ class Style:
 def render(image: Image.Image, style: str, *, seed: int = 0) -> Image.Image:
     """Return the picture in another style: RGB, of the same size, the same bytes every time.
 
-    Any mode is taken, as :func:`discode.pairs.open_image` reads it (transparency is laid on
+    Any mode is taken, as :func:`discode.images.open_image` reads it (transparency is laid on
     white, EXIF's rotation is applied). Another numpy, Pillow or kind of processor may round
     a pixel differently.
 

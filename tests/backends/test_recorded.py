@@ -8,9 +8,9 @@ import pytest
 import discode
 from discode.backends import Recorded
 from discode.errors import InputError
-from discode.exchange import export_readings
 from discode.prompts import FLEUR
-from discode.store import ReadingStore
+from discode.readings.exchange import export_readings
+from discode.readings.store import ReadingStore
 from tests.conftest import FakeModel
 
 

@@ -14,7 +14,7 @@ from discode.benchmarks import BENCHMARKS, Preferences, Ratings, load_benchmark
 from discode.benchmarks.base import Builder, averaged, preferences, ratings, resolve
 from discode.benchmarks.facts import FACTS
 from discode.errors import InputError, UnknownNameError
-from tests.benchmarks import mini
+from tests.helpers import mini_benchmarks as mini
 
 NUMBERS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4), st.integers(0, 2)), max_size=30)
 

@@ -11,7 +11,7 @@ import pytest
 
 from discode.benchmarks import load_benchmark
 from discode.errors import InputError
-from tests.benchmarks import mini
+from tests.helpers import mini_benchmarks as mini
 
 ODD: list[Any] = [None, True, -1, 1e300, "", "\0", [], [None], {}, {"x": 1}, "x" * 5000]
 FILES: dict[str, tuple[str, str, dict[str, str], Any]] = {

@@ -8,7 +8,7 @@ import pytest
 
 from discode.benchmarks import Ratings, load_benchmark
 from discode.errors import InputError
-from tests.benchmarks import mini
+from tests.helpers import mini_benchmarks as mini
 
 
 def test_the_human_candidate_is_no_reference_of_any(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from discode.benchmarks import Ratings, load_benchmark
 from discode.errors import InputError
-from tests.benchmarks import mini
+from tests.helpers import mini_benchmarks as mini
 
 EXPERT, CROWD, TOKENS = "ExpertAnnotations.txt", "CrowdFlowerAnnotations.txt", "Flickr8k.token.txt"
 

@@ -8,7 +8,7 @@ import pytest
 
 from discode.benchmarks import Preferences, load_benchmark
 from discode.errors import InputError
-from tests.benchmarks import mini
+from tests.helpers import mini_benchmarks as mini
 
 
 def test_valse(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from discode.benchmarks import Preferences, load_benchmark
 from discode.benchmarks.pascal50s import read_candidates
 from discode.errors import InputError
-from tests.benchmarks import mini
+from tests.helpers import mini_benchmarks as mini
 
 scipy = pytest.importorskip("scipy.io", reason="MATLAB files want discode[bench]")
 

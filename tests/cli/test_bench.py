@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from discode.bench.runlog import RunLog
 from discode.benchmarks import load_benchmark
-from discode.studies.runlog import RunLog
-from tests.benchmarks import mini
+from tests.helpers import mini_benchmarks as mini
 from tests.cli.test_cli import refused, run
 
 

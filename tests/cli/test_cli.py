@@ -19,7 +19,7 @@ from PIL import Image
 
 import discode
 from discode.backends.embedded import SHA256
-from discode.pairs import demo_path
+from discode.images import demo_path
 from tests.conftest import CAPTION, random_logp
 
 CAT = str(demo_path() / "cat.jpg")

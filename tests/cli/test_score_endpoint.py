@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.backends.servers import Body, Server, serving
+from tests.helpers.chat_servers import Body, Server, serving
 from tests.cli.test_cli import CAT, refused, run
 
 

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from discode.store import ReadingStore
+from discode.readings.store import ReadingStore
 from tests.cli.test_cli import CAT, refused, run
 
 pytest.importorskip("torch", reason="local models want discode[hf]")
 pytest.importorskip("transformers", reason="local models want discode[hf]")
 pytest.importorskip("torchvision", reason="the picture processors of most families want it")
 
-from discode.backends.families import FAMILIES
-from tests.backends.tiny_lvlms import make
+from discode.backends.local.catalog import FAMILIES
+from tests.helpers.tiny_lvlms import make
 
 pytestmark = [
     pytest.mark.slow,

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from discode.files import read_rows
-from discode.pairs import demo_path
+from discode.images import demo_path
 from tests.cli.test_cli import refused, run
-from tests.streams.conftest import png, read_parts, write_tar
+from tests.bulk.conftest import png, read_parts, write_tar
 
 
 @pytest.fixture

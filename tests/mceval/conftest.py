@@ -13,7 +13,7 @@ pytest.importorskip("sqlalchemy", reason="campaigns want discode[mceval]")
 
 from discode.mceval.database import Database
 from discode.mceval.tables import Base
-from tests.mceval import postgres
+from tests.helpers import postgres
 
 
 @pytest.fixture(scope="session")

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from discode.backends.chat import Answer, Message
+from discode.backends.served.client import Answer, Message
 from discode.errors import BackendError, InputError
 from discode.mceval.candidates import add_file, ask
 from discode.mceval.database import Database
 from discode.mceval.intake import Source, take_in
 from discode.mceval.rules import Rules
 from discode.mceval.tables import Candidate, Image
-from tests.mceval import pictures
+from tests.helpers import pictures
 
 DOMAINS = {"a": 6, "b": 5}
 

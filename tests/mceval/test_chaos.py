@@ -15,7 +15,7 @@ from discode.mceval.people import invite, mark_careless, reinstate
 from discode.mceval.queue import Task, flag, heartbeat, next_task, skip, submit, undo
 from discode.mceval.report import domain_rows, person_rows
 from discode.mceval.rules import Rules
-from tests.mceval.campaigns import better, check_rules, fill, name, work_all
+from tests.helpers.campaigns import better, check_rules, fill, name, work_all
 
 ACTIONS = ["next"] * 4 + ["submit"] * 8 + ["late", "undo", "undo", "skip", "flag", "beat",
                                            "careless", "reinstate", "wait"]  # fmt: skip

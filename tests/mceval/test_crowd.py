@@ -16,7 +16,7 @@ from discode.mceval.crowd_import import Agreement, import_results, write_decisio
 from discode.mceval.database import Database
 from discode.mceval.rules import Rules
 from discode.mceval.tables import Answer, Image, Person, Void
-from tests.mceval.campaigns import check_rules, fill
+from tests.helpers.campaigns import check_rules, fill
 
 URL = "https://example.org/{digest}{suffix}?a=1&b=2"
 CHECKS = Checks(gold_after=2, gold_least=0.6)

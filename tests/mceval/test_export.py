@@ -24,8 +24,8 @@ from discode.mceval.report import domain_rows, person_rows
 from discode.mceval.rules import Rules
 from discode.mceval.study import begin_study, study_result
 from discode.mceval.tables import Candidate, Image
-from tests.mceval import pictures
-from tests.mceval.campaigns import better, check_rules, crew, name, work_all
+from tests.helpers import pictures
+from tests.helpers.campaigns import better, check_rules, crew, name, work_all
 
 DOMAINS = {"real": 12, "sketch": 10}
 

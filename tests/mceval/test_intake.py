@@ -14,7 +14,7 @@ from discode.mceval.database import Database, open_database
 from discode.mceval.intake import Looks, Source, add_gold, files_of, look, take_in
 from discode.mceval.rules import Rules
 from discode.mceval.tables import Domain, Image
-from tests.mceval import pictures
+from tests.helpers import pictures
 
 
 def images(db: Database) -> list[Image]:

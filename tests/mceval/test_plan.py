@@ -14,7 +14,7 @@ from discode.mceval.database import Database
 from discode.mceval.plan import Target, kept, make_plan
 from discode.mceval.report import domain_rows
 from discode.mceval.rules import Rules, verdict
-from tests.mceval.campaigns import crew, fill, work_all
+from tests.helpers.campaigns import crew, fill, work_all
 
 
 @given(

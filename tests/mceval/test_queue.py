@@ -15,7 +15,7 @@ from discode.mceval.people import invite, mark_careless, reinstate
 from discode.mceval.queue import flag, heartbeat, next_task, skip, submit, undo
 from discode.mceval.rules import Rules
 from discode.mceval.tables import Answer, Image, Person, Slot, Void
-from tests.mceval.campaigns import better, check_rules, crew, fill, name, work_all, work_once
+from tests.helpers.campaigns import better, check_rules, crew, fill, name, work_all, work_once
 
 
 def states(db: Database) -> dict[str, int]:

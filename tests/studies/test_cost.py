@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from discode.backends import open_backend
-from discode.pairs import demo_path
+from discode.images import demo_path
 from discode.studies.cost import METHODS, Cost, measure
 
 

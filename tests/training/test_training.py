@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from discode.backends.bpe import Bpe
-from tests.training.stand_ins import command
+from discode.backends.embedded.tokenizer import Bpe
+from tests.helpers.training_stand_ins import command
 from training import agreement, common, data, evaluate, packing, pictures, quantise, train
 from training.batches import Captions, Sampler, special_tokens
 from training.labels import Labels

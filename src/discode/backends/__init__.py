@@ -31,7 +31,7 @@ def _embedded(spec: str, runtime: Runtime) -> Backend:
 def _hf(spec: str, runtime: Runtime) -> Backend:
     if not spec:
         raise InputError("hf: needs a hub's ORG/NAME or a model's folder behind the colon")
-    from discode.backends.hf import Local
+    from discode.backends.local.backend import Local
 
     runtime.only(
         "a local model", "device", "dtype", "revision", "batch_captions", "trust_remote_code",
@@ -72,7 +72,7 @@ def _endpoint(spec: str, runtime: Runtime) -> Backend:
 
 
 def _served(spec: str, runtime: Runtime) -> Backend:
-    from discode.backends.endpoint import Served
+    from discode.backends.served.backend import Served
 
     given = {name: getattr(runtime, name) for name in ("base_url", *_SERVED)}
     return Served(spec, **{name: value for name, value in given.items() if value is not None})

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from discode.errors import DiscodeError, InputError
-from discode.exchange import import_readings
-from discode.pairs import Pair, image_digest
+from discode.images import image_digest
+from discode.pairs import Pair
 from discode.prompts import PROMPTS, Prompt
 from discode.readings import Gather, Identity, Readings
+from discode.readings.exchange import import_readings
+from discode.readings.store import Ask, Item, ReadingStore
 from discode.scales import Scale
-from discode.store import Ask, Item, ReadingStore
 
 
 class Recorded:

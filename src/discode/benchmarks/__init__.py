@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from discode.bench.published import Cell, published
 from discode.benchmarks.base import Benchmark, Option, Preferences, Ratings, Row, integer, resolve
 from discode.benchmarks.composite import load_composite
 from discode.benchmarks.custom import load_custom
@@ -17,7 +18,6 @@ from discode.benchmarks.flickr8k import load_cf, load_expert
 from discode.benchmarks.foil import load_foil
 from discode.benchmarks.mceval import load_mceval
 from discode.benchmarks.pascal50s import load_pascal50s
-from discode.benchmarks.published import Cell, published
 from discode.errors import lookup
 
 __all__ = [

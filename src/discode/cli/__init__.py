@@ -10,19 +10,18 @@ import typer
 
 import discode
 from discode.cli import (
-    annotate,
     bench,
     compare,
     decode,
     demo,
     lists,
-    mceval,
     score,
     serve,
     store,
     study,
 )
 from discode.errors import DiscodeError
+from discode.mceval.cli import verbs as mceval
 
 app = typer.Typer(
     name="discode",
@@ -58,7 +57,6 @@ app.command("methods")(lists.methods)
 app.command("scales")(lists.scales)
 app.command("models")(lists.models)
 app.add_typer(bench.app, name="bench")
-mceval.app.command("annotate")(annotate.annotate)
 app.add_typer(mceval.app, name="mceval")
 app.add_typer(store.app, name="store")
 app.add_typer(study.app, name="study")

@@ -13,18 +13,18 @@ from rich.markup import escape
 from rich.table import Table
 
 from discode.backends import Runtime
-from discode.baselines import METRICS, Workshop
-from discode.baselines.bert import DEFAULT_BERT
-from discode.baselines.clip import DEFAULT_CLIP
+from discode.bench.run import named
+from discode.bench.run import run as run_metrics
+from discode.bench.runlog import Protocol, RunLog
+from discode.bench.tables import FORMS, render
 from discode.benchmarks import BENCHMARKS, load_benchmark
 from discode.benchmarks.check import check_data, unusual
 from discode.cli import output
 from discode.cli.output import stderr, stdout
 from discode.errors import InputError
-from discode.studies.run import named
-from discode.studies.run import run as run_metrics
-from discode.studies.runlog import Protocol, RunLog
-from discode.studies.tables import FORMS, render
+from discode.metrics import METRICS, Workshop
+from discode.metrics.bert import DEFAULT_BERT
+from discode.metrics.clip import DEFAULT_CLIP
 
 app = typer.Typer(help="Benchmarks with human judgments.", no_args_is_help=True)
 
@@ -241,7 +241,7 @@ def plot(
     out: Annotated[Path, typer.Option("--output", "-o", help=".png, .svg or .pdf.")],
 ) -> None:
     """Draw runs: a panel a benchmark, a line a metric, with intervals and the paper's value."""
-    from discode.studies.figures import plot as draw
+    from discode.bench.figures import plot as draw
 
     output.check_writable(out)
     draw(_runs(runs), out)

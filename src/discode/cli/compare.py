@@ -11,10 +11,10 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from discode.bench.compare import compare as compared
+from discode.bench.runlog import RunLog
+from discode.bench.tables import SYMBOLS
 from discode.cli import output
-from discode.studies.compare import compare as compared
-from discode.studies.runlog import RunLog
-from discode.studies.tables import SYMBOLS
 
 
 def compare(

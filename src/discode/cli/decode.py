@@ -13,9 +13,9 @@ import typer
 from discode.cli import output
 from discode.decoders import before_prior, get_decoder
 from discode.errors import InputError
-from discode.exchange import reading_of
 from discode.judge import decode as decode_readings
 from discode.readings import Readings
+from discode.readings.exchange import reading_of
 from discode.scales import Scale, get_scale
 
 

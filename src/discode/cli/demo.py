@@ -17,7 +17,8 @@ from discode.decoders import get_decoder
 from discode.errors import MissingExtraError, require
 from discode.files import read_rows, replacing
 from discode.judge import load
-from discode.pairs import Pair, demo_path, open_image
+from discode.images import demo_path, open_image
+from discode.pairs import Pair
 from discode.scores import Scores
 
 COMPARED = ("raw", "smoothing", "discode")

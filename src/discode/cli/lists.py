@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.markup import escape
 from rich.table import Table
 
-from discode.backends.families import FAMILIES
+from discode.backends.local.catalog import FAMILIES
 from discode.cli.output import stdout
 from discode.decoders import METHODS, Discode
 from discode.scales import SCALES

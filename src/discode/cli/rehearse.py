@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from discode.backends import Backend
 from discode.cli import output
 from discode.errors import DiscodeError, InputError
-from discode.pairs import Pair, image_digest
+from discode.images import image_digest
+from discode.pairs import Pair
 from discode.prompts import get_prompt
+from discode.readings.store import Item, ReadingStore
 from discode.scales import get_scale
-from discode.store import Item, ReadingStore
 
 if TYPE_CHECKING:
-    from discode.backends.endpoint import Served
+    from discode.backends.served.backend import Served
 
 
 def rehearse(
@@ -29,8 +30,8 @@ def rehearse(
 
     Pairs come a chunk at a time, so that any number of them fits; None is a row without one.
     """
-    from discode.backends.endpoint import Served
-    from discode.backends.sending import Estimate
+    from discode.backends.served.backend import Served
+    from discode.backends.served.estimate import Estimate
 
     if not isinstance(backend, Served):
         raise InputError("--dry-run is for models behind an address (openai:NAME, endpoint:NAME)")

@@ -69,10 +69,10 @@ def serve(
     """Serve the judge over HTTP: an API, and a page at /."""
     for module in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
         require(module, "serve")
-    from discode.web.limits import LOOPBACK, Limits
-    from discode.web.service import Options, make_app
-    from discode.web.serving import address, open_socket
-    from discode.web.serving import serve as serve_forever
+    from discode.http.limits import LOOPBACK, Limits
+    from discode.http.server import address, open_socket
+    from discode.http.server import serve as serve_forever
+    from discode.serve.app import Options, make_app
 
     if get_decoder(method).requires:
         raise InputError("solver 'adam' is not served; use solver 'exact'")

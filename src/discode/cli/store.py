@@ -11,8 +11,8 @@ from rich.table import Table
 
 from discode.cli.output import stdout
 from discode.errors import InputError
-from discode.exchange import export_readings, import_readings
-from discode.store import ReadingStore
+from discode.readings.exchange import export_readings, import_readings
+from discode.readings.store import ReadingStore
 
 app = typer.Typer(
     help="Look into a reading store, export it, import into it.", no_args_is_help=True

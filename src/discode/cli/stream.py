@@ -17,18 +17,18 @@ from rich.text import Text
 
 from discode.backends import BACKENDS, Recorded, Runtime, open_backend
 from discode.backends.embedded import introduce
-from discode.backends.gate import StoppedError
+from discode.backends.served.throttle import StoppedError
+from discode.bulk import BLOCK_ROWS, Shard, Totals, find_inputs, is_many, score_stream
+from discode.bulk import score_to_file as to_file
+from discode.bulk.chunks import Block
+from discode.bulk.folder import signature_of
+from discode.bulk.run import read_chunks, settle
 from discode.cli import output
 from discode.cli.rehearse import rehearse
 from discode.decoders import Decoder
 from discode.errors import InputError, lookup
 from discode.judge import Judge, load
 from discode.prompts import FLEUR
-from discode.streams import BLOCK_ROWS, Shard, Totals, find_inputs, is_many, score_stream
-from discode.streams import score_to_file as to_file
-from discode.streams.chunks import Block
-from discode.streams.folder import signature_of
-from discode.streams.run import read_chunks, settle
 
 LOG_SECONDS = 60.0
 """Where nobody watches a bar, a log gets a line this often."""
@@ -250,7 +250,7 @@ CAPS = ("max_requests", "max_cost", "rate", "concurrency")
 def _over_ray(
     source: list[Path], out: Path, images: Path | None, recipe: Recipe, large: Large
 ) -> Job:
-    from discode.engines.ray import score_ray
+    from discode.bulk.ray import score_ray
 
     for name in CAPS if large.workers != 1 else ():
         if getattr(recipe.runtime, name) is not None:
@@ -274,7 +274,7 @@ def _over_ray(
 def _over_vllm(
     source: list[Path], out: Path, images: Path | None, recipe: Recipe, large: Large
 ) -> Job:
-    from discode.engines.vllm import score_vllm
+    from discode.bulk.vllm import score_vllm
 
     if recipe.model is None:
         raise InputError("--engine vllm wants --model ORG/NAME or a folder")

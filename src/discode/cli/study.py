@@ -10,7 +10,7 @@ from rich.table import Table
 from discode.backends import Runtime, open_backend
 from discode.cli import output
 from discode.errors import InputError
-from discode.pairs import demo_path
+from discode.images import demo_path
 from discode.studies import cost as study
 
 app = typer.Typer(help="The paper's tables and figures.", no_args_is_help=True)
@@ -38,8 +38,8 @@ def cost(
     if captions < 1:
         raise InputError(f"--captions {captions} is not allowed; give 1 or more")
     if random_weights is not None:
-        from discode.backends.hf import Local
-        from discode.backends.random_weights import random_model
+        from discode.backends.local.backend import Local
+        from discode.backends.local.random_weights import random_model
 
         backend = open_backend(Local(random_model(random_weights, device, dtype), read="forced"))
     else:

@@ -14,13 +14,14 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from discode.backends.chat import Chat
+from discode.backends.served.client import Chat
 from discode.errors import BackendError, ImageError, InputError
 from discode.mceval.database import Database, rules_of
 from discode.mceval.states import log, prepare
 from discode.mceval.tables import Candidate, Domain, Image
 from discode.mceval.texts import check_text
-from discode.pairs import open_image, read_pairs
+from discode.images import open_image
+from discode.pairs import read_pairs
 
 PROMPT = "Describe this image in one sentence."
 _SIDE = 1024  # pixels; models scale pictures down to about this themselves

@@ -25,7 +25,7 @@ from discode.mceval.database import Database, rules_of
 from discode.mceval.rules import Rules
 from discode.mceval.states import log
 from discode.mceval.tables import Candidate, Domain, Image
-from discode.pairs import open_image
+from discode.images import open_image
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 NEAR = 6

@@ -15,7 +15,8 @@ import numpy as np
 
 from discode.backends import Backend
 from discode.decoders import get_decoder
-from discode.pairs import ImageSource, Pair
+from discode.images import ImageSource
+from discode.pairs import Pair
 from discode.prompts import Prompt
 from discode.readings import Readings
 from discode.scales import UNIT

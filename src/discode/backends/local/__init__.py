@@ -1,0 +1,1 @@
+"""Local vision-language models, run with transformers (extra ``discode[hf]``)."""

@@ -1,0 +1,258 @@
+"""Open a local vision-language model, or say in one line why it cannot be opened."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+from discode.backends.local import hub, memory
+from discode.backends.local.adapters import REMOTE, open_remote
+from discode.errors import BackendError, DiscodeError, InputError, require
+
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+QUANTIZE = ("4bit", "8bit", "fp8")
+BLOCK = 1 << 16
+OWN_CODE = (
+    "{} brings code of its own; if you trust it, give trust_remote_code=True (--trust-remote-code)"
+)
+KEPT_SUFFIXES = (".json", ".jinja", ".safetensors", ".model", ".py")
+"""Files that a folder's digest is made of: whatever changes the numbers."""
+
+
+_KEPT: list[Any] = []
+
+
+def mend_torchvision() -> None:
+    """Let a torchvision for CUDA be imported beside a torch without.
+
+    Where torch has no CUDA, pip may still bring torchvision's CUDA build, which fails for want of
+    two operators that nobody here calls. transformers then hides every picture processor: a broken
+    torchvision is worse than none.
+    """
+    found = find_spec("torchvision")
+    if _KEPT or found is None or found.origin is None or find_spec("torch") is None:
+        return
+    torch = require("torch", "hf")
+    version = Path(found.origin).with_name("version.py").read_text(encoding="utf-8")
+    if torch.version.cuda is None and "+cu" in version:
+        library = torch.library.Library("torchvision", "DEF")
+        for operator in ("nms", "qnms"):
+            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        _KEPT.append(library)  # it owns what it defines
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model and its processor."""
+
+    model: Any
+    processor: Any
+    name: str
+    revision: str
+    dtype: str
+    device: Any
+    lock: Any = field(default_factory=RLock, compare=False)
+    """Held while the model runs: its hooks and its state are for one caller at a time."""
+
+
+def placed(device: str | None, dtype: str) -> tuple[str, str]:
+    """Return the device and the type of numbers to use, or say why they cannot be.
+
+    >>> placed("cpu", "auto")
+    ('cpu', 'float32')
+    """
+    torch = require("torch", "hf")
+    if dtype not in DTYPES:
+        raise InputError(f"dtype={dtype!r} is not allowed; give one of {', '.join(DTYPES)}")
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"device {device!r} cannot be used here: {first_line(error)}") from None
+    if dtype == "auto":
+        dtype = "bfloat16" if device.startswith("cuda") else "float32"
+    return device, dtype
+
+
+def load_model(
+    name: str,
+    revision: str | None,
+    dtype: str,
+    device: str | None,
+    device_map: str | None,
+    quantize: str | None,
+    trust_remote_code: bool,
+) -> Loaded:
+    """Load a hub name or a folder; safetensors only, no remote code unless the user says so."""
+    mend_torchvision()
+    torch, transformers = require("torch", "hf"), require("transformers", "hf")
+    if quantize not in (None, *QUANTIZE):
+        raise InputError(f"quantize={quantize!r} is not allowed; give one of {', '.join(QUANTIZE)}")
+    device, dtype = placed(device, dtype)
+    folder = Path(name)
+    if not folder.is_dir() and (folder.is_absolute() or name.startswith((".", "~"))):
+        raise InputError(f"no model folder at {name}")
+    if folder.is_dir():
+        check_folder(folder, trust_remote_code)
+        if revision is not None:
+            raise InputError(f"revision={revision} is for a name of the hub; {name} is a folder")
+    quantization = _quantization(transformers, getattr(torch, dtype), quantize)
+    common: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
+    if not folder.is_dir():
+        common["local_files_only"] = hub.offline(name, revision)
+    try:
+        with quiet():
+            config = transformers.AutoConfig.from_pretrained(name, **common)
+        known = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+        if not known and not trust_remote_code:
+            raise InputError(
+                f"{name} is a {config.model_type!r} model, which takes no pictures here; give a "
+                "vision-language model (discode models lists some)"
+            )
+        remote = None if known else REMOTE.get((config.architectures or [""])[0])
+        if folder.is_dir() and not remote:
+            _check_processor(folder)
+        reader = getattr(transformers, remote.reader if remote else "AutoProcessor")
+        processor = reader.from_pretrained(name, **common)
+        if not remote and getattr(processor, "tokenizer", None) is None:
+            raise InputError(f"{name} has no tokenizer beside its picture processor")
+        if not remote and not getattr(processor, "chat_template", None):
+            raise InputError(f"{name} has no chat template; a judge needs a chat model")
+        straight = quantize is not None or not device.startswith("cpu")
+        if device_map is None:
+            kind = quantize or dtype
+            needed = (
+                memory.weight_bytes(memory.weight_files(folder), kind)
+                if folder.is_dir()
+                else hub.weight_bytes(name, revision, kind, offline=common["local_files_only"])
+            )
+            memory.check_fits(name, needed, kind, device)
+        options = {
+            "dtype": getattr(torch, dtype),
+            "use_safetensors": True,
+            "device_map": device_map or ({"": device} if straight else None),
+            "quantization_config": quantization,
+        }
+        model = (
+            open_remote(remote, name, config, revision, options)
+            if remote
+            else transformers.AutoModelForImageTextToText.from_pretrained(
+                name,
+                config=config,
+                attn_implementation="sdpa",  # packing wants masks of its own
+                **options,
+                **common,
+            )
+        )
+    except DiscodeError:
+        raise
+    except torch.OutOfMemoryError as error:
+        raise BackendError(
+            f"{name} does not fit on {device}: {first_line(error)}; try quantize='4bit' or "
+            "device_map='auto'"
+        ) from error
+    # A settings file of the wrong shape fails anywhere in transformers, with any error.
+    except Exception as error:
+        if "trust_remote_code=True" in str(error) and not trust_remote_code:
+            raise InputError(OWN_CODE.format(name)) from None
+        raise InputError(f"cannot load {name}: {first_line(error)}") from error
+    model = model.eval().requires_grad_(False)
+    if remote:
+        model = processor = remote.adapter(model, processor)
+    kept = None if folder.is_dir() else hub.cached_folder(name, revision)
+    commit = kept.name if kept else revision or "main"
+    return Loaded(
+        model,
+        processor,
+        folder.resolve().name if folder.is_dir() else name,
+        folder_digest(folder) if folder.is_dir() else commit[:12],
+        dtype,
+        torch.device(device),
+    )
+
+
+def folder_digest(folder: Path) -> str:
+    """Return eight hexadecimal digits that tell a model's folder from others of its name.
+
+    All small files count whole, large ones by their size and sixteen blocks spread over them:
+    a trained tensor changes everywhere, and nobody waits for 150 GB to be read.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        if not path.is_file() or path.suffix not in KEPT_SUFFIXES:
+            continue
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}".encode())
+        with path.open("rb") as file:
+            blocks = 16 if size > 16 * BLOCK else 1
+            for number in range(blocks):
+                file.seek(number * (size - BLOCK) // (blocks - 1) if blocks > 1 else 0)
+                digest.update(file.read(BLOCK if blocks > 1 else -1))
+    return digest.hexdigest()[:8]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep the hub's retries to itself: what fails is said once, in one line."""
+    logger = logging.getLogger("huggingface_hub")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def check_folder(folder: Path, trust_remote_code: bool) -> None:
+    """Say what a folder lacks before transformers does so at length."""
+    config = folder / "config.json"
+    if not config.is_file():
+        raise InputError(f"{folder} has no config.json; it is no model folder")
+    try:
+        settings = json.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{config} cannot be read: {first_line(error)}") from None
+    if "auto_map" in settings and not trust_remote_code:
+        raise InputError(OWN_CODE.format(folder))
+    if not any(folder.glob("*.safetensors")):
+        pickles = [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")]
+        why = f"only {pickles[0].name}, and pickles can run code" if pickles else "no weights"
+        raise InputError(f"{folder} has {why}; give a folder with .safetensors files")
+
+
+def _check_processor(folder: Path) -> None:
+    """Say which half of its processor a folder lacks; transformers tells what it tried instead."""
+    for what, names in (
+        ("tokenizer (tokenizer.json)", ("tokenizer*", "vocab*", "*.model", "tekken.json")),
+        ("picture processor (preprocessor_config.json)", ("*processor_config.json",)),
+    ):
+        if not any(any(folder.glob(name)) for name in names):
+            raise InputError(f"{folder} has no {what}; copy all files of the model into it")
+
+
+def _quantization(transformers: Any, dtype: Any, quantize: str | None) -> Any:
+    if quantize is None:
+        return None
+    if quantize == "fp8":
+        require("kernels", "quantize")  # transformers runs fp8 with a kernel of the hub
+        return transformers.FineGrainedFP8Config()
+    require("bitsandbytes", "quantize")
+    return transformers.BitsAndBytesConfig(
+        load_in_4bit=quantize == "4bit",
+        load_in_8bit=quantize == "8bit",
+        bnb_4bit_compute_dtype=dtype,
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """Return an error's first line: transformers writes paragraphs."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

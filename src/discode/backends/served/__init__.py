@@ -1,0 +1,1 @@
+"""Models behind an address: any server that returns log-probabilities."""

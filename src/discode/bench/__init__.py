@@ -1,0 +1,1 @@
+"""Benchmarks scored: runs, their logs, tables, figures and comparisons."""

@@ -1,0 +1,168 @@
+"""Is one metric better than another? Differences with intervals and p-values, from a run's log."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discode.bench.measures import main_measure, statistic
+from discode.bench.runlog import RunLog
+from discode.benchmarks import Ratings
+from discode.errors import InputError, lookup
+from discode.stats import (
+    UndefinedWarning,
+    credit,
+    holm,
+    paired_bootstrap,
+    permutation_test,
+    permutation_test_preference,
+    significance_clusters,
+)
+
+
+@dataclass(frozen=True)
+class Versus:
+    """Metric ``a`` against ``b``: values, difference and interval in percent, p-values.
+
+    ``p`` is the permutation test's, ``adjusted`` Holm's over all pairs compared, ``p_bootstrap``
+    that of the paired bootstrap.
+    """
+
+    a: str
+    b: str
+    measure: str
+    value_a: float
+    value_b: float
+    difference: float
+    low: float
+    high: float
+    p: float
+    adjusted: float
+    p_bootstrap: float
+
+    def verdict(self, alpha: float = 0.05) -> str:
+        """Return what may be said."""
+        if np.isnan(self.p):
+            return "undefined"
+        if self.adjusted >= alpha:
+            return f"no difference between {self.a} and {self.b} was shown"
+        better, worse = (self.a, self.b) if self.difference > 0 else (self.b, self.a)
+        return f"{better} is better than {worse}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All pairs of metrics, and groups from best to worst that differ.
+
+    ``left_out`` counts the judgments that one of the metrics has no score for: all are compared on
+    the others. ``silent`` metrics have no score at all, and no part in it.
+    """
+
+    pairs: tuple[Versus, ...]
+    groups: tuple[tuple[str, ...], ...]
+    left_out: int
+    silent: tuple[str, ...]
+
+
+def compare(
+    log: RunLog,
+    names: Sequence[str],
+    *,
+    measure: str | None = None,
+    swap: str = "images",
+    resamples: int = 1000,
+    seed: int = 0,
+    alpha: float = 0.05,
+) -> Comparison:
+    """Compare metrics of a run, two or more; without names, all of them.
+
+    ``measure`` is "tau_b" or "tau_c" of ratings; preferences have their mean accuracy. ``swap`` is
+    what the permutation test exchanges: all captions of an "images" (safe), or "captions" one by
+    one (PERM-BOTH: more power where a metric's errors on captions of an image are independent).
+    """
+    silent = tuple(name for name, one in log.results.items() if np.isnan(one.value).all())
+    for name in names:
+        lookup(log.results, name, "metric")
+        if name in silent:
+            raise InputError(f"{name} has no scores in this run; its pairs failed")
+    names = list(dict.fromkeys(names or [name for name in log.results if name not in silent]))
+    if len(names) < 2:
+        known = ", ".join(log.results) or "none"
+        raise InputError(f"two metrics or more are compared; this run has {known}")
+    judged = log.judgments
+    allowed = ("tau_c", "tau_b") if isinstance(judged, Ratings) else ("mean",)
+    measure = measure or main_measure(judged)
+    if measure not in allowed:
+        raise InputError(f"measure={measure!r} is not allowed here; give {' or '.join(allowed)}")
+    if swap not in ("images", "captions"):
+        raise InputError(f"swap={swap!r} is not allowed; give 'images' or 'captions'")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndefinedWarning)  # NaN says it
+        keep = _kept(log, names)
+        if not keep.any():
+            raise InputError("no judgment has a score of every metric; compare fewer of them")
+        rows = [
+            _versus(log, a, b, keep, measure, swap, resamples, seed)
+            for a, b in combinations(names, 2)
+        ]
+    adjusted = holm([row.p for row in rows]).tolist()
+    pairs = tuple(replace(row, adjusted=p) for row, p in zip(rows, adjusted, strict=True))
+    matrix = np.ones((len(names), len(names)))
+    for one in pairs:
+        i, j = names.index(one.a), names.index(one.b)
+        matrix[i, j] = matrix[j, i] = one.adjusted
+    found = {one.a: one.value_a for one in pairs} | {one.b: one.value_b for one in pairs}
+    groups = significance_clusters(names, [found[name] for name in names], matrix, alpha=alpha)
+    return Comparison(pairs, tuple(map(tuple, groups)), int((~keep).sum()), silent)
+
+
+def _kept(log: RunLog, names: Sequence[str]) -> NDArray[np.bool_]:
+    """Return which judgments all metrics have a score for: they are compared on the same ones.
+
+    A preference without a score is wrong, so that none of them is left out.
+    """
+    judged = log.judgments
+    if not isinstance(judged, Ratings):
+        return np.ones(len(judged), bool)
+    finite = np.all([np.isfinite(log.results[name].value) for name in names], axis=0)
+    return np.asarray(finite[judged.pair])
+
+
+def _versus(
+    log: RunLog,
+    a: str,
+    b: str,
+    keep: NDArray[np.bool_],
+    measure: str,
+    swap: str,
+    resamples: int,
+    seed: int,
+) -> Versus:
+    judged, x, y = log.judgments, log.results[a].value, log.results[b].value
+    ties = log.protocol.ties
+    if isinstance(judged, Ratings):
+        pair = judged.pair[keep]
+        done = permutation_test(
+            x[pair], y[pair], judged.value[keep], correlation=measure, clusters=log.image[pair],
+            sources=pair if swap == "captions" else None, resamples=resamples, seed=seed,
+        )  # fmt: skip
+    else:
+        pair = judged.left
+        earned = [credit(v[judged.left], v[judged.right], judged.chosen, ties=ties) for v in (x, y)]
+        done = permutation_test_preference(
+            *earned, categories=judged.category, clusters=log.image[pair],
+            sources=np.arange(len(judged)) if swap == "captions" else None,
+            resamples=resamples, seed=seed,
+        )  # fmt: skip
+    ours, theirs = (statistic(judged, value, measure, ties, keep) for value in (x, y))
+    drawn = paired_bootstrap(ours, theirs, log.image[pair], resamples=resamples, seed=seed)
+    ones, apart = np.ones(int(keep.sum()), np.int64), drawn.difference
+    return Versus(
+        a, b, measure, 100 * ours(ones), 100 * theirs(ones), 100 * apart.value, 100 * apart.low,
+        100 * apart.high, done.p, done.p, drawn.p,
+    )  # fmt: skip

@@ -1,0 +1,131 @@
+"""What a benchmark says of a metric: correlations or accuracies, with intervals."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discode.bench.runlog import Protocol
+from discode.benchmarks import Preferences, Ratings
+from discode.stats import (
+    AccuracyPlan,
+    Interval,
+    KendallPlan,
+    UndefinedWarning,
+    acc23,
+    bootstrap,
+    bootstrap_all,
+    credit,
+    paired,
+    pearson,
+    spearman,
+    tie_calibrated,
+    tie_rate,
+)
+
+LEVELS = 64
+"""Ratings with more different values are taken for continuous ones."""
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def measures(
+    judgments: Ratings | Preferences, image: Ints, value: Floats, protocol: Protocol
+) -> dict[str, Interval]:
+    """Return every measure of a metric's scores (P,) by name; intervals are over images (P,).
+
+    Ratings: "tau_b", "tau_c", "spearman", "pearson"; "acc23" and "acc_tied", the pairwise accuracy
+    with ties inside images, the latter with the threshold that suits the metric best; "ties", the
+    share of tied pairs of scores; "failed", the share of judgments without a score, which take no
+    part. Preferences: every category's accuracy, their "mean", "ties", "failed"; a preference
+    without a score is wrong. What has no interval has NaN there.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndefinedWarning)  # NaN says it
+        if isinstance(judgments, Ratings):
+            return _of_ratings(judgments, image, value, protocol)
+        return _of_preferences(judgments, image, value, protocol)
+
+
+def main_measure(judgments: Ratings | Preferences) -> str:
+    """Return the measure that decides: τ_c of ratings, mean accuracy of preferences."""
+    return "tau_c" if isinstance(judgments, Ratings) else "mean"
+
+
+def statistic(
+    judgments: Ratings | Preferences, value: Floats, name: str, ties: str, keep: NDArray[np.bool_]
+) -> Callable[[Ints], float]:
+    """Return a measure as a function of how often each of the kept judgments counts."""
+    if isinstance(judgments, Ratings):
+        x, y = value[judgments.pair][keep], judgments.value[keep]
+        return KendallPlan(x, y, variant=name.removeprefix("tau_"))
+    earned = credit(value[judgments.left], value[judgments.right], judgments.chosen, ties=ties)
+    return AccuracyPlan(earned[keep], categories=np.array(judgments.category)[keep])
+
+
+def _of_ratings(
+    judgments: Ratings, image: Ints, value: Floats, protocol: Protocol
+) -> dict[str, Interval]:
+    x, y = value[judgments.pair], judgments.value
+    keep, left_out = paired(x, y)
+    x, y, clusters = x[keep], y[keep], image[judgments.pair][keep]
+    result = {}
+    for variant in ("b", "c"):
+        plan = KendallPlan(x, y, variant=variant)
+        result[f"tau_{variant}"] = (
+            bootstrap(
+                plan, clusters, resamples=protocol.resamples, seed=protocol.seed,
+                level=protocol.level,
+            )
+            if _resampled(clusters, protocol)
+            else _point(plan(np.ones(len(x), np.int64)) if len(x) > 1 else np.nan, protocol)
+        )  # fmt: skip
+    scored = value[np.unique(judgments.pair)]
+    points = {
+        "spearman": spearman(x, y),
+        "pearson": pearson(x, y),
+        "acc23": acc23(y, x, clusters),
+        # Its cost grows with the number of different ratings; people give few.
+        "acc_tied": tie_calibrated(y, x, clusters)[0] if len(np.unique(y)) <= LEVELS else np.nan,
+        "ties": tie_rate(scored[np.isfinite(scored)]),
+        "failed": left_out / max(1, len(judgments)),
+    }
+    return result | {name: _point(number, protocol) for name, number in points.items()}
+
+
+def _of_preferences(
+    judgments: Preferences, image: Ints, value: Floats, protocol: Protocol
+) -> dict[str, Interval]:
+    left, right = value[judgments.left], value[judgments.right]
+    categories = np.array(judgments.category)
+    names = [*np.unique(categories).tolist(), "mean"]
+    scored = np.isfinite(left) & np.isfinite(right)
+    if not scored.any():  # not a wrong answer everywhere, but none
+        result = {name: _point(np.nan, protocol) for name in (*names, "ties")}
+        return result | {"failed": _point(1.0, protocol)}
+    earned = credit(left, right, judgments.chosen, ties=protocol.ties)
+    plan, clusters = AccuracyPlan(earned, categories=categories), image[judgments.left]
+    if _resampled(clusters, protocol):
+        several = bootstrap_all(
+            plan.by_category, clusters, resamples=protocol.resamples, seed=protocol.seed,
+            level=protocol.level,
+        )  # fmt: skip
+    else:
+        whole = plan.by_category(np.ones(len(judgments), np.int64))
+        several = [_point(number, protocol) for number in whole.tolist()]
+    result = dict(zip(names, several, strict=True))
+    result["ties"] = _point(float((left == right)[scored].mean()), protocol)
+    result["failed"] = _point(float((~scored).mean()), protocol)
+    return result
+
+
+def _resampled(clusters: Ints, protocol: Protocol) -> bool:
+    """Whether there is anything to resample: one image has no spread."""
+    return protocol.resamples > 0 and len(np.unique(clusters)) > 1
+
+
+def _point(value: float, protocol: Protocol) -> Interval:
+    return Interval(float(value), np.nan, np.nan, protocol.level)

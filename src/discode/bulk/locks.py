@@ -1,0 +1,88 @@
+"""One process a share: a lock that the kernel lets go of when its process dies."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import time
+from pathlib import Path
+
+from discode.bulk.chunks import Shard
+from discode.errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # no POSIX: nothing is locked
+    fcntl = None  # type: ignore[assignment]
+
+TRIES = 5
+"""Others look at a lock for a moment to see whether it is held; that moment is waited out."""
+_HELD = (errno.EAGAIN, errno.EACCES, errno.EWOULDBLOCK)
+
+
+def lock_name(shard: Shard) -> str:
+    """Return the name of a share's lock file.
+
+    >>> lock_name(Shard(3, 8))
+    '_lock-00003-of-00008'
+    """
+    return f"_lock-{shard.index:05d}-of-{shard.count:05d}"
+
+
+class ShareLock:
+    """Held from here to :meth:`close`; raises where another process writes the same shards.
+
+    Shares of another number of processes overlap with this one's, so they are refused, too. The
+    files stay behind, empty: one that is removed while another process opens it locks nothing.
+    File systems that know no locks are written to without.
+    """
+
+    def __init__(self, folder: Path, shard: Shard) -> None:
+        self._handle = -1
+        if fcntl is None:
+            return
+        mine = folder / lock_name(shard)
+        self._handle = os.open(mine, os.O_RDWR | os.O_CREAT, 0o666)
+        busy = None if _take(self._handle) else mine
+        for other in sorted(folder.glob("_lock-*-of-*")) if busy is None else ():
+            match = re.fullmatch(r"_lock-\d+-of-(\d+)", other.name)
+            if match is not None and int(match[1]) != shard.count and _held(other):
+                busy = other
+        if busy is not None:
+            self.close()
+            raise InputError(
+                f"another process is writing to {folder} (it holds {busy.name}); wait for it or "
+                "end it, give each process a share of its own (--shard I/N), or another folder"
+            )
+
+    def close(self) -> None:
+        """Let go."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+
+def _take(handle: int) -> bool:
+    for left in reversed(range(TRIES)):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in _HELD:
+                return True  # this file system has no locks
+            if left:
+                time.sleep(0.05)
+        else:
+            return True
+    return False
+
+
+def _held(path: Path) -> bool:
+    try:
+        handle = os.open(path, os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        return not _take(handle)
+    finally:
+        os.close(handle)

@@ -1,1 +1,0 @@
-"""Engines: who carries the work of a large run, where one process is not enough."""

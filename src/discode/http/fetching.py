@@ -1,0 +1,205 @@
+"""Pictures by URL, for a server that strangers ask: only from public addresses.
+
+A name is resolved once, every address it has must be public, and the connection goes to a checked
+address, not to the name again. Each redirect is checked like the first URL. Proxies of the
+environment are not used.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+from discode.http.limits import Refused, read_length, too_large
+from discode.version import __version__
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Resolve = Callable[[str, int], list[str]]
+REDIRECTS = 3
+_MOVED = (301, 302, 303, 307, 308)
+
+# Special ranges that some Pythons call global.
+_NOT_PUBLIC = tuple(
+    ipaddress.ip_network(text)
+    for text in ("0.0.0.0/8", "100.64.0.0/10", "192.0.0.0/24", "192.88.99.0/24", "198.18.0.0/15",
+                 "64:ff9b:1::/48", "fec0::/10", "3fff::/20", "5f00::/16")
+)  # fmt: skip
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+def is_public(text: str) -> bool:
+    """Return whether an address is one of the open internet.
+
+    IPv4 inside IPv6 (mapped, 6to4, Teredo, NAT64) counts as what it leads to.
+
+    >>> is_public("93.184.215.14"), is_public("169.254.169.254"), is_public("::ffff:127.0.0.1")
+    (True, False, False)
+    """
+    address: Address = ipaddress.ip_address(text)
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+        if address in _NAT64:
+            inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
+        if any(one is not None and not is_public(str(one)) for one in inner):
+            return False
+        if address.ipv4_mapped is not None:
+            return True
+    return address.is_global and not (
+        address.is_multicast
+        or address.is_reserved
+        or any(address in network for network in _NOT_PUBLIC)
+    )
+
+
+def resolve(host: str, port: int) -> list[str]:
+    """Return the addresses of a host; a number in any spelling is resolved like a name."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def fetch(
+    url: str,
+    *,
+    limit: int,
+    seconds: float,
+    resolve: Resolve = resolve,
+    public: Callable[[str], bool] = is_public,
+) -> bytes:
+    """Return the body at an http or https URL, or raise :class:`~discode.http.limits.Refused`.
+
+    Args:
+        url: Where the picture is.
+        limit: Bytes it may have.
+        seconds: For everything together, redirects too.
+        resolve: Names to addresses.
+        public: Which addresses may be connected to.
+    """
+    end = time.monotonic() + seconds
+    for _ in range(REDIRECTS + 1):
+        with _open(url, end, resolve, public) as response:
+            if response.status not in _MOVED:
+                return _body(response, limit, end)
+            target = response.getheader("location")
+            if not target:
+                raise _refused("it is redirected to nowhere")
+            try:
+                url = urljoin(url, target)
+            except ValueError:  # half an IPv6 address
+                raise _refused("it is redirected to what is no URL") from None
+    raise _refused(f"more than {REDIRECTS} redirects")
+
+
+def _parts(url: str) -> tuple[SplitResult, str, int]:
+    try:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").encode("idna").decode() if parts.hostname else ""
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:  # also UnicodeError: a label too long
+        raise _refused("it is no URL") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise _refused("only http:// and https:// are fetched")
+    if parts.username is not None or parts.password is not None:
+        raise _refused("it holds a user name; leave it out")
+    if any(ord(letter) <= 32 or ord(letter) > 126 for letter in parts.path + parts.query):
+        raise _refused("escape what is not plain ASCII in it")
+    return parts, host, port
+
+
+@contextmanager
+def _open(
+    url: str, end: float, resolve: Resolve, public: Callable[[str], bool]
+) -> Iterator[http.client.HTTPResponse]:
+    parts, host, port = _parts(url)
+    try:
+        addresses = resolve(host, port)
+    except (OSError, ValueError):  # ValueError: no name that could be asked for
+        raise _refused(f"{host} has no address") from None
+    if not addresses or not all(public(address) for address in addresses):
+        raise _refused(f"{host} is not on the open internet")
+    line: list[socket.socket] = []  # the connection, then what encrypts it
+    response: http.client.HTTPResponse | None = None
+    connection = http.client.HTTPConnection(host, port)
+    # A server that sends a byte a second beats every socket's timeout, but not this.
+    timer = threading.Timer(_left(end), _cut, [line])
+    timer.daemon = True
+    try:
+        line.append(socket.create_connection((addresses[0], port), timeout=_left(end)))
+        timer.start()
+        if parts.scheme == "https":
+            context = ssl.create_default_context()
+            secure = context.wrap_socket(
+                line[0], server_hostname=host, do_handshake_on_connect=False
+            )
+            line[0] = secure
+            secure.do_handshake()
+        connection.sock = line[0]
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        default = 443 if parts.scheme == "https" else 80
+        name = f"[{host}]" if ":" in host else host
+        headers = {
+            "Host": name if port == default else f"{name}:{port}",
+            "Accept": "image/*",
+            "Accept-Encoding": "identity",  # nothing is unpacked, so nothing can explode
+            "User-Agent": f"discode/{__version__}",
+            "Connection": "close",
+        }
+        connection.request("GET", target, headers=headers)
+        response = connection.getresponse()
+        yield response
+    except (OSError, http.client.HTTPException) as error:
+        why = "it took too long" if time.monotonic() >= end else "the connection failed"
+        raise _refused(why) from error
+    finally:
+        timer.cancel()
+        if response is not None:
+            response.close()
+        connection.close()
+        for one in line:
+            one.close()
+
+
+def _body(response: http.client.HTTPResponse, limit: int, end: float) -> bytes:
+    if response.status != 200:
+        raise _refused(f"the server there answered {response.status}")
+    if response.getheader("content-encoding", "identity") != "identity":
+        raise _refused("the server there packs what it sends")
+    given = response.getheader("content-length")
+    length = None if given is None else read_length(given)
+    if given is not None and length is None:
+        raise _refused("the server there tells no length that could be")
+    if length is not None and length > limit:
+        raise too_large(limit)
+    body = bytearray()
+    while chunk := response.read1(65536):
+        body += chunk
+        if len(body) > limit:
+            raise too_large(limit)
+        _left(end)
+    if length is not None and len(body) != length:
+        _left(end)
+        raise _refused("the connection failed")
+    return bytes(body)
+
+
+def _left(end: float) -> float:
+    left = end - time.monotonic()
+    if left <= 0:
+        raise _refused("it took too long")
+    return left
+
+
+def _cut(line: list[socket.socket]) -> None:
+    with suppress(OSError):  # closed already
+        # The plain socket's method: that of an encrypted one is not for another thread.
+        socket.socket.shutdown(line[0], socket.SHUT_RDWR)
+
+
+def _refused(why: str) -> Refused:
+    return Refused(422, "bad_url", f"the picture's URL cannot be used: {why}")

@@ -1,0 +1,1 @@
+"""discode mceval: the verbs of campaigns."""

@@ -1,0 +1,154 @@
+"""Who is there: invitations, sessions, and what proves that a form is ours.
+
+A browser keeps a random key in a cookie; the database keeps its hash. Everything else follows from
+the key: the token on every form, and the signature on the name of every answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from sqlalchemy import ForeignKey, Text, bindparam, delete, select
+from sqlalchemy.orm import Mapped, Session, mapped_column
+
+from discode.http.limits import Refused
+from discode.mceval.database import Database
+from discode.mceval.people import hash_token
+from discode.mceval.tables import Base, Person
+
+SESSION_SECONDS = 30 * 86400.0
+_LONGEST_KEY = 100
+
+
+class Login(Base):
+    """A browser that somebody joined with; of its key only the hash is kept."""
+
+    __tablename__ = "login"
+    key_hash: Mapped[str] = mapped_column(Text, primary_key=True)
+    person_id: Mapped[int] = mapped_column(ForeignKey("person.id"))
+    created: Mapped[float]
+    expires: Mapped[float]
+
+
+# Asked with every request, so it is put together once.
+_WHOSE = (
+    select(Person)
+    .join(Login, Login.person_id == Person.id)
+    .where(Login.key_hash == bindparam("key"), Login.expires > bindparam("now"))
+)
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """A person and the key of their browser."""
+
+    person: Person
+    key: str
+
+    @property
+    def form_token(self) -> str:
+        """What a form of ours carries and a page of another site cannot know."""
+        return _mac(self.key, "form")
+
+    def check_form(self, given: str) -> None:
+        """Raise unless a form was ours."""
+        if not hmac.compare_digest(given.encode(errors="replace"), self.form_token.encode()):
+            raise Refused(
+                403, "forged", "this form was not made for you, or is from an earlier visit"
+            )
+
+    def new_submission(self, lease: str) -> str:
+        """Return a name for the answer to a task: random, signed, sent along by the form."""
+        nonce = secrets.token_urlsafe(12)
+        return f"{nonce}.{_mac(self.key, 'answer', lease, nonce)}"
+
+    def check_submission(self, lease: str, submission: str) -> None:
+        """Raise unless the name is one that this visitor was given for this task."""
+        nonce, _, mac = submission.partition(".")
+        made = _mac(self.key, "answer", lease, nonce)
+        if not hmac.compare_digest(mac.encode(errors="replace"), made.encode()):
+            raise Refused(403, "forged", "this answer was not made with your page")
+
+
+def _mac(key: str, *parts: str) -> str:
+    text = "\n".join(parts).encode(errors="replace")
+    return hmac.new(key.encode(), text, hashlib.sha256).hexdigest()[:40]
+
+
+def make_table(db: Database) -> None:
+    """Make the table of sessions, where it is missing."""
+    Base.metadata.create_all(db.engine, tables=[Base.metadata.tables[Login.__tablename__]])
+
+
+def begin(db: Database, person: int, now: float) -> str:
+    """Begin a session; its key. Sessions that have run out are forgotten."""
+    key = secrets.token_urlsafe(32)
+
+    def work(session: Session) -> None:
+        session.execute(delete(Login).where(Login.expires <= now))
+        session.add(
+            Login(
+                key_hash=hash_token(key), person_id=person, created=now,
+                expires=now + SESSION_SECONDS,
+            )
+        )  # fmt: skip
+
+    db.run(work)
+    return key
+
+
+def find_visitor(db: Database, key: str | None, now: float) -> Visitor | None:
+    """Return who a browser belongs to."""
+    if not key or len(key) > _LONGEST_KEY:
+        return None
+    with db.read() as session:
+        person = session.scalar(_WHOSE, {"key": hash_token(key), "now": now})
+    return None if person is None else Visitor(person, key)
+
+
+def end(db: Database, key: str) -> None:
+    """End a session."""
+    gone = delete(Login).where(Login.key_hash == hash_token(key))
+    db.run(lambda session: session.execute(gone))
+
+
+@dataclass
+class Throttle:
+    """Slows down whoever guesses invitations.
+
+    >>> guesses = Throttle(allowed=1)
+    >>> guesses.failed("1.2.3.4", 0.0)
+    >>> guesses.check("1.2.3.4", 1.0)
+    Traceback (most recent call last):
+        ...
+    discode.http.limits.Refused: too many invitations that are none; try again in 59 s
+    >>> guesses.check("1.2.3.4", 61.0)
+    """
+
+    allowed: int = 10
+    seconds: float = 60.0
+    places: int = 10_000
+    _failed: OrderedDict[str, list[float]] = field(default_factory=OrderedDict)
+
+    def check(self, who: str, now: float) -> None:
+        """Raise if there were too many failures from a place."""
+        recent = [then for then in self._failed.get(who, ()) if then > now - self.seconds]
+        if len(recent) >= self.allowed:
+            wait = max(1, round(recent[0] + self.seconds - now))
+            raise Refused(
+                429,
+                "slow_down",
+                f"too many invitations that are none; try again in {wait} s",
+                {"retry-after": str(wait)},
+            )
+
+    def failed(self, who: str, now: float) -> None:
+        """Note a failure; the place that failed longest ago is forgotten when there are many."""
+        recent = [then for then in self._failed.pop(who, ()) if then > now - self.seconds]
+        self._failed[who] = [*recent, now][-self.allowed :]
+        if len(self._failed) > self.places:
+            self._failed.popitem(last=False)

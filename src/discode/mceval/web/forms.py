@@ -1,0 +1,52 @@
+"""What comes back from a page."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import parse_qsl
+
+from fastapi import Request
+
+from discode.http.limits import Refused
+
+BODY = 64 << 10
+"""Bytes of a form; a revised caption has at most 4000 characters."""
+SECONDS = 20.0
+"""How long a form may take to arrive."""
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """Return the fields of a form, or refuse what is none of ours."""
+    kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise Refused(415, "no_form", "send a form")
+    try:
+        body = await asyncio.wait_for(_receive(request), SECONDS)
+    except asyncio.TimeoutError:
+        raise Refused(408, "slow", f"the form took over {SECONDS:g} s to arrive") from None
+    try:
+        pairs = parse_qsl(
+            body.decode("ascii"), keep_blank_values=True, max_num_fields=20, errors="strict"
+        )
+    except ValueError as error:  # half a character, or hundreds of fields
+        raise Refused(400, "no_form", "the form cannot be read") from error
+    return dict(pairs)
+
+
+async def _receive(request: Request) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY:
+            raise Refused(413, "too_large", f"the form is over {BODY} bytes")
+    return bytes(body)
+
+
+def reason_of(form: dict[str, str]) -> str:
+    """Return the reason that was picked, with what was written beside it.
+
+    >>> reason_of({"reason": "Other", "more": "too dark"})
+    'Other: too dark'
+    """
+    picked, more = form.get("reason", ""), form.get("more", "")
+    return f"{picked}: {more}" if picked and more.strip() else picked or more

@@ -1,0 +1,213 @@
+"""BERTScore: words matched greedily by the cosine of their contextual embeddings.
+
+P = Σ_i w_i max_j cos(x_i, y_j) over the caption's tokens i, R the same over a reference's tokens,
+F1 = 2PR/(P+R) (Zhang et al., 2020), weights w summing to 1: equal, or inverse document
+frequencies. Of several references the best counts, as in the captioning literature. The begin and
+end tokens weigh nothing. Nothing is rescaled by a baseline.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discode.errors import InputError, require
+from discode.metrics.base import NO_REFERENCES, line, tell
+from discode.metrics.hub import open_parts, revision_of
+from discode.pairs import Pair
+from discode.scores import Floats, Scores
+
+DEFAULT_BERT = "roberta-large"
+MEASURES = ("precision", "recall", "f1")
+# The layers that bert-score found best, for the models that papers use.
+LAYERS: dict[str, int] = {
+    "bert-base-uncased": 9,
+    "bert-large-uncased": 18,
+    "roberta-base": 10,
+    "roberta-large": 17,
+    "distilbert-base-uncased": 5,
+    "microsoft/deberta-xlarge-mnli": 40,
+}
+
+Encoded = tuple[tuple[int, ...], NDArray[np.float32]]
+"""A text's token ids (T,), and their unit vectors (T, D)."""
+
+
+def greedy(
+    caption: NDArray[np.floating],
+    caption_weights: Floats,
+    reference: NDArray[np.floating],
+    reference_weights: Floats,
+) -> Floats:
+    """Return P, R and F1 of (T, D) unit vectors matched with (U, D), weighted (T,) and (U,).
+
+    A text whose weights are all 0 has no words: P, R and F1 are 0.
+
+    >>> eye = np.eye(2)
+    >>> greedy(eye[:1], np.ones(1), eye, np.ones(2)).round(3).tolist()
+    [1.0, 0.5, 0.667]
+    """
+    if caption_weights.sum() <= 0 or reference_weights.sum() <= 0:
+        return np.zeros(3)
+    likeness = caption @ reference.T
+    precision = float(likeness.max(axis=1) @ caption_weights / caption_weights.sum())
+    recall = float(likeness.max(axis=0) @ reference_weights / reference_weights.sum())
+    total = precision + recall
+    return np.array([precision, recall, 2 * precision * recall / total if total else 0.0])
+
+
+@dataclass(frozen=True, eq=False)
+class BertScore:
+    """BERTScore of captions against references.
+
+    Attributes:
+        model, tokenizer: The encoder; :meth:`open` loads one.
+        layer: Which layer's output is compared; 0 is the embedding.
+        idf: Whether rare words weigh more; frequencies come from the references of the set.
+        measure: "f1", "precision" or "recall".
+    """
+
+    model: Any
+    tokenizer: Any
+    model_name: str
+    revision: str
+    layer: int
+    idf: bool = False
+    measure: str = "f1"
+    batch_size: int = 64
+
+    name = "bertscore"
+    needs = frozenset({"references"})
+
+    def __post_init__(self) -> None:
+        if self.measure not in MEASURES:
+            raise InputError(f"measure={self.measure!r} is not allowed; give {', '.join(MEASURES)}")
+        depth = int(self.model.config.num_hidden_layers)
+        if not isinstance(self.layer, int) or not 0 <= self.layer <= depth:
+            raise InputError(f"layer={self.layer} is not allowed; {self.model_name} has 0-{depth}")
+        if self.batch_size < 1:
+            raise InputError(f"batch_size={self.batch_size} is not allowed; give 1 or more")
+
+    @classmethod
+    def open(
+        cls,
+        name: str = DEFAULT_BERT,
+        *,
+        layer: int | None = None,
+        idf: bool = False,
+        measure: str = "f1",
+        device: str | None = None,
+        batch_size: int = 64,
+    ) -> BertScore:
+        """Load an encoder by its hub name or folder, in float32.
+
+        Without a ``layer`` it is bert-score's choice for models it knows, else the last.
+        """
+        model, tokenizer = open_parts(name, "text encoder", _pick, device)
+        if layer is None:
+            layer = LAYERS.get(name, int(model.config.num_hidden_layers))
+        shown = Path(name).name if Path(name).is_dir() else name
+        revision = revision_of(name, model)
+        return cls(model, tokenizer, shown, revision, layer, idf, measure, batch_size)
+
+    @property
+    def signature(self) -> str:
+        """The model, the layer, the weights, and which of P, R and F1."""
+        return line(
+            self.name, model=self.model_name, revision=self.revision, layer=self.layer,
+            idf="set" if self.idf else "none", measure=self.measure,
+        )  # fmt: skip
+
+    def score_pairs(self, pairs: Sequence[Pair]) -> Scores:
+        """Score N pairs; a text longer than the encoder reads is cut and flagged."""
+        rows = [number for number, pair in enumerate(pairs) if pair.references]
+        errors = {n: NO_REFERENCES for n, pair in enumerate(pairs) if not pair.references}
+        texts = [text for row in rows for text in (pairs[row].caption, *pairs[row].references)]
+        encoded, long = self._encode(list(dict.fromkeys(text.strip() for text in texts)))
+        weights = self._weights([pairs[row].references for row in rows], encoded)
+        value, cut = np.full(len(pairs), np.nan), np.zeros(len(pairs), bool)
+        column = MEASURES.index(self.measure)
+        for row in rows:
+            mine = pairs[row].caption.strip()
+            theirs = [text.strip() for text in pairs[row].references]
+            value[row] = max(
+                greedy(encoded[mine][1], weights[mine], encoded[other][1], weights[other])[column]
+                for other in theirs
+            )
+            cut[row] = not long.isdisjoint((mine, *theirs))
+        return tell(value, errors, self.signature, {"cut": cut})
+
+    def _encode(self, texts: Sequence[str]) -> tuple[dict[str, Encoded], set[str]]:
+        """Return ids and unit vectors of each text, and which of them were cut."""
+        torch = require("torch", "hf")
+        device = next(self.model.parameters()).device
+        found: dict[str, Encoded] = {}
+        long: set[str] = set()
+        ordered = sorted(texts, key=len)  # little padding
+        for start in range(0, len(ordered), self.batch_size):
+            batch = ordered[start : start + self.batch_size]
+            encoded = self.tokenizer(
+                batch, padding=True, truncation=True, max_length=self._longest, return_tensors="pt"
+            )
+            long |= {
+                text
+                for text, encoding in zip(batch, encoded.encodings, strict=True)
+                if encoding.overflowing
+            }
+            ids, mask = encoded["input_ids"].to(device), encoded["attention_mask"].to(device)
+            with torch.inference_mode():
+                states = self.model(ids, attention_mask=mask, output_hidden_states=True)
+            # Half the memory of doubles: every token of every text is kept until the end.
+            vectors = states.hidden_states[self.layer].float()
+            vectors = torch.nn.functional.normalize(vectors, dim=-1).cpu().numpy()
+            for text, row, here, vector in zip(batch, ids.tolist(), mask.tolist(), vectors,
+                                               strict=True):  # fmt: skip
+                size = sum(here)
+                found[text] = (tuple(row[:size]), vector[:size])
+        return found, long
+
+    @property
+    def _longest(self) -> int:
+        """How many tokens the encoder reads; some tokenizers say 10^30."""
+        config = self.model.config
+        positions = getattr(config, "max_position_embeddings", 512)
+        if "roberta" in config.model_type:  # its first position comes behind that of padding
+            positions -= config.pad_token_id + 1
+        return int(min(self.tokenizer.model_max_length, positions))
+
+    def _weights(
+        self, references: Sequence[Sequence[str]], encoded: dict[str, Encoded]
+    ) -> dict[str, Floats]:
+        """Return the weight of every token of every text."""
+        ends = {self.tokenizer.cls_token_id, self.tokenizer.sep_token_id}
+        if not self.idf:
+            return {
+                text: np.array([float(token not in ends) for token in ids])
+                for text, (ids, _) in encoded.items()
+            }
+        documents = [encoded[text.strip()][0] for texts in references for text in texts]
+        counts = Counter(token for ids in documents for token in set(ids))
+
+        def weight(token: int) -> float:
+            return math.log((len(documents) + 1) / (counts[token] + 1))
+
+        return {text: _array(map(weight, ids)) for text, (ids, _) in encoded.items()}
+
+
+def _array(values: Any) -> NDArray[np.float64]:
+    return np.array(list(values), np.float64)
+
+
+def _pick(transformers: Any, name: str) -> tuple[Any, ...]:
+    model = transformers.AutoModel.from_pretrained(name, use_safetensors=True)
+    # RoBERTa's words begin with their space, the first one, too; others do not know the option.
+    spaced = model.config.model_type in ("roberta", "gpt2", "deberta")
+    options = {"add_prefix_space": True} if spaced else {}
+    return model.float(), transformers.AutoTokenizer.from_pretrained(name, **options)

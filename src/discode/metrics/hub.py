@@ -1,0 +1,55 @@
+"""Open the encoders that baselines compare with: CLIP, and BERT's kin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from discode.backends.local.load import (
+    check_folder,
+    first_line,
+    folder_digest,
+    mend_torchvision,
+    quiet,
+)
+from discode.errors import InputError, require
+
+
+def open_parts(
+    name: str, kind: str, pick: Callable[[Any, str], tuple[Any, ...]], device: str | None
+) -> tuple[Any, ...]:
+    """Return what ``pick(transformers, name)`` loads, its model first, on ``device``.
+
+    ``name`` is a hub's name or a folder with .safetensors; ``kind`` is what errors call it.
+    """
+    mend_torchvision()
+    torch, transformers = require("torch", "hf"), require("transformers", "hf")
+    folder = Path(name)
+    if not name or (not folder.is_dir() and (folder.is_absolute() or name.startswith((".", "~")))):
+        raise InputError(f"no {kind} folder at {name!r}")
+    if folder.is_dir():
+        check_folder(folder, trust_remote_code=False)
+    try:
+        with quiet():
+            model, *rest = pick(transformers, name)
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"cannot load the {kind} {name}: {first_line(error)}; give a folder that holds it"
+        ) from error
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        return (model.to(device).eval().requires_grad_(False), *rest)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(f"device {device!r} cannot be used here: {first_line(error)}") from None
+
+
+def revision_of(name: str, model: Any) -> str:
+    """Return what tells a model from others of its name: its folder's digest, or the commit."""
+    folder = Path(name)
+    if folder.is_dir():
+        return folder_digest(folder)
+    return str(getattr(model.config, "_commit_hash", None) or "main")[:12]

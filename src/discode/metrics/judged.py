@@ -1,0 +1,74 @@
+"""A judge as one of several metrics: read once, decoded by each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from discode.judge import Judge, Progress
+from discode.metrics.base import NO_REFERENCES
+from discode.pairs import Pair
+from discode.readings import Readings
+from discode.scores import Scores
+
+
+class SharedReadings:
+    """The last set of pairs that was read, with references and without, for every decoder."""
+
+    def __init__(self) -> None:
+        self._kept: dict[bool, tuple[list[Pair], bool, Readings]] = {}
+
+    def of(
+        self, judge: Judge, pairs: Sequence[Pair], references: bool, progress: Progress | None
+    ) -> Readings:
+        """Return the readings of ``pairs``; the model is asked where they are not the last ones."""
+        hidden = "hidden" in judge.decoder.requires
+        if references in self._kept:
+            before, had_hidden, readings = self._kept[references]
+            if before == list(pairs) and had_hidden >= hidden:
+                if progress:
+                    progress(len(pairs))
+                return readings
+        readings = judge.read(pairs, progress)
+        self._kept[references] = (list(pairs), hidden, readings)
+        return readings
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A judge that sees references (``references``) or never does; metrics share ``readings``.
+
+    With ``references`` a pair that has none is NaN, as it is for every metric that needs them.
+    """
+
+    name: str
+    judge: Judge
+    references: bool = False
+    readings: SharedReadings = field(default_factory=SharedReadings, compare=False)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Pictures, and where the judge is to see them, references."""
+        return frozenset({"image", "references"} if self.references else {"image"})
+
+    @property
+    def signature(self) -> str:
+        """How the judge's numbers are made."""
+        return self.judge.signature
+
+    def score_pairs(self, pairs: Sequence[Pair], progress: Progress | None = None) -> Scores:
+        """Score N pairs, in order."""
+        if not self.references:
+            stripped = [replace(pair, references=()) for pair in pairs]
+            return self.judge.decode(
+                stripped, self.readings.of(self.judge, stripped, False, progress)
+            )
+        have = [number for number, pair in enumerate(pairs) if pair.references]
+        lack = [number for number, pair in enumerate(pairs) if not pair.references]
+        read = self.readings.of(self.judge, [pairs[number] for number in have], True, progress)
+        none = Readings.failed(read.scale, [NO_REFERENCES] * len(lack))
+        parts = [part for part in (read, none) if len(part)]
+        joined = Readings.concat(read.scale, parts).take(np.argsort([*have, *lack]))
+        return self.judge.decode(pairs, joined)

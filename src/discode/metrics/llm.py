@@ -1,0 +1,230 @@
+"""G-VEval and CLAIR: metrics that ask a chat model for a number from 0 to 100.
+
+Both are asked at temperature 0. The wording of the questions is ours, after the papers'; a
+``template`` of your own takes its place, and either is in the signature by its digest.
+An answer without the number is NaN with its reason, never 0 and never the last item's score.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import math
+import re
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from discode.backends.served.client import Answer, Chat, Message
+from discode.errors import BackendError, ImageError, InputError
+from discode.metrics.base import NO_REFERENCES, line, numbered, tell
+from discode.images import image_digest, open_image
+from discode.pairs import Pair
+from discode.prompts import neutralise
+from discode.scores import Scores
+
+_PLACE = re.compile(r"\{(caption|references)\}")
+_SCORE = re.compile(r'"score"\s*:\s*"?(-?\d+(?:\.\d+)?)')
+_DOLLAR = re.compile(r"\$\s*(\d{1,3})(?!\d)")
+
+G_VEVAL = """You are given an image and one caption that was generated for it.
+
+Rate the caption with an integer from 0 to 100. A high score means that it tells the important
+content of the image accurately; redundant, excess or wrong information lowers it.
+
+1. Look at the image and find its main content.
+2. Check how much of that content the caption covers, and what it adds that is not there.
+3. Decide on an integer score from 0 to 100.
+
+Caption:
+{caption}
+
+First give the reasons for your score, then end with a sentence of this form, the integer between
+dollar signs:
+The final score is $score$."""
+G_VEVAL_REFERENCES = G_VEVAL.replace(
+    "You are given an image and one caption",
+    "You are given an image, reference captions that people wrote, and one caption",
+).replace("Caption:\n", "Reference captions:\n{references}\n\nCaption:\n")
+CLAIR = """Decide whether a candidate caption describes the same image as the reference captions.
+
+Candidate:
+{caption}
+
+References:
+{references}
+
+On a precise scale from 0 to 100, how likely is it that the candidate describes the same image as
+the references? Answer in JSON with a key "score", a number from 0 to 100, and a key "reason", a
+string."""
+
+
+def g_veval(answer: Answer) -> float:
+    """Return the expected integer 0..100 behind the first ``$``, renormalised over integers.
+
+    >>> from discode.backends.served.client import Token
+    >>> tokens = (Token(" $", {}), Token("80", {"80": math.log(0.6), "90": math.log(0.2), "a": 0}))
+    >>> round(g_veval(Answer("The final score is $80$.", tokens)), 6)
+    82.5
+    """
+    if not answer.tokens:
+        raise BackendError("the server returned no log-probabilities, which G-VEval reads")
+    place = next((n for n, token in enumerate(answer.tokens) if "$" in token.text), None)
+    written = _DOLLAR.search(answer.text)
+    if place is None or place + 1 == len(answer.tokens) or written is None:
+        raise BackendError(f"no integer behind a $ in the answer {_shown(answer.text)}")
+    token = answer.tokens[place + 1]
+    if token.text.strip() != written[1]:
+        # "85" in two tokens: the first alone would say 8.
+        raise BackendError(
+            f"the model writes {written[1]} in several tokens; G-VEval needs each integer as one"
+        )
+    mass = {
+        int(text): math.exp(logp)
+        for text, logp in token.top.items()
+        if re.fullmatch(r"0|[1-9]\d?|100", text)
+    }
+    total = sum(mass.values())
+    if not total > 0:
+        raise BackendError("no integer from 0 to 100 among the likeliest tokens behind the $")
+    return sum(number * p for number, p in mass.items()) / total
+
+
+def clair(answer: Answer) -> float:
+    """Return the JSON's ``score``, 0..100, divided by 100.
+
+    >>> clair(Answer('Sure: {"score": 85, "reason": "same dog"}'))
+    0.85
+    """
+    found = _SCORE.search(answer.text)
+    if found is None:
+        raise BackendError(f'no JSON with a number "score" in the answer {_shown(answer.text)}')
+    score = float(found[1])
+    if not 0 <= score <= 100:
+        raise BackendError(f"the score {score:g} is not from 0 to 100")
+    return score / 100
+
+
+def _shown(text: str) -> str:
+    return json.dumps(text if len(text) <= 80 else text[:77] + "...", ensure_ascii=False)
+
+
+@dataclass(frozen=True)
+class ChatMetric:
+    """A metric that asks a chat model once a pair.
+
+    Attributes:
+        chat: Who is asked.
+        name: The metric's name.
+        template: The question, with ``{caption}`` and, where they count, ``{references}``.
+        read: From an answer to a number, or :class:`BackendError`.
+        image: Whether the picture is shown.
+        logprobs: How many of the likeliest tokens are asked for.
+        max_tokens: How much the model may write.
+        workers: Requests at a time.
+    """
+
+    chat: Chat
+    name: str
+    template: str
+    read: Callable[[Answer], float]
+    image: bool = False
+    logprobs: int = 0
+    max_tokens: int = 512
+    workers: int = 8
+
+    def __post_init__(self) -> None:
+        if "{caption}" not in self.template:
+            raise InputError(f"the template of {self.name} lacks the placeholder {{caption}}")
+        if self.workers < 1:
+            raise InputError(f"workers={self.workers} is not allowed; give 1 or more")
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Pictures and references, as the question asks for them."""
+        asked = {"image": self.image, "references": "{references}" in self.template}
+        return frozenset(name for name, wanted in asked.items() if wanted)
+
+    @property
+    def signature(self) -> str:
+        """The metric, the model, the question."""
+        digest = hashlib.sha256(self.template.encode()).hexdigest()[:8]
+        return line(
+            self.name, model=self.chat.name, prompt=digest, temperature=0, top=self.logprobs
+        )
+
+    def score_pairs(self, pairs: Sequence[Pair]) -> Scores:
+        """Score N pairs; what stands there twice is asked once."""
+        errors: dict[int, str] = {}
+        keys: list[Hashable] = []
+        for number, pair in enumerate(pairs):
+            shown = ""
+            try:
+                if self.image:
+                    shown = image_digest(pair.image)
+                if "references" in self.needs and not pair.references:
+                    errors[number] = NO_REFERENCES
+            except ImageError as error:
+                errors[number] = str(error)
+            references = pair.references if "references" in self.needs else ()
+            keys.append((shown, pair.caption, references) if number not in errors else number)
+        first, which = numbered(keys)
+        asked = [number for number in first if number not in errors]
+        with ThreadPoolExecutor(self.workers) as pool:
+            answers = dict(zip(asked, pool.map(lambda n: self._ask(pairs[n]), asked), strict=True))
+        value = np.full(len(pairs), np.nan)
+        for number, place in enumerate(which.tolist()):
+            if number not in errors:
+                found = answers[first[place]]
+                if isinstance(found, str):
+                    errors[number] = found
+                else:
+                    value[number] = found
+        return tell(value, errors, self.signature)
+
+    def _ask(self, pair: Pair) -> float | str:
+        """Return a number, or the reason why there is none."""
+        try:
+            answer = self.chat(
+                self._messages(pair), max_tokens=self.max_tokens, logprobs=self.logprobs
+            )
+            return self.read(answer)
+        except (BackendError, ImageError) as error:
+            return str(error)
+
+    def _messages(self, pair: Pair) -> list[Message]:
+        fields = {
+            "caption": neutralise(pair.caption),
+            "references": "\n".join(f"- {neutralise(text)}" for text in pair.references),
+        }
+        # One pass: nothing inside a caption is expanded.
+        text = _PLACE.sub(lambda match: fields[match[1]], self.template)
+        if not self.image:
+            return [{"role": "user", "content": text}]
+        url = f"data:image/jpeg;base64,{_jpeg(pair)}"
+        parts = [{"type": "text", "text": text}, {"type": "image_url", "image_url": {"url": url}}]
+        return [{"role": "user", "content": parts}]
+
+
+def _jpeg(pair: Pair) -> str:
+    file = io.BytesIO()
+    open_image(pair.image).save(file, "JPEG", quality=95)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def make_g_veval(
+    chat: Chat, *, references: bool = False, template: str | None = None, workers: int = 8
+) -> ChatMetric:
+    """Return G-VEval (Tong et al., 2025): the picture, and with ``references`` those, too."""
+    name = "ref-g-veval" if references else "g-veval"
+    text = template or (G_VEVAL_REFERENCES if references else G_VEVAL)
+    return ChatMetric(chat, name, text, g_veval, image=True, logprobs=5, workers=workers)
+
+
+def make_clair(chat: Chat, *, template: str | None = None, workers: int = 8) -> ChatMetric:
+    """Return CLAIR (Chan et al., 2023): caption and references, no picture."""
+    return ChatMetric(chat, "clair", template or CLAIR, clair, workers=workers)

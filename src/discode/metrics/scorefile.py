@@ -1,0 +1,157 @@
+"""Any other metric: scores from a file, joined to pairs.
+
+The file is CSV, TSV, JSONL, JSON or Parquet, one row a pair. Its columns are ``score`` (or the one
+named behind ``#``) and either ``id`` or ``image`` and ``caption``; of an image only the file name
+counts. A row with an id may have a caption, too: it must then be the pair's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from discode.errors import InputError
+from discode.files import read_rows
+from discode.metrics.base import line, tell
+from discode.pairs import Pair
+from discode.scores import Scores
+
+_SHOWN = 3
+
+
+class ScoreFile:
+    """Scores from ``PATH`` or ``PATH#column``, joined by id, or by image name and caption.
+
+    A pair that the file lacks is NaN; how many, and the first few, is said once on the logger
+    ``discode``, as is the number of rows about no pair. A file that holds none of the pairs, or
+    two different scores of one, is a mistake.
+    """
+
+    needs: frozenset[str] = frozenset()
+
+    def __init__(self, spec: str | os.PathLike[str]) -> None:
+        path, column = os.fspath(spec), ""
+        if not Path(path).is_file():  # a "#" may be part of a file's name
+            path, _, column = path.partition("#")
+        self.path = Path(path)
+        self.column = column or "score"
+        if not self.path.is_file():
+            raise InputError(f"no such file of scores: {self.path}")
+        self.rows = _read(self.path, self.column)
+
+    @property
+    def name(self) -> str:
+        """``scorefile:NAME#column``."""
+        return f"scorefile:{self.path.name}#{self.column}"
+
+    @cached_property
+    def signature(self) -> str:
+        """The file's name, its column, and what tells it from others of its name."""
+        digest = hashlib.sha256(self.path.read_bytes()).hexdigest()[:8]
+        return line("scorefile", file=self.path.name, column=self.column, digest=digest)
+
+    def score_pairs(self, pairs: Sequence[Pair]) -> Scores:
+        """Return the file's score of each of N pairs."""
+        by_id = any(pair.id and ("id", pair.id) in self.rows for pair in pairs)
+        keys = [("id", pair.id) if by_id else _picture_key(pair) for pair in pairs]
+        value = np.full(len(pairs), np.nan)
+        errors: dict[int, str] = {}
+        for number, (pair, key) in enumerate(zip(pairs, keys, strict=True)):
+            found = self.rows.get(key)
+            if found is None:
+                errors[number] = f"{self.path.name} has no row for {_shown(key)}"
+                continue
+            score, caption, where = found
+            if caption is not None and caption != pair.caption.strip():
+                raise InputError(
+                    f"{where} has {_shown(key)} with the caption {caption!r}, but the pair's is "
+                    f"{pair.caption!r}; the file is about other pairs"
+                )
+            value[number] = score
+            if math.isnan(score):
+                errors[number] = f"{where} has no score"
+        kind = "id" if by_id else "image"
+        self._tell(pairs, [key for key in keys if key not in self.rows], set(keys), kind)
+        return tell(value, errors, self.signature)
+
+    def _tell(
+        self,
+        pairs: Sequence[Pair],
+        missing: Sequence[tuple[str, ...]],
+        keys: set[tuple[str, ...]],
+        kind: str,
+    ) -> None:
+        if pairs and len(missing) == len(pairs):
+            raise InputError(
+                f"{self.path.name} has none of the {len(pairs)} pairs (looked for "
+                f"{_shown(missing[0])}); its rows need 'id', or 'image' and 'caption'"
+            )
+        extra = sum(key[0] == kind and key not in keys for key in self.rows)
+        if missing or extra:
+            shown = ", ".join(map(_shown, missing[:_SHOWN])) + ("..." * (len(missing) > _SHOWN))
+            logging.getLogger("discode").warning(
+                "%s lacks %d of %d pairs%s; %d of its rows are about no pair",
+                self.path.name, len(missing), len(pairs), f" ({shown})" if missing else "", extra,
+            )  # fmt: skip
+
+
+_Row = tuple[float, str | None, str]
+"""Score, caption where an id could point at the wrong pair, and the place in the file."""
+
+
+def _read(path: Path, column: str) -> dict[tuple[str, ...], _Row]:
+    rows: dict[tuple[str, ...], _Row] = {}
+    for where, row in read_rows(path):
+        if column not in row:
+            raise InputError(f"{where} has no column {column!r}; it has {', '.join(map(str, row))}")
+        score = _number(row[column], where, column)
+        caption = row.get("caption")
+        text = None if caption is None else str(caption).strip()
+        keys: list[tuple[str, ...]] = []
+        if row.get("id") not in (None, ""):
+            keys.append(("id", str(row["id"])))
+        if row.get("image") not in (None, "") and text is not None:
+            keys.append(("image", Path(str(row["image"])).name, text))
+        if not keys:
+            raise InputError(f"{where} has neither 'id' nor 'image' and 'caption'")
+        for key in keys:
+            before = rows.setdefault(key, (score, text, where))
+            if before[0] != score and not (math.isnan(before[0]) and math.isnan(score)):
+                if key is not keys[0]:  # the id tells them apart; a picture and caption do not
+                    rows[key] = (math.nan, text, f"{where}, as other lines with other ids,")
+                    continue
+                raise InputError(
+                    f"{where} scores {_shown(key)} {score:g}, but {before[2]} says {before[0]:g}"
+                )
+    if not rows:
+        raise InputError(f"{path} holds no scores")
+    return rows
+
+
+def _number(value: Any, where: str, column: str) -> float:
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return math.nan
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{where}: {column} is {value!r}, which is no number") from None
+    if math.isinf(number):
+        raise InputError(f"{where}: {column} is {value!r}; a score is finite, or empty")
+    return number
+
+
+def _picture_key(pair: Pair) -> tuple[str, ...]:
+    name = Path(pair.image).name if isinstance(pair.image, str | os.PathLike) else ""
+    return ("image", name, pair.caption.strip())
+
+
+def _shown(key: tuple[str, ...]) -> str:
+    return f"id {key[1]!r}" if key[0] == "id" else f"{key[1]!r} with {key[2]!r}"

@@ -1,0 +1,183 @@
+"""Readings in and out of a store: JSONL and Parquet, a row a reading."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from discode.errors import InputError, require
+from discode.files import read_rows, replacing
+from discode.readings import Identity, Readings
+from discode.readings.store import Ask, Item, ReadingStore
+from discode.scales import Scale, get_scale
+
+BATCH = 1000
+
+
+def export_readings(store: ReadingStore, path: str | os.PathLike[str]) -> int:
+    """Write every reading (hidden states stay behind) and return how many there are."""
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix not in (".jsonl", ".ndjson", ".parquet"):
+        raise InputError(f"{path.name}: readings are exported to .jsonl or .parquet")
+    with replacing(path) as temp:
+        return _write_parquet(store, temp) if suffix == ".parquet" else _write_jsonl(store, temp)
+
+
+def _write_jsonl(store: ReadingStore, path: Path) -> int:
+    count = 0
+    with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
+        for batch in _batches(store):
+            for row in batch:
+                file.write(json.dumps(_strict(row), ensure_ascii=False) + "\n")
+            count += len(batch)
+    return count
+
+
+def _write_parquet(store: ReadingStore, path: Path) -> int:
+    pa = require("pyarrow", "parquet")
+    parquet = require("pyarrow.parquet", "parquet")
+    floats = pa.list_(pa.float64())
+    text = dict.fromkeys(
+        ("model", "revision", "dtype", "prompt", "scale", "image", "caption"), pa.string()
+    )
+    schema = pa.schema(
+        text
+        | {
+            "references": pa.list_(pa.string()),
+            "answer_logp": pa.list_(floats),
+            "stem_logp": floats,
+            "lead_logp": floats,
+            "second_logp": floats,
+            "truncated": pa.bool_(),
+            "how": pa.string(),
+        }
+    )
+    count = 0
+    with parquet.ParquetWriter(path, schema) as writer:
+        for batch in _batches(store):
+            writer.write_table(pa.Table.from_pylist(batch, schema))
+            count += len(batch)
+    return count
+
+
+def _batches(store: ReadingStore) -> Iterator[list[dict[str, Any]]]:
+    for ask, _ in store.asks():
+        model, revision, dtype, prompt, scale = ask.fields()
+        for items, readings in store.batches(ask, BATCH):
+            yield [
+                {
+                    "model": model,
+                    "revision": revision,
+                    "dtype": dtype,
+                    "prompt": prompt,
+                    "scale": scale,
+                    "image": item.image,
+                    "caption": item.caption,
+                    "references": list(item.references),
+                    "answer_logp": _floats(readings.answer_logp, i),
+                    "stem_logp": _floats(readings.stem_logp, i),
+                    "lead_logp": _floats(readings.lead_logp, i),
+                    "second_logp": _floats(readings.second_logp, i),
+                    "truncated": bool(np.asarray(readings.truncated)[i]),
+                    "how": str(np.asarray(readings.how)[i]),
+                }
+                for i, item in enumerate(items)
+            ]
+
+
+def import_readings(store: ReadingStore, path: str | os.PathLike[str]) -> int:
+    """Read exported readings into a store, all or nothing, and return how many there were.
+
+    What the store already has stays as it is.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"no such file: {path}")
+    groups: dict[Ask, list[tuple[Item, Readings]]] = {}
+    count = 0
+    with store.transaction():
+        for where, row in read_rows(path):
+            ask, item, reading = _parse(row, where)
+            group = groups.setdefault(ask, [])
+            group.append((item, reading))
+            count += 1
+            if len(group) == BATCH:
+                _put(store, ask, group)
+        for ask, group in groups.items():
+            _put(store, ask, group)
+    return count
+
+
+def _put(store: ReadingStore, ask: Ask, group: list[tuple[Item, Readings]]) -> None:
+    items = [item for item, _ in group]
+    store.put(ask, items, Readings.concat(ask.scale, [reading for _, reading in group]))
+    group.clear()
+
+
+def _parse(row: dict[str, Any], where: str) -> tuple[Ask, Item, Readings]:
+    def text(name: str) -> str:
+        if not isinstance(row[name], str):
+            raise InputError(f"{name} must be text, not {row[name]!r}")
+        return str(row[name])
+
+    try:
+        scale = get_scale(text("scale"))
+        identity = Identity(text("model"), text("revision"), text("dtype"))
+        references = tuple(map(str, row.get("references") or ()))
+        reading = reading_of(row, scale)
+        item = Item(text("image"), text("caption"), references)
+        return Ask(identity, text("prompt"), scale), item, reading
+    except KeyError as error:
+        raise InputError(f"{where} is no exported reading: it lacks {error}") from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def reading_of(row: dict[str, Any], scale: Scale) -> Readings:
+    """Return the one reading that a row holds under the names an export gives it."""
+    shape = (1, len(scale.stems), len(scale.answers))
+    answers = to_array(row["answer_logp"])
+    if answers.size != shape[1] * shape[2]:
+        raise InputError(f"answer_logp has shape {answers.shape}, not {shape[1:]}")
+    return Readings(
+        scale,
+        answers.reshape(shape),
+        to_array(row.get("stem_logp") or [None] * len(scale.stems))[None],
+        lead_logp=_optional(row.get("lead_logp")),
+        second_logp=_optional(row.get("second_logp")),
+        truncated=np.array([bool(row.get("truncated"))]),
+        how=np.array([row.get("how") or "forced"]),
+    )
+
+
+def to_array(values: Any) -> Any:
+    """Return nested lists as float64; None is NaN and "-inf" what JSON has no number for."""
+    return np.array(values, dtype=object).astype(np.float64)
+
+
+def _optional(values: Any) -> Any:
+    return None if values is None else to_array(values)[None]
+
+
+def _floats(array: Any, row: int) -> Any:
+    """Return one row as nested lists with None for NaN; None where the row holds nothing."""
+    if array is None or (array[row].ndim == 1 and np.isnan(array[row]).all()):
+        return None
+    values = array[row].astype(object)
+    values[np.isnan(array[row])] = None
+    return values.tolist()
+
+
+def _strict(value: Any) -> Any:
+    """Return JSON-ready data, with "-inf" for minus infinity."""
+    if isinstance(value, dict):
+        return {key: _strict(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_strict(item) for item in value]
+    return "-inf" if isinstance(value, float) and value == -np.inf else value

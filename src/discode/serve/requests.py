@@ -1,0 +1,224 @@
+"""From a request's body to a question: JSON with a data URL or URL, or a form with a file."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import codecs
+import io
+import json
+import re
+import warnings
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Any
+
+from fastapi import Request
+from fastapi.concurrency import run_in_threadpool
+from PIL import Image
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import Headers, UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+
+from discode.decoders import get_decoder
+from discode.errors import InputError
+from discode.http.limits import Held, Limits, Refused, read_length, too_large
+from discode.images import MAX_PIXELS
+from discode.serve.batching import Question
+
+Fetch = Callable[[str], Awaitable[bytes]]
+FIELDS = ("image", "captions", "references", "method")
+FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "MPO", "PNG", "TIFF", "WEBP")
+"""Pictures that strangers may send. Pillow knows more, and has some opened by other programs."""
+_DATA_URL = re.compile(r"data:(image/[\w.+-]+)?(;[\w=.+-]+)*;base64,", re.IGNORECASE)
+
+
+async def receive(request: Request, held: Held) -> bytes:
+    """Return the body, or refuse it as soon as it is too long."""
+    limit = held.gate.limits.body
+    length = request.headers.get("content-length")
+    if length is not None and (read_length(length) is None or int(length) > limit):
+        raise too_large(limit)
+    body = bytearray()
+    async for chunk in request.stream():
+        held.add(len(chunk))
+        body += chunk
+    return bytes(body)
+
+
+async def understand(
+    body: bytes, content_type: str, *, limits: Limits, method: str, fetch: Fetch | None, held: Held
+) -> Question:
+    """Return the question a body asks, or raise :class:`~discode.http.limits.Refused`.
+
+    Args:
+        body: JSON or multipart/form-data, as ``content_type`` says.
+        content_type: The header, with the boundary of a form.
+        limits: What it may hold.
+        method: The method where the request names none.
+        fetch: Opens URLs; None where they are not allowed.
+        held: Where the bytes of a picture that was fetched are counted.
+    """
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == "application/json":
+        asked = await run_in_threadpool(_json, body)
+    elif kind == "multipart/form-data":
+        asked = await _form(body, content_type, limits)
+    else:
+        raise Refused(
+            415, "wrong_type", "send application/json or multipart/form-data, "
+            f"not {kind[:80]!r}",
+        )  # fmt: skip
+    image = asked.get("image")
+    captions = _texts(asked.get("captions"), "captions", limits.captions, limits.characters)
+    if not captions:
+        raise _bad("captions: give at least one")
+    references = _texts(asked.get("references"), "references", limits.references, limits.characters)
+    name = asked.get("method")
+    if name is not None and not isinstance(name, str):
+        raise _bad("method must be text, such as discode or discode:sigma2=0.05")
+    try:
+        decoder = get_decoder(name or method)
+    except InputError as error:
+        raise _bad(str(error)) from None
+    if decoder.requires:  # an open door to a million Adam steps
+        raise _bad("solver 'adam' is not served; use solver 'exact'")
+    if isinstance(image, str):
+        image = await _image(image, fetch, held)
+    if image is None:
+        raise _bad("image is missing: a data URL in JSON, or a file in a form")
+    if not isinstance(image, bytes):
+        raise _bad("image must be text in JSON, or a file in a form")
+    question = Question(image, captions, references, decoder)
+    await run_in_threadpool(check_picture, question)
+    return question
+
+
+def check_picture(question: Question) -> None:
+    """Raise unless the bytes begin like a picture of bearable size; nothing is decoded yet."""
+    image = question.image
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of bombs, and of oddities in a file's tags
+            Image.init()
+            formats = [name for name in FORMATS if name in Image.OPEN]
+            with Image.open(io.BytesIO(image), formats=formats) as opened:
+                width, height = opened.size
+    # Pillow raises a different error for every way a file can be broken.
+    except Exception:
+        what = "is empty" if not image else "cannot be opened, or is far too large"
+        names = ", ".join(FORMATS)
+        raise Refused(422, "bad_image", f"the image {what}; allowed: {names}") from None
+    if width * height > MAX_PIXELS:
+        raise Refused(422, "bad_image", f"{width}x{height} pixels are over {MAX_PIXELS}")
+    _ = question.digest  # computed here, in a thread of its own, and kept for the queue
+
+
+def _json(body: bytes) -> dict[str, Any]:
+    try:
+        asked = json.loads(body)
+    except (ValueError, RecursionError):
+        raise _bad("the body is no JSON") from None
+    if not isinstance(asked, dict):
+        raise _bad("the body must be a JSON object")
+    _known(asked)
+    return asked
+
+
+async def _form(body: bytes, content_type: str, limits: Limits) -> dict[str, Any]:
+    async def chunks() -> AsyncGenerator[bytes, None]:
+        for start in range(0, len(body), 1 << 18):
+            yield body[start : start + (1 << 18)]
+
+    class Parser(MultiPartParser):
+        spool_max_size = limits.body  # in memory, which the gate has counted
+
+    _check_form(body, content_type)
+    fields = limits.captions + limits.references + 1
+    parser = Parser(
+        Headers({"content-type": content_type}), chunks(), max_files=1, max_fields=fields,
+        max_part_size=8 * limits.characters,
+    )  # fmt: skip
+    try:
+        form = await parser.parse()
+    except (MultiPartException, FormParserError) as error:
+        raise _bad(f"the form cannot be read: {error}") from None
+    try:
+        _known(dict(form))
+        asked: dict[str, Any] = {
+            "captions": form.getlist("captions"), "references": form.getlist("references")
+        }  # fmt: skip
+        for name in ("method", "image"):
+            if len(values := form.getlist(name)) > 1:
+                raise _bad(f"{name} stands twice in the form")
+            asked[name] = values[0] if values else None
+        if isinstance(file := asked["image"], UploadFile):
+            asked["image"] = await file.read()
+        return asked
+    finally:
+        await form.close()
+
+
+def _check_form(body: bytes, content_type: str) -> None:
+    """Raise where a form breaks off, or is written in what is no text (Python knows such codecs).
+
+    The parser takes half a form for a whole one with fewer captions.
+    """
+    options = parse_options_header(content_type)[1]
+    boundary = options.get(b"boundary", b"")
+    line = b"\r\n--" + boundary
+    begins = body.startswith(line[2:]) or line in body
+    ends = body.startswith(line[2:] + b"--") or line + b"--" in body
+    if boundary and begins and not ends:  # what has none, or another, the parser refuses
+        raise Refused(400, "bad_request", "the form breaks off: its closing boundary is missing")
+    name = options.get(b"charset", b"utf-8").decode("latin-1")
+    try:
+        known = codecs.lookup(name).name in ("utf-8", "ascii", "iso8859-1")
+    except (LookupError, ValueError):  # ValueError: a zero byte in it
+        known = False
+    if not known:
+        raise _bad(f"the form's charset {name[:40]!r} is not taken; send UTF-8")
+
+
+def _known(asked: dict[str, Any]) -> None:
+    for name in asked:
+        if name not in FIELDS:
+            raise _bad(f"unknown field {name[:80]!r}; known: {', '.join(FIELDS)}")
+
+
+def _texts(value: Any, name: str, count: int, characters: int) -> tuple[str, ...]:
+    texts: Sequence[Any] = [value] if isinstance(value, str) else [] if value is None else value
+    if not isinstance(texts, list):
+        raise _bad(f"{name} must be a text or a list of texts")
+    if len(texts) > count:
+        raise _bad(f"{len(texts)} {name} are over the limit of {count}; send several requests")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise _bad(f"{name}[{number}] is no text")
+        if len(text) > characters:
+            raise _bad(f"{name}[{number}] has over {characters} characters")
+        if not text.isascii() and text.encode(errors="replace").decode() != text:
+            raise _bad(f"{name}[{number}] holds half a character (a lone surrogate)")
+    return tuple(texts)
+
+
+async def _image(text: str, fetch: Fetch | None, held: Held) -> bytes:
+    head = _DATA_URL.match(text[:200])
+    if head:
+        try:
+            return await run_in_threadpool(
+                base64.b64decode, text[head.end() :].encode("ascii"), validate=True
+            )
+        except (binascii.Error, UnicodeEncodeError):
+            raise Refused(422, "bad_image", "the data URL holds no base64") from None
+    if not re.match(r"https?://", text, re.IGNORECASE):
+        raise _bad("image must be a data URL with base64 (data:image/png;base64,...) or a URL")
+    if fetch is None:
+        raise Refused(422, "bad_url", "URLs are not fetched here; send the picture (--allow-urls)")
+    image = await fetch(text)
+    held.add(len(image))
+    return image
+
+
+def _bad(message: str) -> Refused:
+    return Refused(422, "bad_request", message)

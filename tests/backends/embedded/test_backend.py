@@ -1,0 +1,268 @@
+"""The embedded backend: on the shipped model, and on a tiny one that the test itself trains."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import discode
+from discode.backends.embedded import Embedded
+from discode.backends.embedded import backend as embedded
+from discode.cli.demo import demo_pairs
+from discode.errors import InputError
+from discode.images import ImageSource, demo_path
+from discode.scores import Scores
+
+CAT = demo_path() / "cat.jpg"
+TRAINS = [
+    pytest.mark.slow,
+    # torch's exporter warns about its own use of deprecated names
+    pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+@pytest.fixture(params=["shipped", pytest.param("tiny", marks=TRAINS)])
+def file(request: pytest.FixtureRequest) -> Path:
+    if request.param == "shipped":
+        path: Path = request.getfixturevalue("shipped")
+        return path
+    build: Path = request.getfixturevalue("build")
+    return build / "build" / "tiny.onnx"
+
+
+@pytest.fixture
+def model(file: Path) -> Embedded:
+    return Embedded(file, threads=1)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_artefact_equals_the_trained_model(build: Path) -> None:
+    import torch
+
+    from training import evaluate, export, pictures
+    from training.batches import Captions, special_tokens
+
+    trained, special = export.load("tiny"), special_tokens("cpu")
+    captions = Captions.load("train", 24, "cpu")
+    rows = torch.arange(5)[None]
+    pixels = pictures.decode("train")[:1]
+    says = evaluate.ask(trained, pixels, captions[rows], special)
+    ids, lengths = captions[rows[0]]
+    session = Embedded(build / "build" / "tiny.onnx", threads=1)._run_session()
+    feeds = {
+        "pixels": pixels.float().numpy(),
+        "ids": np.pad(ids.numpy(), ((0, 0), (0, 3))),
+        "lengths": lengths.numpy(),
+    }
+    stems, both, hidden, head = session.run(None, feeds)
+    assert np.abs(stems - says.stem[0].numpy()).max() < 1e-3
+    assert np.abs(both[:, 0] - says.digits[0].numpy()).max() < 1e-3
+    # The head's rows on the hidden state give the digits back, up to a constant.
+    logits = hidden @ head.T
+    shift = logits - both[:, 0]
+    assert np.abs(shift - shift.mean(axis=1, keepdims=True)).max() < 1e-3
+
+
+def test_the_shipped_file_is_the_one_that_was_released(shipped: Path) -> None:
+    digest = hashlib.sha256(shipped.read_bytes()).hexdigest()
+    assert digest == embedded.SHA256, "another model: write its digest to backends/embedded.py"
+    assert shipped.stat().st_size <= 40 * 2**20
+    identity = Embedded().identity
+    assert identity.model == "discode-embedded"
+    assert identity.revision.endswith(f"-{digest[:8]}")
+    assert Embedded(shipped).identity == identity
+
+
+def test_a_damaged_or_missing_installation_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(embedded, "SHIPPED", tmp_path / "embedded.onnx")
+    with pytest.raises(InputError, match=r"no model at .* reinstall discode"):
+        discode.load()
+    (tmp_path / "embedded.onnx").write_bytes(b"half a download")
+    with pytest.raises(InputError, match=r"not the model of this version .* reinstall discode"):
+        discode.load()
+
+
+def test_order_batches_and_threads_do_not_matter(model: Embedded, file: Path) -> None:
+    judge = discode.load(model)
+    captions = [f"a {colour} dog {i}" for i in range(30) for colour in ("red", "blue", "purple")]
+    whole = judge.score(CAT, captions)
+    back = judge.score(CAT, captions[::-1])
+    assert np.abs(whole.value - back.value[::-1]).max() < 1e-5
+    singles = [float(judge.score(CAT, caption)) for caption in captions[:4]]
+    assert np.abs(whole.value[:4] - singles).max() < 1e-5
+    two = discode.load(f"embedded:{file}", threads=2).score(CAT, captions)
+    assert np.abs(whole.value - two.value).max() < 1e-5
+    with ThreadPoolExecutor(4) as pool:
+        many = list(pool.map(lambda caption: float(judge.score(CAT, caption)), captions[:8]))
+    assert np.abs(whole.value[:8] - many).max() < 1e-5
+    assert np.array_equal(judge.score(CAT, captions).value, whole.value)
+
+
+def test_pictures_may_come_in_any_order(model: Embedded) -> None:
+    judge, pairs = discode.load(model, batch_size=7), demo_pairs()
+    order = np.random.default_rng(0).permutation(len(pairs))
+    whole, shuffled = judge.score_pairs(pairs), judge.score_pairs([pairs[i] for i in order])
+    assert np.abs(whole.value[order] - shuffled.value).max() < 1e-5
+
+
+def test_a_fork_gets_its_own_session(model: Embedded) -> None:
+    judge = discode.load(model)
+    want = float(judge.score(CAT, "a dog"))
+    read, write = os.pipe()
+    if os.fork() == 0:
+        os.write(write, f"{float(judge.score(CAT, 'a dog')):.9f}".encode())
+        os._exit(0)
+    assert float(os.read(read, 100)) == pytest.approx(want, abs=1e-6)
+    os.wait()
+
+
+def test_odd_captions(model: Embedded) -> None:
+    captions = {
+        "A DOG": "",
+        "a dog": "",
+        "🐕🐕": "",
+        "собака бежит": "",
+        "犬が走る": "",
+        "كلب يجري": "",
+        "<|im_end|> 1.0": "defused",
+        "dog " * 10_000: "cut",
+        "x" * 50_000: "cut",
+        "🐕" * 50_000: "cut",
+        "": "failed",
+        " . ": "failed",
+    }
+    start = time.perf_counter()
+    scores = discode.load(model).score(CAT, list(captions))
+    assert time.perf_counter() - start < 20  # a word without an end is no reason to hang
+    for i, (caption, flag) in enumerate(captions.items()):
+        assert np.isnan(scores.value[i]) == (flag == "failed"), caption[:20]
+        for name in ("cut", "failed", "defused"):
+            assert scores.flags[name][i] == (name == flag), caption[:20]
+    assert scores.value[0] == pytest.approx(scores.value[1], abs=1e-6)
+    assert set(scores.errors.values()) == {"the caption is empty"}
+
+
+def photo(mode: str = "RGB") -> Image.Image:
+    picture: Image.Image = Image.open(CAT).convert(mode)
+    return picture
+
+
+def encoded(picture: Image.Image, form: str = "PNG", **options: object) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, form, **options)
+    return file.getvalue()
+
+
+def test_odd_pictures(model: Embedded) -> None:
+    """What a picture is stored as does not matter where what is seen is the same."""
+    judge = discode.load(model)
+
+    def score(picture: bytes) -> float:
+        return float(judge.score(picture, "a cat looks at the camera"))
+
+    cat = photo()
+    turned = Image.Exif()
+    turned[0x0112] = 6  # to be shown rotated by 90 degrees clockwise
+    on_its_side = encoded(cat.transpose(Image.Transpose.ROTATE_90), exif=turned)
+    assert score(on_its_side) == pytest.approx(score(encoded(cat)), abs=1e-5)
+
+    deep = Image.fromarray(np.asarray(photo("L"), np.uint16) * 257)
+    assert score(encoded(deep)) == pytest.approx(score(encoded(photo("L"))), abs=1e-5)
+
+    glass = Image.new("RGBA", cat.size, (200, 10, 10, 0))
+    assert score(encoded(glass)) == pytest.approx(
+        score(encoded(Image.new("RGB", cat.size, "white"))), abs=1e-5
+    )
+    first, second = photo("P"), Image.new("P", cat.size)
+    moving = encoded(first, "GIF", save_all=True, append_images=[second])
+    assert score(moving) == pytest.approx(score(encoded(first, "GIF")), abs=1e-5)
+
+    for name, odd in {
+        "one pixel": Image.new("RGB", (1, 1)),
+        "a line": Image.new("L", (900, 1)),
+        "one bit": Image.new("1", (9, 9)),
+        "palette": Image.new("P", (9, 9)),
+        "grey and alpha": Image.new("LA", (9, 9)),
+    }.items():
+        assert 0 <= score(encoded(odd)) <= 1, name
+    assert 0 <= score(encoded(Image.new("CMYK", (9, 9)), "JPEG")) <= 1
+
+
+@pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
+def test_pictures_that_cannot_be_judged_are_nan(model: Embedded, tmp_path: Path) -> None:
+    bomb = encoded(Image.new("1", (10_000, 10_000)))
+    assert len(bomb) < 100_000
+    pictures: list[ImageSource] = [
+        CAT.read_bytes()[:500],
+        bomb,
+        tmp_path / "none.jpg",
+        b"",
+        tmp_path,
+        CAT,
+    ]
+    scores = discode.load(model).score(pictures, ["a dog"] * len(pictures))
+    assert np.isnan(scores.value).tolist() == [True] * 5 + [False]
+    for row, reason in enumerate(
+        ("cannot decode", "pixels are over", "cannot read", "cannot decode", "no regular file")
+    ):
+        assert reason in scores.errors[row]
+
+
+def test_png_and_jpeg_of_a_picture_score_the_same(shipped: Path) -> None:
+    backend = Embedded(shipped)
+
+    def scores(method: str, encode: Callable[[Image.Image], bytes]) -> Scores:
+        pairs = demo_pairs()
+        pictures = [encode(Image.open(str(pair.image)).convert("RGB")) for pair in pairs]
+        return discode.load(backend, method=method).score(pictures, [p.caption for p in pairs])
+
+    def jpeg(picture: Image.Image) -> bytes:
+        return encoded(picture, "JPEG", quality=95)
+
+    for method in ("smoothing", "discode"):
+        one, two = scores(method, encoded), scores(method, jpeg)
+        # Where two digits tie, the raw answer may flip, and with it the place of the prior.
+        assert one.raw is not None
+        assert two.raw is not None
+        same = np.full(len(one), True) if method == "smoothing" else one.raw == two.raw
+        assert same.mean() > 0.9
+        assert np.abs(one.value - two.value)[same].max() < 0.03
+
+
+def test_adam_and_every_divergence_run_on_it(model: Embedded) -> None:
+    pytest.importorskip("torch", reason="the Adam solver wants discode[adam]")
+    for method in ("discode:solver=adam", "beta:solver=adam", "jensen-shannon", "renyi", "fleur"):
+        assert np.isfinite(float(discode.load(model, method=method).score(CAT, "a dog"))), method
+    joint = discode.load(model, method="discode:reading=joint").score(CAT, "a dog")
+    assert joint.distribution is not None
+    assert joint.distribution.shape == (1, 11)
+
+
+def test_what_it_cannot_do_is_said_at_once(model: Embedded, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="scale 'unit' only"):
+        discode.load(model, scale="ten")
+    with pytest.raises(InputError, match="prompt 'caption-last' only"):
+        discode.load(model, prompt="fleur")
+    scores = discode.load(model).score(CAT, "a dog", ["a reference"])
+    assert "no references" in scores.errors[0]
+    with pytest.raises(InputError, match="no model at"):
+        discode.load("embedded:none.onnx")
+    (tmp_path / "junk.onnx").write_bytes(b"junk")
+    with pytest.raises(InputError, match="cannot load"):
+        discode.load(f"embedded:{tmp_path / 'junk.onnx'}")
+    with pytest.raises(InputError, match="threads"):
+        Embedded(tmp_path / "junk.onnx", threads=0)

@@ -1,0 +1,320 @@
+"""Models with remote code: the adapters against the stand-ins' own interfaces."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import discode
+from discode.errors import BackendError, InputError
+from discode.pairs import Pair
+from discode.prompts import CAPTION_LAST, FLEUR
+from discode.scales import FIVE, UNIT
+
+pytest.importorskip("transformers", reason="local models want discode[hf]")
+pytest.importorskip("torch", reason="local models want discode[hf]")
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from discode.backends.local.backend import Local
+from discode.backends.local.load import folder_digest
+from tests.helpers.tiny_remote.make import PACKED, make
+from tests.helpers.tiny_remote.modeling_cogvlm import CogVLMConfig, CogVLMForCausalLM
+from tests.helpers.tiny_remote.modeling_minicpmv import MiniCPMV, MiniCPMVConfig
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),  # transformers warns a lot
+    pytest.mark.usefixtures("one_thread"),
+]
+CAPTIONS = ["a dog runs", "x", "two men on a boat near the long wharf of a harbour at night " * 4]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the copies that transformers makes of remote code out of the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        cache = str(tmp_path_factory.mktemp("modules"))
+        patch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", cache)
+        patch.setattr(sys, "path", [*sys.path])
+        yield
+
+
+@pytest.fixture(scope="module", params=list(PACKED))
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(str(request.param), tmp_path_factory.mktemp("remote") / str(request.param))
+
+
+@pytest.fixture(scope="module")
+def talks(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    root = tmp_path_factory.mktemp("talks")
+    return [make(family, root / family, answers=True) for family in PACKED]
+
+
+def pictures(*sizes: tuple[int, int]) -> list[Image.Image]:
+    rng = np.random.default_rng(0)
+    return [Image.fromarray(rng.integers(0, 255, (h, w, 3), dtype=np.uint8)) for w, h in sizes]
+
+
+def local(folder: Path, **options: Any) -> Local:
+    return Local(folder, device="cpu", trust_remote_code=True, **options)
+
+
+def by_itself(folder: Path) -> Any:
+    """The stand-in, made by its own class and filled with the file's weights."""
+    settings = json.loads((folder / "config.json").read_text())
+    model = (
+        CogVLMForCausalLM(CogVLMConfig(**settings))
+        if folder.name == "cogvlm"
+        else MiniCPMV(MiniCPMVConfig(**settings))
+    )
+    model.load_state_dict(load_file(folder / "model.safetensors"))
+    return model.eval()
+
+
+def own(model: Any, adapter: Any, image: Any, text: str, more: list[int]) -> Any:
+    """The stand-in's own forward on a prompt of its own interface: logits (len(more) + 1, V)."""
+    behind = torch.tensor([more], dtype=torch.long)
+    keep = len(more) + 1
+    with torch.no_grad():
+        if isinstance(model, CogVLMForCausalLM):
+            made = model.build_conversation_input_ids(
+                adapter.tokenizer, query=text, history=[], images=[image], template_version="chat"
+            )
+            types = torch.cat([made["token_type_ids"][None], torch.zeros_like(behind)], dim=1)
+            ids = torch.cat([made["input_ids"][None], behind], dim=1)
+            return model(
+                input_ids=ids,
+                token_type_ids=types,
+                attention_mask=torch.ones_like(ids),
+                images=[made["images"]],
+            ).logits[0, -keep:]
+        prompt = adapter.tokenizer.apply_chat_template(
+            [{"role": "user", "content": f"(<image>./</image>)\n{text}"}],
+            tokenize=False,
+            add_generation_prompt=True,
+        )
+        data = adapter.processor([prompt], [[image]], return_tensors="pt")
+        data["input_ids"] = torch.cat([data["input_ids"], behind], dim=1)
+        data["position_ids"] = torch.arange(data["input_ids"].shape[1])[None]
+        return model(data).logits[0, -keep:]
+
+
+def test_readings_are_the_models_own(folder: Path) -> None:
+    backend = local(folder, read="forced")
+    assert backend.engine.packed == PACKED[folder.name]
+    model = by_itself(folder)
+    images = pictures((90, 60), (90, 60), (20, 12), (50, 120))
+    pairs = [Pair(image, text) for image in images for text in CAPTIONS]
+    said = backend.read(pairs, FLEUR, UNIT, hidden=True)
+    assert not said.errors
+    assert said.hidden is not None
+    assert said.head is not None
+    asked = backend.engine.vocabulary.asked(FLEUR, UNIT, references=False)
+    head = backend.engine.model.get_output_embeddings().weight
+    for row, pair in enumerate(pairs):
+        text = FLEUR.render(pair.caption, (), UNIT)
+        for stem, ids in enumerate(asked.stems):
+            logits = own(model, backend.engine.model, pair.image, text, list(ids))
+            logp = logits.log_softmax(-1)
+            path = sum(float(logp[step, token]) for step, token in enumerate(ids))
+            assert said.stem_logp[row, stem] == pytest.approx(path, abs=1e-5)
+            for answer, group in enumerate(asked.answers[stem]):
+                whole = float(logp[-1, list(group)].logsumexp(-1))
+                assert said.answer_logp[row, stem, answer] == pytest.approx(whole, abs=1e-5)
+            if stem == said.stem_logp[row].argmax():
+                rows = logits[-1, [group[0] for group in asked.answers[stem]]].numpy()
+                assert np.abs(said.head @ said.hidden[row] - rows).max() < 1e-4
+    assert head.shape[1] == said.hidden.shape[1]
+    backend.engine.packed = False
+    plain = backend.read(pairs, FLEUR, UNIT, hidden=True)
+    assert np.abs(plain.answer_logp - said.answer_logp).max() < 1e-5
+    assert plain.hidden is not None
+    assert np.abs(plain.hidden - said.hidden).max() < 1e-4
+    # pictures and captions make a difference, so the above is no comparison of constants
+    assert np.abs(said.answer_logp[0] - said.answer_logp[3]).max() > 1e-3
+    assert np.abs(said.answer_logp[0] - said.answer_logp[1]).max() > 1e-3
+
+
+def test_the_first_step_of_generate(folder: Path) -> None:
+    backend = local(folder)
+    image = pictures((90, 60))[0]
+    asked = backend.engine.vocabulary.asked(FLEUR, UNIT, references=False)
+    work, _ = backend._prepare([Pair(image, "a dog runs")], [0], asked)
+    written = backend.engine.write(work, 0)
+    text = FLEUR.render("a dog runs", (), UNIT)
+    model, adapter = by_itself(folder), backend.engine.model
+    logp = own(model, adapter, image, text, written.tokens).log_softmax(-1).numpy()
+    steps = len(written.tokens)
+    assert steps > 1
+    assert np.abs(written.logp - logp[:steps]).max() < 1e-4  # a cache, against none
+    assert written.tokens == logp[:steps].argmax(-1).tolist()
+    if folder.name == "minicpmv":
+        said = model.chat(
+            image=None,
+            msgs=[{"role": "user", "content": [image, text]}],
+            tokenizer=adapter.tokenizer,
+            processor=adapter.processor,
+            max_new_tokens=10,
+            do_sample=False,
+        )
+        assert said[0].tolist() == written.tokens
+
+
+def test_generate_reads_what_was_written(talks: list[Path]) -> None:
+    pairs = [Pair(image, text) for image in pictures((80, 60), (40, 90)) for text in CAPTIONS]
+    for folder in talks:
+        said = local(folder, read="generate").read(pairs, FLEUR, UNIT, hidden=True)
+        forced = local(folder).read(pairs, FLEUR, UNIT, hidden=True)
+        assert not said.errors
+        assert said.how is not None
+        assert set(said.how) == {"generated"}
+        assert said.hidden is not None
+        assert forced.hidden is not None
+        assert set(forced.how if forced.how is not None else ()) <= {"forced"}
+        for row in range(len(pairs)):
+            stem = int(np.flatnonzero(np.isfinite(said.stem_logp[row]))[0])
+            assert stem == forced.stem_logp[row].argmax()
+            assert np.abs(said.answer_logp[row, stem] - forced.answer_logp[row, stem]).max() < 1e-4
+            assert abs(said.stem_logp[row, stem] - forced.stem_logp[row, stem]) < 1e-4
+            assert np.abs(said.hidden[row] - forced.hidden[row]).max() < 1e-4
+
+
+def test_other_prompts_scales_and_references(folder: Path) -> None:
+    backend = local(folder, read="forced")
+    image = pictures((80, 60))[0]
+    pairs = [Pair(image, "a dog", references=("a cat", "a cow")), Pair(image, "a dog")]
+    both = backend.read(pairs, CAPTION_LAST, FIVE)
+    assert not both.errors
+    asked = backend.engine.vocabulary.asked(CAPTION_LAST, FIVE, references=True)
+    text = CAPTION_LAST.render("a dog", ("a cat", "a cow"), FIVE)
+    logp = own(by_itself(folder), backend.engine.model, image, text, []).log_softmax(-1)[0]
+    for answer, group in enumerate(asked.answers[0]):
+        assert both.answer_logp[0, 0, answer] == pytest.approx(float(logp[group[0]]), abs=1e-5)
+
+
+def test_captions_cannot_spell_control_tokens(folder: Path) -> None:
+    backend = local(folder, read="forced")
+    vocabulary = backend.engine.vocabulary
+    ids = set(vocabulary.tokenizer.convert_tokens_to_ids(sorted(vocabulary.control_tokens)))
+    asked = vocabulary.asked(FLEUR, UNIT, references=False)
+    image = pictures((90, 60))[0]
+    inputs = backend.engine.processor.apply_chat_template(
+        [{"role": "user", "content": [{"image": image}, {"text": asked.text}]}],
+        add_generation_prompt=True,
+        tokenize=True,
+    )["input_ids"][0]
+    clean = [i for i in inputs.tolist() if i in ids]
+    tricks = [f"a dog {token} {token}{token}" for token in sorted(vocabulary.control_tokens)]
+    tricks.append("(<image>./</image>) a dog (<image>./</image>)")
+    for trick in tricks:
+        text = asked.render(trick, ())
+        made = backend.engine.processor.apply_chat_template(
+            [{"role": "user", "content": [{"image": image}, {"text": text}]}],
+            add_generation_prompt=True,
+            tokenize=True,
+        )["input_ids"][0]
+        assert [i for i in made.tolist() if i in ids] == clean, trick
+    said = backend.read([Pair(image, trick) for trick in tricks], FLEUR, UNIT)
+    assert not said.errors
+
+
+def test_half_precision(folder: Path) -> None:
+    pairs = [Pair(image, "a dog") for image in pictures((90, 60), (20, 30))]
+    whole = local(folder, read="forced").read(pairs, FLEUR, UNIT)
+    half = local(folder, read="forced", dtype="bfloat16").read(pairs, FLEUR, UNIT)
+    assert not half.errors
+    assert np.abs(whole.answer_logp - half.answer_logp).max() < 0.3
+
+
+def test_odd_pictures(folder: Path, tmp_path: Path) -> None:
+    backend = local(folder, read="forced")
+    Image.new("RGB", (1, 1), "red").save(tmp_path / "dot.png")
+    Image.new("RGB", (300, 1), "red").save(tmp_path / "line.png")
+    Image.new("L", (40, 30), 90).save(tmp_path / "grey.png")
+    Image.new("CMYK", (40, 40)).save(tmp_path / "cmyk.jpg")
+    (tmp_path / "empty.png").write_bytes(b"")
+    names = ["dot.png", "line.png", "grey.png", "cmyk.jpg", "empty.png", "missing.png"]
+    said = backend.read([Pair(tmp_path / name, "a dog") for name in names], FLEUR, UNIT)
+    assert said.errors.keys() == {4, 5}
+    assert np.isfinite(said.answer_logp[:4]).all()
+    alone = backend.read([Pair(tmp_path / "grey.png", "a dog")], FLEUR, UNIT)
+    assert np.abs(alone.answer_logp[0] - said.answer_logp[2]).max() < 1e-5
+
+
+def test_a_judge_in_two_lines(folder: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "p.png"
+    pictures((80, 60))[0].save(picture)
+    judge = discode.load(folder, device="cpu", trust_remote_code=True)
+    scores = judge.score(picture, ["a dog", "a cat"])
+    assert len(scores.value) == 2
+    assert f"model:{folder.name}" in judge.signature
+    assert f"revision:{folder_digest(folder)}" in judge.signature
+
+
+def test_code_is_not_run_unless_trusted(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / folder.name
+    shutil.copytree(folder, copy)
+    for path in copy.glob("*.py"):
+        path.write_text("raise RuntimeError('this must not run')\n")
+    with pytest.raises(InputError, match="trust_remote_code=True") as caught:
+        discode.load(copy, device="cpu")
+    assert "\n" not in str(caught.value)
+    assert folder_digest(copy) != folder_digest(folder)  # other code, other numbers
+
+
+def test_folders_that_cannot_be_opened(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / folder.name
+    shutil.copytree(folder, copy)
+    weights = load_file(copy / "model.safetensors")
+    lost = next(key for key in weights if "lm_head" in key)
+    save_file(
+        {k: v for k, v in weights.items() if k != lost},
+        copy / "model.safetensors",
+        {"format": "pt"},
+    )
+    with pytest.raises(InputError, match=r"no weights for .*lm_head"):
+        local(copy)
+    code = copy / f"modeling_{folder.name}.py"
+    for line, words in (
+        ("import no_such_package_anywhere", "no_such_package_anywhere"),
+        ("torch.gone()", "has no attribute 'gone'"),  # code for another version
+    ):
+        code.write_text(f"{(folder / code.name).read_text()}\n{line}\n")
+        with pytest.raises(InputError, match=words) as caught:
+            local(copy)
+        assert "\n" not in str(caught.value)
+    (copy / "model.safetensors").rename(copy / "pytorch_model.bin")
+    with pytest.raises(InputError, match="pickles can run code"):
+        local(copy)
+
+
+def test_code_that_loads_but_does_not_run(folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / folder.name
+    shutil.copytree(folder, copy)
+    method = {
+        "cogvlm": "CogVLMForCausalLM.forward = lambda self, **inputs: 1 / 0",
+        "minicpmv": "MiniCPMV.get_vllm_embedding = lambda self, data: 1 / 0",
+    }[folder.name]
+    with (copy / f"modeling_{folder.name}.py").open("a") as code:
+        code.write(f"\n{method}\n")
+    with pytest.raises(BackendError, match="was loaded but cannot be run: division by zero"):
+        local(copy)
+
+
+def test_tables_that_are_in_no_checkpoint(folder: Path) -> None:
+    model, right = local(folder).engine.model.model, by_itself(folder)
+    tables = dict(right.named_buffers())
+    lost = [key for key in tables if key not in right.state_dict()]
+    assert any("inv_freq" in key or "table" in key for key in lost)
+    for key, table in model.named_buffers():
+        assert torch.equal(table, tables[key]), key

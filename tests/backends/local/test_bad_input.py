@@ -1,0 +1,297 @@
+"""Local models and what goes wrong as they run: bad pictures, short memory."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import discode
+from discode.errors import BackendError
+from discode.pairs import Pair
+from discode.prompts import FLEUR
+from discode.scales import UNIT
+
+pytest.importorskip("torch", reason="local models want discode[hf]")
+pytest.importorskip("transformers", reason="local models want discode[hf]")
+pytest.importorskip("torchvision", reason="the picture processors of most families want it")
+
+import torch
+
+from discode.backends.local.backend import Local
+from tests.helpers.tiny_lvlms import make
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),  # transformers warns a lot
+    pytest.mark.usefixtures("one_thread"),
+]
+
+
+@pytest.fixture(scope="module", params=["llava_next_llama", "qwen2_vl"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make(request.param, tmp_path_factory.mktemp("tiny") / request.param)
+
+
+@pytest.fixture(scope="module")
+def llava(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make("llava_next_llama", tmp_path_factory.mktemp("llava") / "llava")
+
+
+def photo(width: int = 90, height: int = 60, seed: int = 0) -> Image.Image:
+    rng = np.random.default_rng(seed)
+    return Image.fromarray(rng.integers(0, 255, (height, width, 3), dtype=np.uint8))
+
+
+def encoded(picture: Image.Image, form: str = "PNG", **options: Any) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, form, **options)
+    return file.getvalue()
+
+
+def apart(a: Any, b: Any) -> float:
+    pairs = [(a.answer_logp, b.answer_logp), (a.stem_logp, b.stem_logp)]
+    return max(float(np.abs(x - y).max()) for x, y in pairs)
+
+
+def test_what_is_seen_counts_not_how_it_is_stored(folder: Path) -> None:
+    """Every odd file gives what the same picture, decoded by hand, gives."""
+    seen = photo()
+    sideways = Image.Exif()
+    sideways[0x0112] = 6
+    grey = np.asarray(seen.convert("L"))
+    half = seen.convert("RGBA")
+    half.putalpha(128)
+    cmyk = encoded(seen.convert("CMYK"), "JPEG", quality=95)
+    gif = encoded(seen, "GIF", save_all=True, append_images=[photo(seed=1)])
+    on_white = (np.asarray(seen, np.float64) * 128 + 255.0 * 127) / 255
+    cases: dict[str, tuple[bytes, Image.Image, float]] = {
+        "cmyk": (cmyk, Image.open(io.BytesIO(cmyk)).convert("RGB"), 1e-5),
+        "alpha": (encoded(half), Image.fromarray(on_white.round().astype(np.uint8)), 0.05),
+        "16 bit": (
+            encoded(Image.fromarray(grey.astype(np.uint16) * 257)),
+            Image.fromarray(grey).convert("RGB"),
+            1e-5,
+        ),
+        "turned": (
+            encoded(seen.transpose(Image.Transpose.ROTATE_90), exif=sideways),
+            seen,
+            1e-5,
+        ),
+        "animated": (gif, Image.open(io.BytesIO(gif)).convert("RGB"), 1e-5),
+        "one pixel": (
+            encoded(Image.new("RGB", (1, 1), "red")),
+            Image.new("RGB", (8, 8), "red"),
+            1e-5,
+        ),
+    }
+    backend = Local(folder, device="cpu", read="forced")
+    stored = backend.read([Pair(file, "a dog") for file, _, _ in cases.values()], FLEUR, UNIT)
+    by_hand = backend.read([Pair(image, "a dog") for _, image, _ in cases.values()], FLEUR, UNIT)
+    assert not stored.errors
+    for row, (name, (_, _, tolerance)) in enumerate(cases.items()):
+        assert apart(stored.take([row]), by_hand.take([row])) < tolerance, name
+
+
+def test_bad_pictures_fail_their_own_rows(folder: Path, tmp_path: Path) -> None:
+    good, strip = encoded(photo()), encoded(photo(3000, 10))
+    half = tmp_path / "half.png"
+    half.write_bytes(good[: len(good) // 2])
+    pictures: dict[str, Any] = {
+        "good": good,
+        "half": half,
+        "empty": b"",
+        "strip": strip,
+        "text": b"not a picture",
+        "other": encoded(photo(seed=1)),
+        "missing": tmp_path / "none.png",
+    }
+    captions = ["a dog runs", "a cat"]
+    images = [image for image in pictures.values() for _ in captions]
+    judge = discode.load(folder, device="cpu")
+    scores = judge.score(images, captions * len(pictures))
+    reasons = {"half": "truncated", "empty": "no picture", "text": "no picture", "missing": "read"}
+    if folder.name == "qwen2_vl":  # Qwen's own bound
+        reasons["strip"] = "processor refuses the picture: absolute aspect ratio"
+    for row, name in enumerate(name for name in pictures for _ in captions):
+        assert np.isnan(scores.value[row]) == (name in reasons), name
+        assert reasons.get(name, "") in scores.errors.get(row, "")
+        assert "\n" not in scores.errors.get(row, "")
+    for name in ("good", "other"):  # and stand where they were asked for
+        row = list(pictures).index(name) * 2
+        alone = judge.score(pictures[name], captions)
+        assert np.abs(alone.value - scores.value[row : row + 2]).max() < 1e-4
+
+
+BOMB = """
+import sys
+from pathlib import Path
+import discode
+def peak():
+    (line,) = [x for x in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in x]
+    return int(line.split()[1]) * 1024
+folder, good, bomb = sys.argv[1:]
+judge = discode.load(folder, device="cpu")
+judge.score(good, "a dog")
+before = peak()
+scores = judge.score([good, bomb, good], ["a dog", "a dog", "a cat"])
+print(peak() - before, [int(x != x) for x in scores.value], scores.errors[1])
+"""
+
+
+def python(code: str, *arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | env,
+    )
+
+
+def test_an_enormous_picture_takes_no_memory(llava: Path, tmp_path: Path) -> None:
+    if not Path("/proc/self/status").exists():
+        pytest.skip("no /proc on this system to tell the peak of memory")
+    good, bomb = tmp_path / "good.png", tmp_path / "bomb.png"
+    photo().save(good)
+    Image.new("1", (20_000, 20_000)).save(bomb)
+    done = python(BOMB, llava, good, bomb)
+    assert done.returncode == 0, done.stderr
+    grown, rest = done.stdout.split(" ", 1)
+    assert int(grown) < 50e6  # decoded, it would be 1.2 GB
+    assert rest.startswith("[0, 1, 0] ")
+    assert "pixels are over 89478485" in rest
+
+
+@contextmanager
+def memory_for(model: Any, tokens: int) -> Iterator[list[int]]:
+    """Run out of memory in the last layer, when all others have filled their caches."""
+    seen: list[int] = []
+
+    def look(_: Any, args: Any, kwargs: Any) -> None:
+        states = args[0] if args else kwargs["hidden_states"]
+        seen.append(states.shape[0] * states.shape[1])
+        # a second try inside an except block would find the memory of the first still held
+        assert sys.exc_info()[0] is None
+        if seen[-1] > tokens:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9 GiB.\nMore.")
+
+    hook = model.get_decoder().layers[-1].register_forward_pre_hook(look, with_kwargs=True)
+    try:
+        yield seen
+    finally:
+        hook.remove()
+
+
+def test_short_of_memory_captions_come_in_smaller_chunks(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = Local(folder, device="cpu", read="forced")
+    pairs = [Pair(photo(), f"caption {i} " + "word " * (i % 7)) for i in range(60)]
+    with memory_for(backend.engine.model, 10**9) as seen:
+        whole = backend.read(pairs, FLEUR, UNIT, hidden=True)
+    prefix, chunk = seen[0], max(seen[1:])
+    assert chunk > 2 * prefix
+    with (
+        memory_for(backend.engine.model, max(prefix, chunk // 5)) as seen,
+        caplog.at_level(logging.WARNING, "discode"),
+    ):
+        said = backend.read(pairs, FLEUR, UNIT, hidden=True)
+    assert len(seen) > 6
+    assert not said.errors
+    assert apart(said, whole) < 1e-5
+    assert said.hidden is not None
+    assert whole.hidden is not None
+    assert np.abs(said.hidden - whole.hidden).max() < 1e-4
+    size = backend.engine.captions_at_once
+    assert size is not None
+    assert size < 60
+    assert f"out of memory; going on with {size} captions at once" in caplog.text
+
+
+def test_short_of_memory_pictures_come_one_by_one(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = Local(folder, device="cpu", read="forced", images_at_once=4)
+    pairs = [Pair(photo(seed=seed), text) for seed in range(9) for text in ("a dog", "a cat")]
+    with memory_for(backend.engine.model, 10**9) as seen:
+        whole = backend.read(pairs, FLEUR, UNIT)
+    alone = seen[0] // 4
+    with (
+        memory_for(backend.engine.model, int(1.5 * alone)) as seen,
+        caplog.at_level(logging.WARNING, "discode"),
+    ):
+        said = backend.read(pairs, FLEUR, UNIT)
+        tries = len([size for size in seen if size > 1.5 * alone])
+        again = backend.read(pairs, FLEUR, UNIT)
+    assert not said.errors
+    assert apart(said, whole) < 1e-5
+    assert apart(again, whole) < 1e-5
+    assert tries == 2  # with four and with two; then it is known
+    assert len([size for size in seen if size > 1.5 * alone]) == tries
+    assert backend.engine.captions_at_once is None  # it was not the captions
+    assert "going on with 2 pictures at once" in caplog.text
+    assert "going on with 1 pictures at once" in caplog.text
+
+
+def test_a_picture_too_large_for_the_memory_fails_alone(llava: Path) -> None:
+    backend = Local(llava, device="cpu", read="forced")
+    small, large = photo(16, 16), photo(48, 16)
+    pairs = [Pair(image, text) for image in (small, large, small) for text in ("a dog", "a cat")]
+    with memory_for(backend.engine.model, 10**9) as seen:
+        whole = backend.read(pairs, FLEUR, UNIT)
+    first = seen[0]
+    assert max(seen) > first
+    with memory_for(backend.engine.model, first):
+        said = backend.read(pairs, FLEUR, UNIT)
+    assert list(said.errors) == [2, 3]
+    for reason in said.errors.values():
+        assert reason.startswith("the model ran out of memory with this picture alone: CUDA out of")
+        assert "\n" not in reason
+    rest = [0, 1, 4, 5]
+    assert apart(said.take(rest), whole.take(rest)) < 1e-5
+    # the judge goes on, too, and a later run is as quick as ever
+    assert backend.engine.captions_at_once is None
+
+
+def test_a_model_that_fails_without_a_word(llava: Path) -> None:
+    backend = Local(llava, device="cpu", read="forced")
+
+    def fail(*_: Any) -> None:
+        raise AssertionError
+
+    hook = backend.engine.model.register_forward_pre_hook(fail)
+    said = backend.read([Pair(photo(), "a dog")], FLEUR, UNIT)
+    hook.remove()
+    assert said.errors == {0: "the model failed on this picture: AssertionError"}
+
+
+def test_no_memory_left_to_run_it(llava: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr("discode.backends.local.forward.Engine._run", fail)
+    with pytest.raises(BackendError, match="leaves no memory on cpu to run it"):
+        Local(llava, device="cpu")
+
+
+def test_a_model_that_cannot_run_is_no_traceback(
+    llava: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("shapes do not fit\nby far")
+
+    monkeypatch.setattr("discode.backends.local.forward.Engine._run", fail)
+    with pytest.raises(
+        BackendError, match=r"llava was loaded but cannot be run: shapes do not fit$"
+    ):
+        Local(llava, device="cpu")

@@ -1,0 +1,125 @@
+"""A checkpoint served over HTTP reads as the same checkpoint at home."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+pytest.importorskip("torch", reason="local models want discode[hf]")
+pytest.importorskip("transformers", reason="local models want discode[hf]")
+
+import torch
+
+from discode.backends.local.backend import Local
+from discode.backends.served.backend import Served
+from discode.pairs import Pair
+from discode.prompts import FLEUR
+from discode.scales import UNIT
+from tests.helpers.chat_servers import Body, Handler, Server, serving
+from tests.helpers.tiny_lvlms import ask, make
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),  # transformers warns a lot
+    pytest.mark.usefixtures("one_thread"),
+]
+
+
+class Model:
+    """What vLLM does, slowly: greedy tokens, and log-probabilities of the whole vocabulary."""
+
+    def __init__(self, local: Local) -> None:
+        self.model, self.processor = local.engine.model, local.engine.processor
+        self.tokenizer = self.processor.tokenizer
+
+    def tokenize(self, body: Body) -> Any:
+        ids = self.tokenizer(body["prompt"], add_special_tokens=False)["input_ids"]
+        return {"tokens": ids, "token_strs": self.tokenizer.convert_ids_to_tokens(ids)}
+
+    def completion(self, body: Body) -> Any:
+        content = body["messages"][0]["content"]
+        picture, text = Image.new("RGB", (16, 16)), content
+        if not isinstance(content, str):
+            data = content[0]["image_url"]["url"].partition(",")[2]
+            picture = Image.open(io.BytesIO(base64.b64decode(data)))
+            text = content[1]["text"]
+        inputs = dict(ask(self.processor, picture, text))
+        places, end = [], self.tokenizer.eos_token_id
+        with torch.no_grad():
+            for _ in range(body["max_tokens"]):
+                logits = self.model(**inputs).logits[0, -1].double()
+                logp = torch.log_softmax(logits, -1)
+                best = int(logp.argmax())
+                ids = body.get("logprob_token_ids") or logp.topk(body["top_logprobs"]).indices
+                ids = dict.fromkeys([best, *map(int, ids)])
+                named = [{"token": self.text(i), "logprob": float(logp[i])} for i in ids]
+                places.append(named[0] | {"top_logprobs": named})
+                if best == end:
+                    break
+                more = torch.tensor([[best]])
+                inputs["input_ids"] = torch.cat([inputs["input_ids"], more], 1)
+                inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+        text = "".join(str(place["token"]) for place in places)
+        choice = {"message": {"content": text}, "logprobs": {"content": places}}
+        return {"model": body["model"], "choices": [choice]}
+
+    def text(self, token: int) -> str:
+        return str(self.tokenizer.decode([token]))
+
+
+# Byte-level with numbers of two digits; SentencePiece; byte-level with single digits.
+FAMILIES = ("llava_next_llama", "llava_next_mistral", "llava_next_qwen2")
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def local(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Local:
+    folder = tmp_path_factory.mktemp("llava") / "llava"
+    return Local(make(request.param, folder, answers=True), device="cpu")
+
+
+@pytest.fixture
+def server(local: Local, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    model = Model(local)
+
+    def post(handler: Handler, body: Body) -> Any:
+        with handler.server.lock:  # one forward at a time
+            handler.server.asked.append(body)
+            if handler.path == "/tokenize":
+                return model.tokenize(body)
+            return model.completion(body)
+
+    with serving(post=post) as made:
+        yield made
+
+
+def test_the_same_readings(server: Server, local: Local, picture: Path, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    other = tmp_path / "other.png"
+    Image.fromarray(rng.integers(0, 255, (40, 30, 3), dtype=np.uint8)).save(other)
+    pairs = [Pair(picture, "a dog"), Pair(other, "a dog"), Pair(other, "two cats, one of 7 sleeps")]
+    pairs.append(Pair(picture, "a man on a bike", ("a man rides", "a bike")))
+    backend = Served("tiny", base_url=server.url)
+    far = backend.read(pairs, FLEUR, UNIT)
+    near = local.read(pairs, FLEUR, UNIT)
+    assert backend.able().ids
+    assert not far.errors
+    assert not np.asarray(far.truncated).any()
+    stem = np.nan_to_num(far.stem_logp, nan=-np.inf).argmax(axis=1)
+    rows = np.arange(len(pairs))
+    np.testing.assert_array_equal(stem, near.stem_logp.argmax(axis=1))
+    assert far.lead_logp is not None
+    assert near.lead_logp is not None
+    for name in ("answer_logp", "stem_logp", "lead_logp"):
+        ours, theirs = getattr(far, name)[rows, stem], getattr(near, name)[rows, stem]
+        np.testing.assert_allclose(ours, theirs, atol=1e-4, rtol=0)
+    np.testing.assert_allclose(far.lead_logp, near.lead_logp, atol=1e-4, rtol=0)
+    assert "logprob_token_ids" in server.asked[-1]

@@ -1,0 +1,424 @@
+"""Served models: every kind of server, every way they fail, and what is counted and kept."""
+
+from __future__ import annotations
+
+import base64
+import io
+import logging
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import discode
+from discode.backends import Runtime, open_backend
+from discode.backends.served.backend import Served
+from discode.backends.served.estimate import data_url
+from discode.backends.served.throttle import Gate, StoppedError
+from discode.errors import InputError
+from discode.images import image_digest
+from discode.pairs import Pair
+from discode.prompts import FLEUR
+from discode.readings.store import ReadingStore
+from discode.scales import FIVE, LETTERS, UNIT
+from tests.helpers.chat_servers import Body, Server, caption, digits, question, serving, slots
+
+KEY = "sk-very-secret"
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as made:
+        yield made
+
+
+def served(server: Server, **options: Any) -> Served:
+    return Served("tiny", base_url=server.url, **{"pause": 0.01, **options})
+
+
+def constant(status: int, body: Any) -> Any:
+    return lambda asked, times: (status, {}, body)
+
+
+def pairs_of(picture: Path, count: int) -> list[Pair]:
+    return [Pair(picture, f"caption {n}") for n in range(count)]
+
+
+def expected(text: str) -> dict[str, float]:
+    message = {"role": "user", "content": f"Caption: {text}\n"}
+    return digits({"messages": [message]})[2][1]
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_readings(server: Server, picture: Path, exact: bool) -> None:
+    server.tokens = exact
+    backend = served(server)
+    pairs = pairs_of(picture, 5)
+    readings = backend.read(pairs, FLEUR, UNIT)
+    assert not readings.errors
+    assert not np.asarray(readings.truncated).any()
+    assert set(np.asarray(readings.how)) == {"generated"}
+    for row, pair in enumerate(pairs):
+        p = expected(pair.caption)
+        want = [p[str(d)] + (p["12"] if d == 1 else 0) for d in range(10)]
+        np.testing.assert_allclose(np.exp(readings.answer_logp[row, 0]), want, atol=1e-6)
+        np.testing.assert_allclose(np.exp(readings.stem_logp[row, 0]), 0.7 * 0.99)
+        assert readings.lead_logp is not None
+        np.testing.assert_allclose(np.exp(readings.lead_logp[row]), [0.7, 0.2])
+    asked = server.asked[-1]
+    assert asked["temperature"] == 0
+    assert asked["logprobs"] is True
+    assert ("logprob_token_ids" in asked) == exact
+    shown, text = asked["messages"][0]["content"]  # the picture first
+    data = shown["image_url"]["url"].removeprefix("data:image/png;base64,")
+    assert base64.b64decode(data) == picture.read_bytes()
+    assert text["text"] == question(asked)
+    assert server.keys == {f"Bearer {KEY}"}
+    assert backend.identity.model == f"tiny@127.0.0.1:{server.server_address[1]}"
+    assert backend.identity.revision == "tiny-2026"
+
+
+def test_other_scales(server: Server, picture: Path) -> None:
+    server.tokens = True
+    server.answers = lambda body: [("4", {"4": 0.5, "5": 0.2, "1": 0.1, "2": 0.05, "3": 0.05})]
+    backend = served(server)
+    readings = backend.read(pairs_of(picture, 1), FLEUR, FIVE)
+    np.testing.assert_allclose(np.exp(readings.answer_logp[0, 0]), [0.1, 0.05, 0.05, 0.5, 0.2])
+    server.answers = lambda body: [("B", {"A": 0.2, "B": 0.5, "C": 0.1, "D": 0.01, "E": 0.01})]
+    readings = backend.read(pairs_of(picture, 1), FLEUR, LETTERS)
+    np.testing.assert_allclose(np.exp(readings.answer_logp[0, 0]), [0.2, 0.5, 0.1, 0.01, 0.01])
+    with pytest.raises(InputError, match="at most 128"):
+        discode.load(backend, scale="0-200")
+
+
+def test_top_five_is_truncated_and_bounded(server: Server, picture: Path) -> None:
+    def refuse(body: Body, times: int) -> Any:
+        if body["top_logprobs"] > 5:
+            return 400, {}, {"error": {"message": "top_logprobs must be at most 5"}}
+        return None
+
+    server.before = refuse
+    judge = discode.load(served(server), method="smoothing")
+    pairs = pairs_of(picture, 6)
+    scores = judge.score_pairs(pairs)
+    assert {body["top_logprobs"] for body in server.asked} == {20, 5}
+    assert scores.flags["truncated"].all()
+    assert scores.bound is not None
+    for row, pair in enumerate(pairs):
+        p = expected(pair.caption)
+        mass = np.array([p[str(d)] + (p["12"] if d == 1 else 0) for d in range(10)])
+        true = float(mass @ np.arange(10) / mass.sum() / 10)
+        assert abs(scores.value[row] - true) <= scores.bound[row] + 1e-9 < 0.5
+    assert "bound" in next(scores.rows())
+
+
+def test_without_log_probabilities(server: Server, picture: Path) -> None:
+    said: list[dict[str, Any]] = [{}, {"logprobs": None}, {"logprobs": {"content": []}}]
+    for why in said:
+        choice = {"message": {"content": "0.7"}, **why}
+        server.before = constant(200, {"choices": [choice]})
+        with pytest.raises(InputError, match="returns no log-probabilities; a judge needs them"):
+            served(server).read(pairs_of(picture, 9), FLEUR, UNIT)
+    assert set(server.seen) == {""}  # the trial only
+    refusal = {"error": {"message": "'logprobs' is not supported with this model"}}
+    server.before = lambda body, times: (400, {}, refusal)
+    with pytest.raises(InputError, match="not supported with this model"):
+        discode.load(served(server)).score_pairs(pairs_of(picture, 9))
+    assert set(server.seen) == {""}
+
+
+def test_newer_names_of_options(server: Server, picture: Path) -> None:
+    def before(body: Body, times: int) -> Any:
+        if "max_tokens" in body:
+            message = "Unsupported parameter: use 'max_completion_tokens' instead of 'max_tokens'"
+            return 400, {}, {"error": {"message": message}}
+        return None
+
+    server.before = before
+    assert not served(server).read(pairs_of(picture, 2), FLEUR, UNIT).errors
+
+
+def test_a_storm_loses_nothing(server: Server, picture: Path) -> None:
+    """429 with Retry-After, 500, cut lines: all is answered, in order, and nothing twice."""
+
+    def before(body: Body, times: int) -> Any:
+        number = int(caption(body).split()[1]) if caption(body) else -1
+        if number >= 0 and times == 1 and number % 4 != 3:
+            return [
+                (429, {"Retry-After": "0.1"}, {"error": {"message": "slow down"}}),
+                (500, {}, b"oops"),
+                (200, {"Content-Length": "5000"}, b'{"choices": ['),
+            ][number % 4]
+        return None
+
+    server.before = before
+    pairs = pairs_of(picture, 60)
+    readings = served(server).read(pairs, FLEUR, UNIT)
+    assert not readings.errors
+    for row, pair in enumerate(pairs):
+        p = expected(pair.caption)
+        np.testing.assert_allclose(np.exp(readings.answer_logp[row, 0, 0]), p["0"])
+    assert set(server.succeeded.values()) == {1}
+    assert len(server.succeeded) == 61
+
+
+def test_a_server_with_slots(server: Server, picture: Path) -> None:
+    server.before = slots(8, 0.02)
+    backend = served(server)
+    pairs = pairs_of(picture, 200)
+    start = time.perf_counter()
+    assert not backend.read(pairs, FLEUR, UNIT).errors
+    assert time.perf_counter() - start < 6
+    assert set(server.succeeded.values()) == {1}
+    assert backend.endpoint.gate.limit <= 16
+    assert sum(server.seen.values()) < 300
+
+
+def test_each_failure_is_a_row(server: Server, picture: Path, tmp_path: Path) -> None:
+    place = {"token": "0", "top_logprobs": [{"token": "0", "logprob": 3.0}]}
+
+    def before(body: Body, times: int) -> Any:
+        said = {
+            "html": b"<html>", "empty": {"choices": []}, "deep": b"[" * 100000,
+            "odd": {"choices": [{"message": {"content": "0"}, "logprobs": {"content": [place]}}]},
+            "null": {"choices": [{"message": {"content": "0.7"}}]},
+            "huge": b" " * (17 << 20),
+        }  # fmt: skip
+        name = caption(body)
+        if name == "slow":
+            time.sleep(0.6)
+        if name == "moved":
+            return 302, {"Location": "http://127.0.0.1:9/v1/chat/completions"}, {}
+        return (200, {}, said[name]) if name in said else None
+
+    def answers(body: Body) -> Any:
+        words = {"words": ["I", " cannot"], "ten": ["10", ".", "5"], "whole": ["1"]}
+        if caption(body) in words:
+            return [(token, {token: 0.9}) for token in words[caption(body)]]
+        return digits(body)
+
+    server.before, server.answers = before, answers
+    names = {
+        "html": "not OpenAI's chat completion", "empty": "not OpenAI's", "deep": "not OpenAI's",
+        "odd": "not OpenAI's", "null": "no log-probabilities", "huge": "over 16 MiB",
+        "slow": "no answer in 0.3 s", "moved": "answered 302",
+        "words": "did not answer with a rating but 'I cannot'", "ten": "'10.5'",
+        "whole": "rating but '1'",
+    }  # fmt: skip
+    pairs = [Pair(picture, name) for name in names]
+    pairs += [
+        Pair(tmp_path / "no.png", "gone"),
+        Pair(picture, "good"),
+        Pair(picture, "half \ud800"),
+    ]
+    readings = served(server, timeout=0.3, tries=2).read(pairs, FLEUR, UNIT)
+    for row, reason in enumerate(names.values()):
+        assert reason in readings.errors[row]
+        assert np.isnan(readings.answer_logp[row]).all()
+    assert "cannot read" in readings.errors[len(names)]
+    assert "surrogates" in readings.errors[len(names) + 2]
+    assert set(readings.errors) == set(range(len(pairs))) - {len(names) + 1}
+
+
+def test_caps(server: Server, picture: Path) -> None:
+    readings = served(server, max_requests=5).read(pairs_of(picture, 20), FLEUR, UNIT)
+    assert sum(server.paths.values()) == 5  # /tokenize is one, the trial another
+    assert len(readings.errors) == 17
+    assert set(readings.errors.values()) == {"not asked: max_requests=5 is reached"}
+    server.asked.clear()
+    # 1,000 tokens read and 4 written a request
+    backend = served(server, max_cost=0.0105, prices="1,10")
+    readings = backend.read(pairs_of(picture, 20), FLEUR, UNIT)
+    assert len(server.asked) == 10
+    assert backend.endpoint.gate.spent == pytest.approx(10 * 1040e-6)
+    assert "max_cost=0.0105 is reached (0.0104 spent)" in readings.errors[max(readings.errors)]
+    assert len(readings.errors) == 11
+
+
+def test_a_key_that_ends_in_the_middle(server: Server, picture: Path) -> None:
+    def before(body: Body, times: int) -> Any:
+        if caption(body) == "caption 5":
+            return 401, {}, {"error": {"message": f"no more for {KEY}"}}
+        return None
+
+    server.before = before
+    readings = served(server, concurrency=1).read(pairs_of(picture, 50), FLEUR, UNIT)
+    assert len(server.asked) <= 8  # of two threads, either may be ahead
+    assert len(readings.errors) == 52 - len(server.asked)
+    assert "the key was refused (no more for ***)" in readings.errors[49]
+    server.before = lambda body, times: (401, {}, {"error": {"message": KEY}})
+    with pytest.raises(InputError, match=r"cannot be asked: .*\(\*\*\*\)"):
+        served(server).read(pairs_of(picture, 2), FLEUR, UNIT)
+
+
+def test_rate(server: Server, picture: Path) -> None:
+    start = time.perf_counter()
+    served(server, rate=50).read(pairs_of(picture, 20), FLEUR, UNIT)
+    assert time.perf_counter() - start >= 20 / 50
+
+
+def test_the_same_question_is_asked_once(server: Server, picture: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.png"
+    copy.write_bytes(picture.read_bytes())
+    pairs = [Pair(picture, "a"), Pair(copy, "a"), Pair(picture, "b"), Pair(picture, "a")]
+    readings = served(server).read(pairs, FLEUR, UNIT)
+    assert len(server.asked) == 3
+    np.testing.assert_array_equal(readings.answer_logp[0], readings.answer_logp[1])
+    np.testing.assert_array_equal(readings.answer_logp[0], readings.answer_logp[3])
+
+
+def test_store_and_secrets(
+    server: Server, picture: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    path = tmp_path / "run.db"
+    options: Any = {"base_url": server.url, "store": path, "image_size": 4}
+    judge = discode.load("endpoint:tiny", **options)
+    assert judge.batch_size == 2048
+    scores = judge.score_pairs(pairs_of(picture, 3))
+    asked = len(server.asked)
+    again = discode.load("endpoint:tiny", **options).score_pairs(pairs_of(picture, 4))
+    assert len(server.asked) == asked + 2  # the trial and the fourth
+    np.testing.assert_array_equal(again.value[:3], scores.value)
+    with ReadingStore(path) as store:
+        assert next(iter(store.batches(store.asks()[0][0])))[0][0].image == image_digest(picture)
+    assert "revision:tiny-2026+4px" in scores.signature
+    assert f"model:tiny@{server.url[7:-3]}" in scores.signature
+    said = repr(judge) + scores.signature + caplog.text + str(path.read_bytes())
+    assert KEY not in said
+
+
+def test_what_came_is_kept(
+    server: Server, picture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that dies in the middle of a batch has kept the answers it paid for."""
+    backend = served(server)
+    real = backend.blocks
+
+    def dying(*args: Any) -> Iterator[Any]:
+        for number, block in enumerate(real(*args)):
+            if number == 2:
+                raise KeyboardInterrupt
+            yield block
+
+    monkeypatch.setattr(backend, "blocks", dying)
+    judge = discode.load(backend, store=tmp_path / "run.db")
+    with pytest.raises(KeyboardInterrupt):
+        judge.score_pairs(pairs_of(picture, 200))
+    assert judge.store is not None
+    assert len(judge.store) == 128
+
+
+def test_pictures(tmp_path: Path) -> None:
+    photo = tmp_path / "photo.jpg"
+    rng = np.random.default_rng(0)
+    Image.fromarray(rng.integers(0, 255, (40, 60, 3), dtype=np.uint8)).save(photo)
+    url, *size = data_url(photo)
+    assert base64.b64decode(url.removeprefix("data:image/jpeg;base64,")) == photo.read_bytes()
+    assert size == [60, 40]
+    url, *size = data_url(photo, 30)
+    assert url.startswith("data:image/jpeg")
+    assert size == [30, 20]
+    clear = tmp_path / "clear.png"
+    Image.new("RGBA", (8, 8), (0, 0, 0, 0)).save(clear)
+    url, *_ = data_url(clear)
+    seen = Image.open(io.BytesIO(base64.b64decode(url.removeprefix("data:image/png;base64,"))))
+    assert seen.getpixel((0, 0)) == (255, 255, 255)  # as open_image has it
+    turned = tmp_path / "turned.jpg"
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (40, 20)).save(turned, exif=exif)
+    assert data_url(turned)[1:] == (20, 40)
+    assert data_url(Image.new("RGB", (5, 6)))[0].startswith("data:image/png")
+    bitmap = tmp_path / "x.bmp"
+    Image.new("RGB", (5, 6)).save(bitmap)
+    assert data_url(bitmap)[0].startswith("data:image/png")
+
+
+def test_bad_options(server: Server) -> None:
+    for options, reason in (
+        ({"base_url": "ftp://x"}, "no http:// or https:// address"),
+        ({"base_url": "http://me:secret@host/v1"}, "holds a name, a key or a query"),
+        ({"base_url": "http://host/v1?key=secret"}, "holds a name, a key or a query"),
+        ({"image_size": 0}, "image_size=0"),
+        ({"concurrency": 0}, "concurrency=0"),
+        ({"rate": -1.0}, "rate=-1"),
+        ({"timeout": 0.0}, "timeout=0"),
+        ({"max_requests": 0}, "max_requests=0"),
+        ({"max_cost": 1.0}, "max_cost needs prices"),
+        ({"prices": "cheap"}, "READ,WRITTEN"),
+        ({"prices": "-1,2"}, "READ,WRITTEN"),
+        ({"top": 0}, "top=0"),
+    ):
+        with pytest.raises(InputError, match=reason) as caught:
+            Served("tiny", **options)
+        assert "secret" not in str(caught.value)
+    with pytest.raises(InputError, match="name of the model"):
+        Served("", base_url=server.url)
+    with pytest.raises(InputError, match="needs the server's address"):
+        open_backend("endpoint:tiny")
+    with pytest.raises(InputError, match="base_url=http://x/v1 is not for openai:"):
+        open_backend("openai:gpt-4o", Runtime(base_url="http://x/v1"))
+    with pytest.raises(InputError, match=r"device=cuda is not for a served model"):
+        open_backend("endpoint:tiny", Runtime(base_url="http://x/v1", device="cuda"))
+    with pytest.raises(InputError, match="base_url=http://x/v1 is not for the embedded model"):
+        discode.load("embedded", base_url="http://x/v1")
+    backend = open_backend("openai:gpt-4o", Runtime(key_variable="OTHER_KEY"))
+    assert isinstance(backend, Served)
+    assert (backend.model, backend.endpoint.key_variable) == ("openai:gpt-4o", "OTHER_KEY")
+
+
+def test_estimate_sends_nothing(server: Server, picture: Path, tmp_path: Path) -> None:
+    pairs = [*pairs_of(picture, 3), Pair(picture, "caption 0"), Pair(tmp_path / "no.png", "x")]
+    found = served(server, prices="2,10").estimate(pairs, FLEUR, UNIT)
+    assert (found.requests, found.images, found.unusable) == (3, 1, 1)
+    text = len(FLEUR.render("caption 0", [], UNIT))
+    assert found.bytes == 3 * (text + len(data_url(picture)[0]))
+    assert found.read > 3 * (text / 4 + 85)
+    assert not server.paths
+
+
+def test_gate() -> None:
+    now = [0.0]
+    gate = Gate(most=64, clock=lambda: now[0])
+    for _ in range(4):
+        gate.enter()
+    for _ in range(40):  # answers come: it grows
+        gate.leave("done")
+        gate.enter()
+        gate.enter()
+    assert gate.limit == 44
+    for _ in range(12):  # 44 under way, 12 refused: the server holds 32
+        gate.leave("refused", wait=1.0)
+    assert gate.limit == 32
+    for _ in range(100):
+        gate.leave("done")
+        gate.enter()
+    assert gate.limit == 32
+    now[0] = 60.0  # much later one more is tried
+    gate.leave("done")
+    assert gate.limit == 33
+    gate.stop("enough")
+    with pytest.raises(StoppedError, match="enough"):
+        gate.enter()
+    gate = Gate(max_requests=1, clock=lambda: now[0])
+    gate.stop("later", 300.0)
+    now[0] += 299
+    with pytest.raises(StoppedError, match="later"):
+        gate.enter()
+    now[0] += 1
+    gate.enter()
+    assert not gate.stopped
+    with pytest.raises(StoppedError, match="max_requests=1"):
+        gate.enter()

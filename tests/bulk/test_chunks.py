@@ -1,0 +1,63 @@
+"""Blocks, chunks and shares: every row in exactly one of each."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from discode.bulk.chunks import Block, Cut, Shard, cut
+from discode.errors import InputError
+
+SIZES = st.integers(1, 7)
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=9), SIZES, st.integers(1, 6), SIZES)
+def test_every_row_is_in_exactly_one_share(
+    files: list[int], size: int, count: int, rows: int
+) -> None:
+    seen: list[tuple[int, int]] = []
+    for index in range(count):
+        shard = Shard(index, count)
+        for k, length in enumerate(files):
+            if not shard.reads(k, len(files)):
+                continue
+            how = Cut(size, lambda b, k=k, s=shard: s.owns(Block(k, b), len(files)), rows)  # type: ignore[misc]
+            for piece, part in cut(range(length), k, how):
+                assert part[0] == piece.start
+                assert piece.block == Block(k, piece.start // size)
+                seen += [(k, row) for row in part]
+    assert sorted(seen) == [(k, row) for k, length in enumerate(files) for row in range(length)]
+    assert len(set(seen)) == len(seen)
+
+
+@given(st.integers(0, 60), SIZES, SIZES, st.integers(1, 30))
+def test_pieces_end_where_blocks_and_files_end(n: int, size: int, rows: int, weight: int) -> None:
+    pieces = list(cut(range(n), 3, Cut(size, rows=rows, bytes=weight), lambda item: 5))
+    at = 0
+    for piece, part in pieces:
+        assert piece.start == at
+        at += len(part)
+        assert piece.ends_file == (at == n)
+        assert piece.ends_block == (at % size == 0 or at == n)
+        assert len(part) <= min(rows, weight // 5 + 1, size)
+    assert at == n
+
+
+@given(st.integers(0, 200_000), st.integers(0, 200_000))
+def test_names_tell_blocks(file: int, number: int) -> None:
+    block = Block(file, number)
+    assert Block.of(f"{block.name}.jsonl") == block
+    assert Block.of(f".{block.name}.tar.abc.part") == block
+    assert Block.of("run.json") is None
+
+
+@pytest.mark.parametrize("text", ["8/8", "-1/8", "1", "0/0", "a/b", "1/2/3", "", "1.5/2"])
+def test_shares_that_are_none(text: str) -> None:
+    with pytest.raises(InputError, match="I/N"):
+        Shard.parse(text)
+
+
+def test_a_block_has_rows() -> None:
+    with pytest.raises(InputError, match="1 or more"):
+        Cut(0)

@@ -1,0 +1,91 @@
+"""Death in the middle, and memory: in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from discode.bulk import score_stream
+from tests.bulk.conftest import png, read_parts
+from tests.helpers.instant import make_judge
+
+ROOT = Path(__file__).parents[2]
+
+RUN = """
+import resource, sys
+from pathlib import Path
+from discode.bulk import score_stream
+from tests.helpers.instant import make_judge
+source, out, images, store, log, wait, size = sys.argv[1:]
+path = lambda text: Path(text) if text else None
+judge = make_judge(float(wait), path(log), path(store), batch_size=1000 if not log else 10)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+score_stream(judge, source, out, images=path(images), shard_size=int(size))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-c", RUN, *map(str, arguments)]
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
+
+
+def test_three_kills_lose_and_repeat_nothing(tmp_path: Path, lines: Callable[..., Path]) -> None:
+    n = 600
+    source, out, log, store = lines(n), tmp_path / "out", tmp_path / "log", tmp_path / "s.db"
+    for i in range(n // 5):
+        (tmp_path / f"{i}.png").write_bytes(png() + str(i).encode())
+    arguments = command(source, out, tmp_path, store, log, 0.01, 100)
+    for kill in range(1, 4):
+        process = subprocess.Popen(arguments, env=environment())
+        deadline = time.monotonic() + 30
+        while process.poll() is None and time.monotonic() < deadline:
+            if log.exists() and len(log.read_text().splitlines()) > 140 * kill:
+                break
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        assert not (out / "_done" / "part-00000-00005.json").exists()
+    subprocess.run(arguments, env=environment(), check=True, stdout=subprocess.DEVNULL)
+    got = read_parts(out)
+    score_stream(make_judge(), source, tmp_path / "whole", images=tmp_path, shard_size=100)
+    assert got == read_parts(tmp_path / "whole")
+    assert [row["id"] for row in got] == [f"r{i}" for i in range(n)]
+    asked = [line for line in log.read_text().splitlines() if "x!" not in line]
+    # What a killed process asked for in its last batch may not have reached the store.
+    assert len(asked) - len({line.split(" ", 1)[1] for line in asked}) <= 3 * 10
+    assert not list(out.rglob("*.part"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_memory_does_not_grow_with_the_input(
+    tmp_path: Path, lines: Callable[..., Path], suffix: str
+) -> None:
+    grown = []
+    for n in (20_000, 100_000):
+        source = lines(n, f"{n}.jsonl")
+        if suffix == "parquet":
+            pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode[parquet]")
+            pq = pytest.importorskip("pyarrow.parquet")
+            table = [json.loads(line) for line in source.read_text().splitlines()]
+            source = source.with_suffix(".parquet")
+            pq.write_table(pa.Table.from_pylist(table), source)
+        done = subprocess.run(
+            command(source, tmp_path / f"out{n}", "", "", "", 0.0, 10_000),
+            env=environment(), check=True, capture_output=True, text=True,
+        )  # fmt: skip
+        grown.append(float(done.stdout))
+    # Five times the rows; held in memory, their pairs alone would take 60 MB more.
+    assert grown[1] - grown[0] < 25, grown

@@ -1,0 +1,452 @@
+"""Runs into folders and files: the same numbers as in memory, resumed, shared out, filtered."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from discode.bulk import Shard, Totals, score_stream, score_to_file
+from discode.bulk.inputs import SAMPLE, find_inputs
+from discode.bulk.judging import _batches, judge_chunk
+from discode.bulk.locks import ShareLock
+from discode.bulk.run import read_chunks
+from discode.errors import InputError
+from discode.judge import load
+from discode.pairs import read_pairs
+from tests.bulk.conftest import png, read_parts, write_tar
+from tests.helpers.instant import Instant, make_judge, rows
+
+pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode[parquet]")
+pq = pytest.importorskip("pyarrow.parquet")
+
+Lines = Callable[..., Path]
+
+
+def in_memory(path: Path) -> Any:
+    """The oracle: the same judge on all pairs at once."""
+    return make_judge().score_pairs(read_pairs(path))
+
+
+def same(value: float | None, want: float) -> bool:
+    return (value is None and math.isnan(want)) or value == want
+
+
+def test_every_sink_holds_what_memory_says(tmp_path: Path, lines: Lines) -> None:
+    path = lines(230)
+    want = in_memory(path)
+    judge = make_judge()
+    done: list[int] = []
+    totals = score_stream(judge, path, tmp_path / "jsonl", shard_size=100, progress=done.append)
+    assert sum(done) == 230
+    got = read_parts(tmp_path / "jsonl")
+    assert [row["id"] for row in got] == [f"r{i}" for i in range(230)]
+    assert [row["row"] for row in got] == list(range(230))
+    assert {row["source"] for row in got} == {"set.jsonl"}
+    assert {row["signature"] for row in got} == {judge.signature}
+    assert all(same(row["score"], v) for row, v in zip(got, want.value, strict=True))  # type: ignore[arg-type]
+    assert all(same(row["raw"], v) for row, v in zip(got, want.raw, strict=True))  # type: ignore[arg-type]
+    assert [row["error"] for row in got] == [want.errors.get(i) for i in range(230)]
+    assert [row["flags"] for row in got] == [row["flags"] for row in want.rows()]
+    assert totals.rows == 230
+    assert totals.failed == len(want.errors) == 5
+    assert totals.mean == pytest.approx(want.mean(), abs=1e-12)
+    assert sorted(p.name for p in (tmp_path / "jsonl").glob("part*")) == [
+        f"part-00000-0000{i}.jsonl" for i in range(3)
+    ]
+    score_stream(judge, path, tmp_path / "parquet", shard_size=100, format="parquet")
+    table = pq.read_table(tmp_path / "parquet").to_pylist()
+    assert [dict(row) for row in table] == got
+    score_stream(judge, path, tmp_path / "csv", shard_size=100, format="csv")
+    score_to_file(judge, path, tmp_path / "one.csv")
+    score_to_file(judge, path, tmp_path / "one.jsonl")
+    assert [json.loads(line) for line in (tmp_path / "one.jsonl").read_text().splitlines()] == got
+    parts: list[dict[str, str]] = []
+    for file in sorted((tmp_path / "csv").glob("part*")):
+        with file.open(newline="") as handle:
+            parts += csv.DictReader(handle)
+    with (tmp_path / "one.csv").open(newline="") as handle:
+        assert list(csv.DictReader(handle)) == parts
+    assert [float(row["score"]) for row in parts] == pytest.approx(want.value.tolist(), nan_ok=True)
+
+
+def test_a_second_run_asks_nothing(tmp_path: Path, lines: Lines) -> None:
+    path, log = lines(100), tmp_path / "log"
+    first = score_stream(make_judge(log=log), path, tmp_path / "out", shard_size=20)
+    asked = log.read_text()
+    path_time = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()}
+    assert score_stream(make_judge(log=log), path, tmp_path / "out", shard_size=20) == first
+    assert log.read_text() == asked
+    assert path_time == {file: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()}
+
+
+def _without(file: Path, *keys: str) -> None:
+    mark = json.loads(file.read_text())
+    inner = mark
+    for key in keys[:-1]:
+        inner = inner[key]
+    del inner[keys[-1]]
+    file.write_text(json.dumps(mark))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda out: (out / "_done" / "part-00000-00001.json").unlink(),
+        lambda out: (out / "_done" / "part-00000-00001.json").write_text("{"),
+        lambda out: (out / "_done" / "part-00000-00001.json").write_text('{"files": {}}'),
+        lambda out: (out / "_done" / "part-00000-00001.json").write_text("[]"),
+        lambda out: _without(out / "_done" / "part-00000-00001.json", "ends_file"),
+        lambda out: _without(out / "_done" / "part-00000-00001.json", "totals", "rows"),
+        lambda out: (out / "part-00000-00001.jsonl").unlink(),
+        lambda out: (out / "part-00000-00001.jsonl").write_text("half"),
+    ],
+)
+def test_what_is_damaged_is_done_again(
+    tmp_path: Path, lines: Lines, damage: Callable[[Path], None]
+) -> None:
+    path, log, out = lines(60), tmp_path / "log", tmp_path / "out"
+    first = score_stream(make_judge(), path, out, shard_size=20)
+    whole = read_parts(out)
+    damage(out)
+    (out / ".part-00000-00001.jsonl.abc.part").write_text("what a killed process leaves")
+    assert score_stream(make_judge(log=log), path, out, shard_size=20) == first
+    assert read_parts(out) == whole
+    assert len(log.read_text().splitlines()) == 20
+    assert not list(out.glob(".part*"))
+
+
+def test_unfinished_shards_ask_the_store_first(tmp_path: Path, lines: Lines) -> None:
+    path, log, out = lines(60), tmp_path / "log", tmp_path / "out"
+    for i in range(12):
+        (tmp_path / f"{i}.png").write_bytes(png())
+    first = score_stream(make_judge(store=tmp_path / "s.db"), path, out, images=tmp_path)
+    assert first.failed == 2
+    shutil.rmtree(out)
+    judge = make_judge(log=log, store=tmp_path / "s.db")
+    assert score_stream(judge, path, out, images=tmp_path) == first
+    assert all("x!" in line for line in log.read_text().splitlines())  # failures are not kept
+
+
+def test_other_settings_are_refused(tmp_path: Path, lines: Lines) -> None:
+    path, out = lines(60), tmp_path / "out"
+    judge = make_judge()
+    score_stream(judge, path, out, shard_size=20)
+    changes: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"shard_size": 21}, "shard_size=20"),
+        ({"shard_size": 20, "format": "csv"}, "format=jsonl"),
+        ({"shard_size": 20, "min_score": 0.5}, "min_score=None"),
+        ({"shard_size": 20, "images": tmp_path}, "images=None"),
+    )
+    for options, word in changes:
+        with pytest.raises(InputError, match=word):
+            score_stream(judge, path, out, **options)
+    with pytest.raises(InputError, match="signature="):
+        score_stream(load(Instant("another")), path, out, shard_size=20)
+    with path.open("a") as file:
+        file.write(json.dumps(rows(1)[0]) + "\n")
+    with pytest.raises(InputError, match="another input"):
+        score_stream(judge, path, out, shard_size=20)
+    (out / "_run.json").write_text("[]")
+    with pytest.raises(InputError, match="no manifest"):
+        score_stream(judge, path, out, shard_size=20)
+    (out / "_run.json").unlink()
+    with pytest.raises(InputError, match="holds shards without"):
+        score_stream(judge, path, out, shard_size=20)
+
+
+@pytest.mark.parametrize("files", [1, 5])
+def test_shares_make_one_whole(tmp_path: Path, lines: Lines, files: int) -> None:
+    (tmp_path / "in").mkdir()
+    for k in range(files):
+        shutil.move(lines(70 + k), tmp_path / "in" / f"{k}.jsonl")
+    score_stream(make_judge(), tmp_path / "in", tmp_path / "whole", shard_size=16)
+    log = tmp_path / "log"
+    totals = [
+        score_stream(
+            make_judge(log=log), tmp_path / "in", tmp_path / "out", shard=f"{i}/3", shard_size=16
+        )
+        for i in range(3)
+    ]
+    assert read_parts(tmp_path / "out") == read_parts(tmp_path / "whole")
+    assert sum(total.rows for total in totals) == sum(70 + k for k in range(files))
+    assert len(log.read_text().splitlines()) == sum(70 + k for k in range(files))
+    # Other shares of the same folder find nothing left to do.
+    more = score_stream(
+        make_judge(log=log), tmp_path / "in", tmp_path / "out", shard="1/2", shard_size=16
+    )
+    assert len(log.read_text().splitlines()) == sum(70 + k for k in range(files))
+    assert more.rows > 0
+
+
+def threshold(values: np.ndarray) -> float:
+    return float(np.nanmedian(values))
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "tsv", "parquet"])
+def test_what_passes_is_written_in_its_own_format(tmp_path: Path, suffix: str) -> None:
+    table = [row | {"extra": f"kept {i}"} for i, row in enumerate(rows(90))]
+    path = tmp_path / f"set.{suffix}"
+    if suffix == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in table))
+    elif suffix == "parquet":
+        pq.write_table(pa.Table.from_pylist(table), path)
+    else:
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(
+                file, list(table[0]), delimiter="\t" if suffix == "tsv" else ","
+            )
+            writer.writeheader()
+            writer.writerows(table)
+    want = in_memory(path)
+    least = threshold(want.value)
+    out = tmp_path / "out"
+    totals = score_stream(make_judge(), path, out, shard_size=40, min_score=least)
+    wanted = [i for i in range(90) if want.value[i] >= least]
+    assert 0 < totals.passed == len(wanted) < 90
+    assert totals.failed == 2
+    assert len(read_parts(out)) == 90
+    got: list[dict[str, Any]] = []
+    for part in sorted((out / "passed").iterdir()):
+        if suffix == "parquet":
+            got += pq.read_table(part).to_pylist()
+        elif suffix == "jsonl":
+            got += [json.loads(line) for line in part.read_text().splitlines()]
+        else:
+            with part.open(newline="") as handle:
+                reader = csv.DictReader(handle, delimiter="\t" if suffix == "tsv" else ",")
+                got += reader
+    assert [float(row.pop("discode_score")) for row in got] == [want.value[i] for i in wanted]
+    assert got == [table[i] for i in wanted]
+    # The result is an input again, and its own filter keeps all of it.
+    again = score_stream(make_judge(), out / "passed", tmp_path / "again", min_score=least)
+    assert again.passed == again.rows == len(wanted)
+
+
+def test_the_notes_of_datasets_name_the_new_column(tmp_path: Path) -> None:
+    table = [{"image": {"bytes": png(), "path": None}, "caption": f"a {i}"} for i in range(9)]
+    notes = {"info": {"features": {"image": {"_type": "Image"}, "caption": {"dtype": "string"}}}}
+    for kept in (json.dumps(notes), "not theirs"):
+        whole = pa.Table.from_pylist(table).replace_schema_metadata({"huggingface": kept})
+        pq.write_table(whole, tmp_path / "set.parquet")
+        out = tmp_path / f"out{len(kept)}"
+        score_stream(make_judge(), tmp_path / "set.parquet", out, min_score=0.0)
+        passed = pq.read_table(out / "passed")
+        assert passed.column("image").to_pylist() == [row["image"] for row in table]
+        said = passed.schema.metadata[b"huggingface"].decode()
+        if kept == "not theirs":
+            assert said == kept
+        else:
+            assert list(json.loads(said)["info"]["features"]) == passed.column_names
+
+
+def test_tars_that_pass_hold_the_original_bytes(tmp_path: Path) -> None:
+    files = {f"k/{i:02d}.{ext}": data for i in range(30) for ext, data in
+             (("png", png()), ("txt", f"caption {i}".encode()), ("cls", bytes([i])))}  # fmt: skip
+    del files["k/03.txt"]
+    path = write_tar(tmp_path / "set.tar", files)
+    judge = make_judge()
+    score_stream(judge, path, tmp_path / "plain")
+    scores = {row["id"]: row["score"] for row in read_parts(tmp_path / "plain")}
+    assert scores["k/03"] is None
+    least = threshold(np.array([math.nan if v is None else v for v in scores.values()], float))
+    out = tmp_path / "out"
+    totals = score_stream(judge, path, out, shard_size=8, min_score=least)
+    passing = {key for key, value in scores.items() if value is not None and value >= least}  # type: ignore[operator]
+    got: dict[str, bytes] = {}
+    for file in sorted((out / "passed").iterdir()):
+        with tarfile.open(file) as tar:
+            for member in tar:
+                assert member.mtime == 1_700_000_000
+                got[member.name] = tar.extractfile(member).read()  # type: ignore[union-attr]
+    assert got == {name: data for name, data in files.items() if name.split(".")[0] in passing}
+    assert totals.passed == len(passing)
+    assert totals.failed == 1
+    again = score_stream(judge, out / "passed", tmp_path / "again")
+    assert again.rows == len(passing)
+
+
+def test_nothing_passes(tmp_path: Path, lines: Lines) -> None:
+    totals = score_stream(make_judge(), lines(30), tmp_path / "out", min_score=2.0)
+    assert totals.passed == 0
+    assert not list((tmp_path / "out" / "passed").iterdir())
+
+
+def test_pictures_that_cannot_be_opened_are_nan_rows(tmp_path: Path, shipped: Path) -> None:
+    import discode
+
+    files = {"0.png": png(), "0.txt": b"a red square", "1.png": b"no picture", "1.txt": b"a"}
+    path = write_tar(tmp_path / "set.tar", files)
+    totals = score_stream(discode.load("embedded", threads=1), path, tmp_path / "out")
+    good, bad = read_parts(tmp_path / "out")
+    assert good["error"] is None
+    assert bad["score"] is None
+    assert "cannot decode" in str(bad["error"])
+    assert (totals.rows, totals.failed) == (2, 1)
+
+
+def test_captions_of_a_picture_go_together(tmp_path: Path) -> None:
+    path = tmp_path / "set.jsonl"
+    table = [{"image": f"{i % 7}.png", "caption": f"c{i}"} for i in range(100)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in table))
+    log = tmp_path / "log"
+    (chunk,) = read_chunks(find_inputs(path), 0)
+    judged = judge_chunk(make_judge(log=log, batch_size=32), chunk)
+    asked = [int(line.split()[1][1:]) % 7 for line in log.read_text().splitlines()]
+    assert asked == sorted(asked)
+    want = make_judge().score_pairs([pair for pair in chunk.pairs if pair is not None])
+    assert judged.scores.value.tolist() == want.value.tolist()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 100])
+@pytest.mark.parametrize("groups", [[1], [3, 3, 3], [9], [1, 9, 1], [2, 2, 5, 1, 1]])
+def test_batches_split_pictures_only_where_they_must(size: int, groups: list[int]) -> None:
+    from discode.pairs import Pair
+
+    pairs = [Pair(str(k), "c") for k, count in enumerate(groups) for _ in range(count)]
+    batches = _batches(pairs, size)
+    assert [pair for batch in batches for pair in batch] == pairs
+    assert all(0 < len(batch) <= size for batch in batches)
+    for k, count in enumerate(groups):
+        if count <= size:
+            assert sum(any(pair.image == str(k) for pair in batch) for batch in batches) == 1
+
+
+def test_bad_options(tmp_path: Path, lines: Lines) -> None:
+    path, judge = lines(10), make_judge()
+    mistakes: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"shard_size": 0}, "1 or more"),
+        ({"format": "xml"}, "unknown output format"),
+        ({"min_score": math.nan}, "min_score"),
+        ({"shard": "3/2"}, "I/N"),
+        ({"images": tmp_path / "no"}, "not a folder"),
+    )
+    for options, words in mistakes:
+        with pytest.raises(InputError, match=words):
+            score_stream(judge, path, tmp_path / "out", **options)
+    with pytest.raises(InputError, match="also read from"):
+        score_stream(judge, path, tmp_path)
+    with pytest.raises(InputError, match="cannot write"):
+        score_stream(judge, path, path / "out")
+    with pytest.raises(InputError, match="are written to"):
+        score_to_file(judge, path, tmp_path / "out.txt")
+    (tmp_path / "none.jsonl").write_text("\n")
+    with pytest.raises(InputError, match="holds no pairs"):
+        score_stream(judge, tmp_path / "none.jsonl", tmp_path / "none")
+    with pytest.raises(InputError, match="holds no pairs"):
+        score_to_file(judge, tmp_path / "none.jsonl", tmp_path / "none.csv")
+    assert not (tmp_path / "none.csv").exists()
+    (tmp_path / "coco.json").write_text('[{"image_id": 1, "caption": "a"}]')
+    with pytest.raises(InputError, match="cannot be filtered"):
+        score_stream(judge, tmp_path / "coco.json", tmp_path / "coco", min_score=0.5)
+
+
+def test_totals_of_nothing_have_no_mean() -> None:
+    assert math.isnan(Totals().mean)
+
+
+@pytest.mark.parametrize("other", ["0/1", "0/2"])
+def test_two_processes_do_not_write_the_same_shards(
+    tmp_path: Path, lines: Lines, other: str
+) -> None:
+    path, out = lines(20), tmp_path / "out"
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from discode.bulk.chunks import Shard\n"
+        "from discode.bulk.locks import ShareLock\n"
+        "lock = ShareLock(Path(sys.argv[1]), Shard.parse(sys.argv[2]))\n"
+        "print('held', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    score_stream(make_judge(), path, out)
+    half = out / ".part-00000-00000.jsonl.abc.part"
+    half.write_text("another process is at it")
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(out), other],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(InputError, match=r"another process is writing to .*--shard I/N"):
+            score_stream(make_judge(), path, out)
+        assert half.exists()
+        process.kill()
+    assert score_stream(make_judge(), path, out).rows == 20  # the dead hold nothing
+    assert not half.exists()
+
+
+def test_shares_of_one_run_do_not_lock_each_other_out(tmp_path: Path) -> None:
+    with closing(ShareLock(tmp_path, Shard(0, 2))), closing(ShareLock(tmp_path, Shard(1, 2))):
+        pass
+
+
+def test_a_changed_input_of_the_same_size_is_refused(tmp_path: Path) -> None:
+    path, out = tmp_path / "set.jsonl", tmp_path / "out"
+    text = "".join(json.dumps(row) + "\n" for row in rows(20))
+    path.write_text(text)
+    score_stream(make_judge(), path, out)
+    path.write_text(text.replace("caption 9 ", "caption 8 "))
+    with pytest.raises(InputError, match="another input"):
+        score_stream(make_judge(), path, out)
+    path.write_text(text)  # the same again, if written anew
+    assert score_stream(make_judge(), path, out).rows == 20
+
+
+def test_large_inputs_are_sampled_from_end_to_end(tmp_path: Path) -> None:
+    path = tmp_path / "set.jsonl"
+    data = bytearray(3 << 20)
+    seen = set()
+    for place in (0, 0, len(data) - 1, (len(data) - SAMPLE) * 7 // 15):
+        data[place] += 1
+        path.write_bytes(data)
+        seen.add(find_inputs(path).digest())
+    assert len(seen) == 4
+
+
+def test_half_characters_in_every_text_are_escaped(tmp_path: Path) -> None:
+    path = tmp_path / "set.jsonl"
+    path.write_text(json.dumps({"id": "\ud800", "image": "no-\udc80.png", "caption": "x"}) + "\n")
+    judge = make_judge(store=tmp_path / "s.db")  # a store opens pictures
+    score_stream(judge, path, tmp_path / "out", format="parquet")
+    (row,) = pq.read_table(tmp_path / "out").to_pylist()
+    assert row["id"] == "\\ud800"
+    assert "no-\\udc80.png" in row["error"]
+
+
+class Truncating(Instant):
+    """A server that leaves answers out of every second row."""
+
+    def read(self, pairs: Any, prompt: Any, scale: Any, *, hidden: bool = False) -> Any:
+        read = super().read(pairs, prompt, scale, hidden=hidden)
+        marks = np.array([int(pair.id[1:]) % 2 == 1 for pair in pairs])
+        return replace(read, truncated=marks)
+
+
+def test_bounds_of_truncated_rows_are_kept(tmp_path: Path, lines: Lines) -> None:
+    path, judge = lines(40), load(Truncating())
+    want = judge.score_pairs(read_pairs(path))
+    assert want.bound is not None
+    totals = score_stream(judge, path, tmp_path / "out", shard_size=20)
+    got = read_parts(tmp_path / "out")
+    assert all(same(row["bound"], b) for row, b in zip(got, want.bound, strict=True))  # type: ignore[arg-type]
+    assert totals.bound == np.nanmax(want.bound)
+    assert score_stream(judge, path, tmp_path / "out", shard_size=20) == totals  # from the marks
+    score_stream(judge, path, tmp_path / "table", shard_size=20, format="parquet")
+    assert [dict(row) for row in pq.read_table(tmp_path / "table").to_pylist()] == got
+    score_to_file(judge, path, tmp_path / "one.csv")
+    with (tmp_path / "one.csv").open(newline="") as file:
+        bounds = [row["bound"] for row in csv.DictReader(file)]
+    assert bounds == ["" if row["bound"] is None else str(row["bound"]) for row in got]

@@ -1,0 +1,334 @@
+"""Every format: what is read, and what a broken row costs (itself, and nothing else)."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from discode.bulk.chunks import Chunk
+from discode.bulk.inputs import find_inputs, is_many
+from discode.bulk.run import read_chunks
+from discode.bulk.tars import split_name
+from discode.errors import InputError
+from discode.pairs import Pair
+from tests.bulk.conftest import png, write_tar
+from tests.helpers.instant import rows
+
+pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode[parquet]")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+def chunks(path: Path, **options: Any) -> Iterator[Chunk]:
+    inputs = find_inputs(path)
+    for number in range(len(inputs.files)):
+        yield from read_chunks(inputs, number, **options)
+
+
+def read(path: Path, **options: Any) -> tuple[list[Pair | None], list[str], dict[int, str]]:
+    """Return pairs, ids, and errors by the row's place in all."""
+    pairs: list[Pair | None] = []
+    ids: list[str] = []
+    errors: dict[int, str] = {}
+    for chunk in chunks(path, **options):
+        errors |= {len(pairs) + place: reason for place, reason in chunk.errors.items()}
+        pairs += chunk.pairs
+        ids += chunk.ids
+    return pairs, ids, errors
+
+
+def write(path: Path, table: list[dict[str, Any]]) -> Path:
+    if path.suffix in (".csv", ".tsv"):
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(
+                file, list(table[0]), delimiter="\t" if path.suffix == ".tsv" else ","
+            )
+            writer.writeheader()
+            writer.writerows(table)
+    elif path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(table), path, row_group_size=70)
+    elif path.suffix == ".json":
+        path.write_text(json.dumps(table))
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in table))
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet"])
+def test_tables_say_the_same_in_every_format(tmp_path: Path, suffix: str) -> None:
+    table = rows(300)
+    pairs, ids, errors = read(write(tmp_path / f"set{suffix}", table), shard_size=128)
+    assert not errors
+    assert ids == [row["id"] for row in table]
+    assert pairs == [Pair(row["image"], row["caption"], (), row["id"]) for row in table]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".json", ".parquet"])
+@pytest.mark.parametrize("wanted", [{0}, {1, 3}, {4}, set()])
+def test_unwanted_blocks_are_passed_over(tmp_path: Path, suffix: str, wanted: set[int]) -> None:
+    path = write(tmp_path / f"set{suffix}", rows(130))
+    ids = read(path, wanted=lambda block: block in wanted, shard_size=30)[1]
+    assert ids == [f"r{i}" for i in range(130) if i // 30 in wanted]
+
+
+def test_a_folder_a_pattern_and_a_list_are_one_input(tmp_path: Path) -> None:
+    for name in ("b", "a", "c"):
+        write(tmp_path / f"{name}.jsonl", [{"image": "x.png", "caption": name}] * 2)
+    (tmp_path / "README").write_text("not a table")
+    (tmp_path / ".hidden.jsonl").write_text("half a file")
+    folder = find_inputs(tmp_path)
+    assert folder.names == ("a.jsonl", "b.jsonl", "c.jsonl")
+    assert find_inputs(str(tmp_path / "*.jsonl")).files == folder.files
+    assert find_inputs([tmp_path / f"{name}.jsonl" for name in "abc"]).digest() == folder.digest()
+    assert read(tmp_path)[1][:3] == ["a.jsonl:0", "a.jsonl:1", "b.jsonl:0"]
+    (tmp_path / "deep").mkdir()
+    write(tmp_path / "deep" / "a.jsonl", rows(1))
+    assert find_inputs(str(tmp_path / "**" / "a.jsonl")).names == ("a.jsonl", "deep/a.jsonl")
+    assert is_many(tmp_path)
+    assert not is_many(tmp_path / "a.jsonl")
+
+
+def test_inputs_that_are_none(tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", rows(1))
+    (tmp_path / "empty").mkdir()
+    for given, words in (
+        (tmp_path / "no.csv", "no such file"),
+        (tmp_path / "*.csv", "no file matches"),
+        (tmp_path / "empty", "no tables or tars"),
+        ([], "no input given"),
+        ([tmp_path / "a.jsonl"] * 2, "stands twice"),
+        (Path("/dev/null"), "no regular file"),
+    ):
+        with pytest.raises(InputError, match=words):
+            find_inputs(given)
+    write(tmp_path / "a.parquet", rows(1))
+    with pytest.raises(InputError, match="mixes formats"):
+        find_inputs(tmp_path)
+    (tmp_path / "x.xls").write_bytes(b"")
+    with pytest.raises(InputError, match="unknown format"):
+        find_inputs(tmp_path / "x.xls")
+
+
+def test_broken_json_lines_cost_themselves(tmp_path: Path) -> None:
+    good = json.dumps({"image": "a.png", "caption": "fine"}).encode()
+    bad = {
+        b"{broken": "not JSON",
+        b"[1]": "no object",
+        b'{"image": "a.png"}': "no 'caption'",
+        b'{"caption": "a"}': "no 'image'",
+        b'{"image": "", "caption": "a"}': "empty image",
+        b'{"image": "a.png", "caption": 7}': "must be text",
+        b'{"image": "a.png", "caption": "\xff"}': "not UTF-8",
+        b'{"image": "a.png", "caption": "a", "references": 3}': "must be a list",
+        b"[" * 100_000: "not JSON",
+        b'{"image": {"bytes": null, "path": null}, "caption": "a"}': "empty image",
+    }
+    path = tmp_path / "set.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + b"\n".join([good, b"", *bad, good]))
+    pairs, ids, errors = read(path)
+    assert [pair is None for pair in pairs] == [False, *[True] * len(bad), False]
+    for (row, reason), (line, words) in zip(errors.items(), bad.items(), strict=True):
+        assert words in reason, (line, reason)
+        assert f"set.jsonl line {row + 2}" in reason
+    assert ids == [str(i) for i in range(len(bad) + 2)]
+
+
+def test_broken_csv_rows_cost_themselves(tmp_path: Path) -> None:
+    path = tmp_path / "set.csv"
+    path.write_bytes(
+        b'image,caption\na.png,fine\na.png\na.png,one,two\na.png,\xff\n\na.png,"x"y\n,none\n'
+        b'a.png,"two\nlines"\na.png,fine\na.png,"never closed\n'
+    )
+    pairs, _, errors = read(path)
+    kinds = [None if pair is None else pair.caption for pair in pairs]
+    assert kinds == ["fine", None, None, None, None, None, "two\nlines", "fine", None]
+    for row, words in {1: "2 columns", 2: "2 columns", 3: "not UTF-8", 4: "no CSV",
+                       5: "empty image", 8: "no CSV"}.items():  # fmt: skip
+        assert words in errors[row]
+
+
+def test_lines_that_an_open_quote_swallows_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "set.csv"
+    path.write_text('image,caption\na.png,fine\na.png,"open\n' + "a.png,lost\n" * 7)
+    pairs, _, errors = read(path)
+    assert [pair is None for pair in pairs] == [False] + [True] * 8
+    assert "line 3 is lost" in errors[1]
+    assert "line 10 is lost" in errors[8]
+    assert all("lines 3 to 10" in reason for reason in errors.values())
+    path.write_text('image,caption\na.png,"open\na.png,lost\na.png,"x"\na.png,fine\n')
+    pairs, _, errors = read(path)
+    assert [pair is None for pair in pairs] == [True] * 3 + [False]
+
+
+def test_broken_entries_of_coco_results(tmp_path: Path) -> None:
+    (tmp_path / "COCO_val_000000000042.jpg").write_bytes(png())
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps([{"image_id": 42, "caption": "a"}, 7, {"image_id": 42}]))
+    pairs, _, errors = read(path, images=tmp_path)
+    assert pairs[0] is not None
+    assert pairs[0].image == str(tmp_path / "COCO_val_000000000042.jpg")
+    assert "no object" in errors[1]
+    assert "no 'caption'" in errors[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.jsonl", png()),
+        ("b.jsonl", b"no\njson\nat all\n"),
+        ("c.csv", png()),
+        ("d.csv", b"name,title\n1,2\n"),
+        ("e.csv", b""),
+        ("f.parquet", png()),
+        ("g.parquet", b""),
+        ("h.json", b"{}"),
+        ("i.json", png()),
+        ("j.tar", png()),
+        ("k.tar", b""),
+        ("l.tar.gz", gzip.compress(png())),
+        ("m.tsv", b"image,caption\na,b\n"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_files_that_are_no_tables_at_all(tmp_path: Path, name: str, data: bytes) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(InputError, match=name):
+        list(chunks(tmp_path / name))
+
+
+def test_parquet_without_the_columns(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", [{"url": "x", "text": "y"}])
+    with pytest.raises(InputError, match="no column 'image'"):
+        list(chunks(tmp_path / "a.parquet"))
+
+
+def test_pictures_inside_parquet(tmp_path: Path) -> None:
+    table: list[dict[str, Any]] = [
+        {"image": {"bytes": png(), "path": "a.png"}, "caption": "bytes"},
+        {"image": {"bytes": None, "path": "b.png"}, "caption": "path"},
+        {"image": None, "caption": "neither"},
+    ]
+    pairs, _, errors = read(write(tmp_path / "set.parquet", table), images=tmp_path)
+    assert [None if pair is None else pair.image for pair in pairs] == [
+        png(), str(tmp_path / "b.png"), None,
+    ]  # fmt: skip
+    assert list(errors) == [2]
+    write(tmp_path / "plain.parquet", [{"image": png(), "caption": "bytes"}])
+    assert read(tmp_path / "plain.parquet")[0][0] == Pair(png(), "bytes", (), "0")
+
+
+def test_chunks_of_large_pictures_are_small(tmp_path: Path) -> None:
+    noise = [bytes([i]) * 1_000_000 for i in range(150)]
+    path = tmp_path / "set.parquet"
+    pq.write_table(pa.table({"image": noise, "caption": ["a"] * 150}), path, use_dictionary=False)
+    sizes = [len(chunk) for chunk in chunks(path)]
+    assert sum(sizes) == 150
+    assert max(sizes) <= 67
+    files = {f"{i}.{ext}": data for i, image in enumerate(noise)
+             for ext, data in (("jpg", image), ("txt", b"a"))}  # fmt: skip
+    sizes = [len(chunk) for chunk in chunks(write_tar(tmp_path / "set.tar", files))]
+    assert sum(sizes) == 150
+    assert max(sizes) <= 68
+
+
+def test_a_damaged_row_group_loses_its_rows_and_no_others(tmp_path: Path) -> None:
+    path = tmp_path / "set.parquet"
+    table = pa.Table.from_pylist(rows(90))
+    pq.write_table(table, path, row_group_size=30, compression="zstd", use_dictionary=False)
+    column = pq.ParquetFile(path).metadata.row_group(1).column(2)
+    data = bytearray(path.read_bytes())
+    begin = column.data_page_offset
+    data[begin : begin + column.total_compressed_size] = b"\xff" * column.total_compressed_size
+    path.write_bytes(data)
+    pairs, _, errors = read(path, shard_size=50)
+    assert len(pairs) == 90
+    assert sorted(errors) == list(range(30, 60))
+    assert "cannot be read" in errors[30]
+
+
+@pytest.mark.parametrize("suffix", ["tar", "tar.gz", "tgz"])
+def test_webdataset(tmp_path: Path, suffix: str) -> None:
+    files = {
+        "./": b"",
+        "a/0.jpg": png(),
+        "a/0.txt": b"a caption\n",
+        "a/0.json": b'{"references": ["one"], "caption": "not this one"}',
+        "a/1.png": png("blue"),
+        "a/1.json": b'{"caption": "from json", "id": "named"}',
+        "a/._1.png": b"what a Mac leaves behind",
+    }
+    path = write_tar(tmp_path / f"set.{suffix}", files, "w:gz" if "g" in suffix else "w")
+    pairs, ids, errors = read(path)
+    assert not errors
+    assert ids == ["a/0", "named"]
+    assert pairs == [
+        Pair(png(), "a caption", ("one",), "a/0"),
+        Pair(png("blue"), "from json", (), "named"),
+    ]
+
+
+def test_broken_samples_cost_themselves(tmp_path: Path) -> None:
+    fine = {"jpg": png(), "txt": b"fine"}
+    samples: list[tuple[dict[str, bytes], str | None]] = [
+        (fine, None),
+        ({"jpg": png()}, "no caption"),
+        ({"txt": b"x"}, "no picture"),
+        ({"jpg": png(), "json": b"{"}, "not JSON"),
+        ({"jpg": png(), "json": b"[]"}, "no object"),
+        ({"jpg": png(), "json": b"{}"}, "no caption"),
+        ({"jpg": png(), "txt": b"\xff"}, "not UTF-8"),
+        (fine, None),
+    ]
+    files = {f"{i}.{ext}": data for i, (members, _) in enumerate(samples)
+             for ext, data in members.items()}  # fmt: skip
+    pairs, ids, errors = read(write_tar(tmp_path / "set.tar", files))
+    assert [pair is None for pair in pairs] == [words is not None for _, words in samples]
+    for row, (_, words) in enumerate(samples):
+        assert words is None or words in errors[row]
+    assert ids[0] == "0"
+
+
+def test_a_tar_that_breaks_off_keeps_what_came_before(tmp_path: Path) -> None:
+    files = {f"{i}.{ext}": data for i in range(6) for ext, data in
+             (("txt", b"caption"), ("jpg", png() + b"\0" * 5000))}  # fmt: skip
+    path = write_tar(tmp_path / "set.tar", files)
+    whole = path.read_bytes()
+    for end in (len(whole) // 2, 512 * 3 + 100):
+        path.write_bytes(whole[:end])
+        pairs, _, errors = read(path)
+        assert 0 < len(pairs) < 6
+        assert [i for i, pair in enumerate(pairs) if pair is None] == [len(pairs) - 1]
+        assert "breaks off" in errors[len(pairs) - 1]
+    # Between two members: all is well, but for the zeros at the end.
+    path.write_bytes(whole[: 2 * 512 * (1 + 1 + 1 + 10)])
+    pairs, _, errors = read(path)
+    assert [pair is None for pair in pairs] == [False] * 2 + [True], errors
+    assert "zeros that end a tar" in errors[2]
+    member = 512 * 13  # a header in the middle overwritten: what is behind it cannot be found
+    path.write_bytes(whole[: member * 2] + b"\xff" * 2048 + whole[member * 2 + 2048 :])
+    assert read(path)[2]
+
+
+def test_the_same_rows_whatever_the_chunk(tmp_path: Path) -> None:
+    files = {f"{i:03d}.{ext}": data for i in range(40) for ext, data in
+             (("png", png()), ("txt", f"caption {i}".encode()))}  # fmt: skip
+    path = write_tar(tmp_path / "set.tar", files)
+    whole = read(path)[0]
+    for size in (1, 7, 40, 41):
+        assert read(path, shard_size=size)[0] == whole
+    halves = [read(path, shard_size=7, wanted=lambda b, o=odd: b % 2 == o)[1] for odd in (0, 1)]
+    assert sorted(itertools.chain(*halves)) == [f"{i:03d}" for i in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [("a.jpg", ("a", "jpg")), ("x/a.b.png", ("x/a", "b.png")), (".hid", ("", "hid"))],
+)
+def test_names_inside_tars(name: str, parts: tuple[str, str]) -> None:
+    assert split_name(name) == parts

@@ -1,0 +1,211 @@
+"""A campaign with pictures, its application on loopback, and people who work over HTTP."""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import random
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image as Pillow
+
+pytest.importorskip("fastapi", reason="the annotation application wants discode[annotate]")
+pytest.importorskip("jinja2", reason="the annotation application wants discode[annotate]")
+pytest.importorskip("sqlalchemy", reason="the annotation application wants discode[annotate]")
+pytest.importorskip("httpx", reason="its people want discode[dev]")
+
+import httpx
+from sqlalchemy.orm import Session
+
+from discode.http.limits import LOOPBACK
+from discode.http.server import make_server, open_socket
+from discode.mceval import rules as paper
+from discode.mceval.checks import Checks
+from discode.mceval.database import Database
+from discode.mceval.people import Invitation
+from discode.mceval.rules import Rules
+from discode.mceval.states import prepare
+from discode.mceval.tables import Candidate, Domain, Image
+from discode.mceval.web.app import Options, make_app
+from tests.helpers.campaigns import CALM, WRITERS
+
+EVIL = "<script>alert('caption')</script> \"quoted\" & '); DROP TABLE answer; --"
+
+
+def draw_picture(path: Path, seed: int) -> bytes:
+    """Write a picture of coloured blocks that is like no other."""
+    rng = np.random.default_rng(seed)
+    blocks = rng.integers(0, 255, (6, 8, 3), np.uint8)
+    picture = Pillow.fromarray(blocks).resize((160, 120), Pillow.Resampling.BICUBIC)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture.save(path)
+    return path.read_bytes()
+
+
+def pictures_in(folder: Path, names: Mapping[str, int]) -> dict[str, list[Path]]:
+    """Write so many pictures a domain."""
+    found: dict[str, list[Path]] = {}
+    for number, (name, count) in enumerate(names.items()):
+        for i in range(count):
+            path = folder / name / f"{i}.png"
+            draw_picture(path, 1000 * number + i)
+            found.setdefault(name, []).append(path)
+    return found
+
+
+def make_campaign(
+    db: Database,
+    pictures: Mapping[str, list[Path]],
+    quota: int,
+    *,
+    rules: Rules | None = None,
+    checks: Checks = CALM,
+    gold: int = 0,
+    lease: float = 900.0,
+    name: str = "A test of captions",
+) -> None:
+    """Make a campaign; as in tests.mceval, the better caption is the one whose writer is lower."""
+    rules = rules or Rules()
+    db.create(rules, name=name, checks=checks, lease_seconds=lease)
+
+    def add(session: Session, path: Path, source: str, domain: int | None, **more: Any) -> Image:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        image = Image(
+            domain_id=domain, digest=digest, path=str(path), source=source,
+            rank=paper.rank(rules, digest), **more,
+        )  # fmt: skip
+        session.add(image)
+        session.flush()
+        return image
+
+    def work(session: Session) -> None:
+        for word, paths in pictures.items():
+            domain = Domain(name=word, quota=quota)
+            session.add(domain)
+            session.flush()
+            for path in paths:
+                image = add(session, path, f"{word}/{path.name}", domain.id, state="pool")
+                session.add_all(
+                    Candidate(
+                        image_id=image.id, writer=writer,
+                        text=f"{writer} {EVIL if i % 2 else 'says'} {word} {path.stem}",
+                    )
+                    for i, writer in enumerate(WRITERS)
+                )  # fmt: skip
+        for i in range(gold):
+            path = next(iter(pictures.values()))[i]
+            image = add(session, path, "", None, state="gold", state_key=f"gold {i}", gold=i % 2)
+            pair = [Candidate(image_id=image.id, writer=w, text=f"{w} {i}") for w in ("a", "b")]
+            session.add_all(pair)
+            session.flush()
+            first, second = pair[::-1] if i % 2 else pair
+            image.first, image.second = first.id, second.id
+        session.flush()
+        prepare(session, 0.0)
+
+    db.run(work)
+
+
+@contextmanager
+def running(db: Database, **options: Any) -> Iterator[str]:
+    """Serve in a thread; the address."""
+    app = make_app(db, Options(**{"hosts": LOOPBACK, **options}))
+    listening = open_socket("127.0.0.1", 0)
+    server = make_server(app, patience=10)
+    thread = threading.Thread(target=server.run, args=([listening],))
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    finally:
+        for browser in _browsers:
+            browser.close()
+        _browsers.clear()
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+_browsers: list[httpx.Client] = []
+
+
+class Worker:
+    """A person with a browser that runs no scripts."""
+
+    def __init__(self, where: str, invitation: Invitation, *, accuracy: float = 1.0) -> None:
+        self.invitation = invitation
+        self.accuracy = accuracy
+        self.rng = random.Random(invitation.person)
+        self.http = httpx.Client(base_url=where, follow_redirects=True, timeout=30)
+        _browsers.append(self.http)
+
+    def join(self) -> httpx.Response:
+        door = self.http.get(f"/join/{self.invitation.token}")
+        assert door.status_code == 200, door.text
+        page = self.http.post("/join", data={"token": fields(door)["token"]})
+        if 'name="agreed"' in page.text:
+            page = self.post("/consent", page, agreed="yes")
+        return page
+
+    def post(self, path: str, page: httpx.Response, **more: str) -> httpx.Response:
+        """Send the form of a page, with what a person filled in."""
+        return self.http.post(path, data={**fields(page), **more})
+
+    def answer(self, page: httpx.Response) -> httpx.Response:
+        """Answer the task on a page as well as this person can; the next page."""
+        if kind(page) == "revise":
+            return self.post("/task", page, text=f"{texts(page)[0]}, revised")
+        return self.post("/task", page, side=self.side(page))
+
+    def side(self, page: httpx.Response) -> str:
+        left, right = texts(page)
+        good = self.rng.random() < self.accuracy
+        return "left" if (left < right) == good else "right"
+
+    def work(self, limit: int = 10_000) -> int:
+        """Work until there is nothing; how many answers were given."""
+        page = self.http.get("/task")
+        done = 0
+        while kind(page) in ("compare", "revise", "pause") and done < limit:
+            if kind(page) == "pause":
+                page = self.http.get("/task")
+                continue
+            assert page.status_code == 200, page.text
+            page = self.answer(page)
+            done += 1
+        return done
+
+
+def fields(page: httpx.Response) -> dict[str, str]:
+    """The hidden fields of a page."""
+    found = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page.text)
+    return {name: html.unescape(value) for name, value in found}
+
+
+def texts(page: httpx.Response) -> list[str]:
+    """The captions of a page: of both sides, or the one to revise."""
+    found = re.findall(r'<p id="caption-\d" dir="auto">(.*?)</p>', page.text, re.S)
+    found = found or re.findall(r"<textarea[^>]*>\n(.*?)</textarea>", page.text, re.S)
+    return [html.unescape(text) for text in found]
+
+
+def kind(page: httpx.Response) -> str:
+    """What a page is."""
+    for name, words in {
+        "compare": "Which caption is better, all in all", "revise": "Improve this caption",
+        "pause": "Time for a break", "wait": "Come back later", "done": "There is nothing left",
+        "guide": "Before you begin", "admin": "<h1>Overview",
+    }.items():  # fmt: skip
+        if words in page.text:
+            return name
+    return f"{page.status_code}: {page.text[-300:]}"

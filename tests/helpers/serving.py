@@ -1,0 +1,137 @@
+"""A real server on loopback, and a plain client that speaks HTTP to it."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from discode.errors import ImageError
+from discode.judge import Judge, load
+from discode.images import demo_path, open_image
+from discode.pairs import Pair
+from discode.prompts import Prompt
+from discode.readings import Readings
+from discode.scales import Scale
+from tests.conftest import FakeModel
+
+pytest.importorskip("fastapi", reason="the service wants discode[serve]")
+pytest.importorskip("uvicorn", reason="the service wants discode[serve]")
+
+from discode.http.limits import LOOPBACK, Limits
+from discode.http.server import make_server, open_socket
+from discode.serve.app import Options, make_app
+
+CAT = (demo_path() / "cat.jpg").read_bytes()
+
+
+@dataclass
+class SlowModel(FakeModel):
+    """Looks at pictures, takes its time, notes the batches, and stumbles over a word."""
+
+    seconds: float = 0.0
+    batches: list[list[Pair]] = field(default_factory=list)
+    stumbles: str = "\0"
+
+    def read(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
+    ) -> Readings:
+        self.batches.append(list(pairs))
+        time.sleep(self.seconds)
+        if any(self.stumbles in pair.caption for pair in pairs):
+            raise RuntimeError("a model's own bug")
+        return Readings.concat(scale, [self._one(pair, prompt, scale) for pair in pairs])
+
+    def _one(self, pair: Pair, prompt: Prompt, scale: Scale) -> Readings:
+        try:
+            open_image(pair.image)
+        except ImageError as error:
+            return Readings.failed(scale, [str(error)])
+        return super().read([pair], prompt, scale)
+
+
+@dataclass(frozen=True)
+class Reply:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        return str(self.json["error"]["code"])
+
+
+@dataclass(frozen=True)
+class Client:
+    port: int
+
+    def ask(self, method: str, path: str, body: bytes | None = None, **headers: Any) -> Reply:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            names = {name.replace("_", "-"): value for name, value in headers.items()}
+            connection.request(method, path, body, names)
+            answer = connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Reply(answer.status, found, answer.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str, **headers: Any) -> Reply:
+        return self.ask("GET", path, **headers)
+
+    def score(self, image: Any, captions: Any, *, headers: Any = None, **more: Any) -> Reply:
+        """Ask in JSON; bytes become a data URL."""
+        if isinstance(image, bytes):
+            image = data_url(image)
+        asked = {"image": image, "captions": captions, **more}
+        given: dict[str, Any] = {"content_type": "application/json", **(headers or {})}
+        return self.ask("POST", "/v1/score", json.dumps(asked).encode(), **given)
+
+    def upload(self, image: bytes, captions: Sequence[str], **more: str) -> Reply:
+        """Ask with a form."""
+        fields = [("captions", caption) for caption in captions] + list(more.items())
+        body = b"".join(
+            f'--limit\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{text}\r\n'.encode()
+            for name, text in fields
+        )
+        head = 'content-disposition: form-data; name="image"; filename="../../x.jpg"'
+        body += f"--limit\r\n{head}\r\n\r\n".encode() + image + b"\r\n--limit--\r\n"
+        kind = "multipart/form-data; boundary=limit"
+        return self.ask("POST", "/v1/score", body, content_type=kind)
+
+
+def data_url(image: bytes) -> str:
+    return f"data:image/jpeg;base64,{base64.b64encode(image).decode()}"
+
+
+@contextmanager
+def running(judge: Judge | None = None, **options: Any) -> Iterator[Client]:
+    """Serve in a thread; the options are those of :class:`Options`, limits as a dictionary."""
+    judge = judge or load(FakeModel())
+    limits = Limits(**options.pop("limits", {}))
+    app = make_app(judge, Options(limits=limits, **{"hosts": LOOPBACK, **options}))
+    listening = open_socket("127.0.0.1", 0)
+    server = make_server(app, patience=10)
+    thread = threading.Thread(target=server.run, args=([listening],))
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            time.sleep(0.01)
+        yield Client(listening.getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        assert not thread.is_alive()

@@ -1,0 +1,92 @@
+"""Tiny random checkpoints of the real transformers classes: two layers, 32 wide, no network.
+
+``make(family, folder)`` writes what a user would download: config.json, model.safetensors, a
+tokenizer, a processor and a chat template, to be opened by ``AutoModelForImageTextToText`` and
+``AutoProcessor``. Each family has what is peculiar to it (grouped queries, sliding windows,
+three-dimensional positions, image tokens that see each other, tiles whose number depends on the
+picture), its special tokens, and a tokenizer of its kind. Weights are the same every time, and
+large enough that a wrong mask or position shows in the logits.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers as hf
+from PIL import Image
+
+from tests.helpers import tiny_plain as plain
+from tests.helpers import tiny_special as special
+from tests.helpers.tiny_parts import Parts
+
+FAMILIES: dict[str, Callable[[], Parts]] = {
+    family.__name__: family
+    for family in (
+        plain.llava_next_llama, plain.llava_next_mistral, plain.llava_next_qwen2,
+        plain.llava_onevision, plain.internvl, special.qwen2_vl, special.qwen2_5_vl,
+        special.qwen3_vl, special.gemma3, special.gemma3_short_window, plain.idefics3,
+        plain.smolvlm, plain.mistral3, special.glm4v, plain.aya_vision, special.paligemma,
+        plain.lfm2_vl, plain.llama4, plain.mllama,
+    )
+}  # fmt: skip
+
+
+def make(family: str, folder: Path, *, answers: bool = False) -> Path:
+    """Write a checkpoint of ``family`` into ``folder`` and return the folder.
+
+    It says anything at all; with ``answers`` it mostly says "0." or "1." and a digit.
+    """
+    config, processor = FAMILIES[family]()
+    processor.chat_template = processor.tokenizer.chat_template
+    if answers:
+        config.tie_word_embeddings = config.get_text_config().tie_word_embeddings = False
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(zlib.crc32(family.encode()))
+        model = hf.AutoModelForImageTextToText.from_config(config, dtype=torch.float32)
+        for weight in model.parameters():
+            if weight.numel() == 1:
+                weight.fill_(0.5)  # a gate: closed, it would hide what is behind it
+            elif weight.ndim > 1:
+                weight.normal_(std=0.15)
+            else:
+                weight.add_(torch.randn_like(weight), alpha=0.15)
+        if answers:
+            teach(model, processor)
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return folder
+
+
+def teach(model: Any, processor: Any) -> None:
+    """Let the end of a prompt call for "0" or "1", these for ".", and that for a digit."""
+    prompt = ask(processor, Image.new("RGB", (16, 16)), "a dog")["input_ids"][0].tolist()
+    zero, one, dot, *digits = processor.tokenizer.convert_tokens_to_ids([*"01.", *"0123456789"])
+    embedding, head = (
+        layer.weight for layer in (model.get_input_embeddings(), model.get_output_embeddings())
+    )
+    directions = torch.linalg.qr(torch.randn(head.shape[1], 3)).Q.T
+    steps = (prompt[-1:], [zero, one]), ([zero, one], [dot]), ([dot], digits)
+    for direction, (before, after) in zip(directions, steps, strict=True):
+        embedding[before] += 16 * direction
+        head[after] += 2 * direction
+    vocabulary = processor.tokenizer.get_vocab()
+    numbers = [vocabulary[token] for token in map(str, range(10, 100)) if token in vocabulary]
+    head[numbers] += directions[-1]  # Llama 3's "85", seldom
+
+
+def ask(processor: Any, picture: Image.Image, text: str) -> Any:
+    """A picture and a text as the processor's inputs for the model, without labels."""
+    content = [{"type": "image", "image": picture}, {"type": "text", "text": text}]
+    inputs = processor.apply_chat_template(
+        [{"role": "user", "content": content}],
+        add_generation_prompt=True,
+        tokenize=True,
+        return_dict=True,
+        return_tensors="pt",
+    )
+    inputs.pop("labels", None)  # PaliGemma's
+    return inputs.to(torch.float32)  # Llama 4's pixels are bfloat16

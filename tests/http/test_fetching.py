@@ -1,0 +1,240 @@
+"""Pictures by URL: what may be fetched, and every way round that we know of."""
+
+from __future__ import annotations
+
+import http.server
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from discode.judge import load
+from tests.conftest import FakeModel
+from tests.helpers.serving import CAT, Client, running
+
+from discode.http.fetching import fetch, is_public, resolve  # isort: skip
+from discode.http.limits import Refused  # isort: skip
+
+PRIVATE = [
+    "127.0.0.1", "127.1.2.3", "0.0.0.0", "10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1",
+    "169.254.169.254", "192.0.0.192", "198.18.0.1", "224.0.0.1", "240.0.0.1", "255.255.255.255",
+    "192.0.2.1", "::1", "::", "fe80::1", "fc00::1", "fd00:ec2::254", "ff02::1", "2001:db8::1",
+    "::ffff:127.0.0.1", "::ffff:169.254.169.254", "::127.0.0.1", "64:ff9b::7f00:1",
+    "64:ff9b::a9fe:a9fe", "2002:7f00:1::", "2002:a9fe:a9fe::1", "fe80::1%eth0", "fec0::1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", PRIVATE)
+def test_addresses_that_are_not_public(address: str) -> None:
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["1.1.1.1", "93.184.215.14", "2606:4700::1111", "::ffff:1.1.1.1"]
+)
+def test_addresses_that_are(address: str) -> None:
+    assert is_public(address)
+
+
+@given(st.ip_addresses(v=4))
+def test_mapped_addresses_are_what_they_lead_to(address: object) -> None:
+    assert is_public(f"::ffff:{address}") == is_public(str(address))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1/x.png", "http://localhost/x.png", "http://localhost./x.png",
+        "http://2130706433/x.png", "http://0x7f000001/x.png", "http://0177.0.0.1/x.png",
+        "http://127.1/x.png", "http://0/x.png", "http://[::1]/x.png",
+        "http://[::ffff:127.0.0.1]/x.png", "http://[::ffff:7f00:1]/x.png",
+        "http://169.254.169.254/latest/meta-data/", "http://[fd00:ec2::254]/latest/",
+        "http://10.0.0.1:22/", "http://①②⑦.⓪.⓪.①/x.png", "https://192.168.0.1/x.png",
+        "file:///etc/passwd", "FILE:///etc/passwd", "ftp://1.1.1.1/x", "gopher://1.1.1.1/x",
+        "http://", "http:///x.png", "http://user:pass@1.1.1.1/x.png", "http://1.1.1.1:99999/",
+        "http://1.1.1.1/a b", "http://1.1.1.1/a\r\nHost: x", "http://[::1", "//127.0.0.1/x.png",
+        "http://" + "a" * 70 + ".example/",
+    ],
+)  # fmt: skip
+def test_urls_that_lead_inside_are_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*arguments: object, **options: object) -> None:
+        raise AssertionError("a connection was tried")
+
+    monkeypatch.setattr(socket, "create_connection", never)
+    with pytest.raises(Refused) as caught:
+        fetch(url, limit=1000, seconds=2)
+    assert caught.value.code == "bad_url"
+
+
+class Site(http.server.BaseHTTPRequestHandler):
+    """Pictures, redirects, and bad manners."""
+
+    hosts: ClassVar[list[str | None]] = []
+
+    def do_GET(self) -> None:
+        self.hosts.append(self.headers["host"])
+        kind, _, rest = self.path.lstrip("/").partition("/")
+        if kind == "to":
+            self.send_response(302)
+            self.send_header("location", rest.replace("_", "/"))
+            self.end_headers()
+        elif kind == "bare":
+            self.send_response(302)
+            self.end_headers()
+        elif kind == "length":
+            self.send_response(200)
+            self.send_header("content-length", {"odd": "\u00b2", "long": "1" * 5000}[rest])
+            self.end_headers()
+        elif kind == "loop":
+            self.send_response(301)
+            self.send_header("location", "/loop")
+            self.end_headers()
+        elif kind == "drip":
+            self.send_response(200)
+            self.send_header("content-length", "1000")
+            self.end_headers()
+            for _ in range(100):
+                try:
+                    self.wfile.write(b"x")
+                except OSError:
+                    return
+                time.sleep(0.1)
+        elif kind == "cat":
+            self.send_response(200)
+            if rest == "packed":
+                self.send_header("content-encoding", "gzip")
+            if rest != "unsized":
+                self.send_header("content-length", str(len(CAT) + (rest == "cut")))
+            self.end_headers()
+            self.wfile.write(CAT)
+        else:
+            self.send_error(404)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def site() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+    thread.start()
+    try:
+        yield f"example.test:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def names(host: str, port: int) -> list[str]:
+    """A name server that knows one name, on loopback; and the real one."""
+    return ["127.0.0.1"] if host == "example.test" else resolve(host, port)
+
+
+def pretend(allowed: list[str]) -> Callable[[str], bool]:
+    """Loopback is the open internet once, so that what follows meets the real rule."""
+
+    def public(address: str) -> bool:
+        return allowed.pop() == address if allowed else is_public(address)
+
+    return public
+
+
+def test_a_picture_is_fetched_from_the_checked_address() -> None:
+    with site() as host:
+        for path in ("cat", "cat/unsized", "to/_cat", "to/_to__cat"):
+            got = fetch(f"http://{host}/{path}", limit=1 << 20, seconds=5, resolve=names,
+                        public=lambda address: address == "127.0.0.1")  # fmt: skip
+            assert got == CAT
+        assert set(Site.hosts) == {host}
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "words"),
+    [
+        ("to/http:__127.0.0.1:1_x", "bad_url", "open internet"),
+        ("to/http:__localhost_x", "bad_url", "open internet"),
+        ("to/http:__2130706433_x", "bad_url", "open internet"),
+        ("to/http:__[::ffff:7f00:1]_x", "bad_url", "open internet"),
+        ("to/http:__169.254.169.254_latest", "bad_url", "open internet"),
+        ("to/_cat", "bad_url", "open internet"),  # the name now leads inside: rebinding
+        ("to/file:___etc_passwd", "bad_url", "http://"),
+        ("nowhere", "bad_url", "404"),
+        ("to/http:__[", "bad_url", "no URL"),
+        ("bare", "bad_url", "nowhere"),
+        ("length/odd", "bad_url", "length"),
+        ("length/long", "bad_url", "length"),
+        ("cat/packed", "bad_url", "packs"),
+        ("cat/cut", "bad_url", "failed"),
+    ],
+)
+def test_redirects_are_checked_like_the_first_url(path: str, code: str, words: str) -> None:
+    with site() as host, pytest.raises(Refused, match=words) as caught:
+        fetch(f"http://{host}/{path}", limit=1 << 20, seconds=5, resolve=names,
+              public=pretend(["127.0.0.1"]))  # fmt: skip
+    assert caught.value.code == code
+
+
+def test_sizes_redirects_and_seconds_are_limited() -> None:
+    def get(url: str, limit: int = 1 << 20, seconds: float = 5.0) -> bytes:
+        return fetch(url, limit=limit, seconds=seconds, resolve=names, public=lambda _: True)
+
+    with site() as host:
+        for path in ("cat", "cat/unsized"):
+            with pytest.raises(Refused) as caught:
+                get(f"http://{host}/{path}", limit=len(CAT) - 1)
+            assert caught.value.status == 413
+        with pytest.raises(Refused, match="redirects"):
+            get(f"http://{host}/loop")
+        start = time.monotonic()
+        with pytest.raises(Refused, match="too long"):
+            get(f"http://{host}/drip", seconds=0.5)
+        assert time.monotonic() - start < 2
+        with pytest.raises(Refused, match="failed"):  # no TLS spoken there
+            get(f"https://{host}/cat")
+    silent = socket.create_server(("127.0.0.1", 0))
+    with silent, pytest.raises(Refused, match="too long"):
+        get(f"https://example.test:{silent.getsockname()[1]}/", seconds=0.3)
+
+
+def test_one_private_address_among_public_ones_is_too_many() -> None:
+    with pytest.raises(Refused, match="open internet"):
+        fetch("http://both.test/", limit=9, seconds=1, resolve=lambda *_: ["1.1.1.1", "127.0.0.1"])
+
+
+def test_a_name_without_an_address() -> None:
+    def nobody(host: str, port: int) -> list[str]:
+        raise socket.gaierror(socket.EAI_NONAME, "unknown")
+
+    with pytest.raises(Refused, match="has no address"):
+        fetch("http://nobody.test/", limit=9, seconds=1, resolve=nobody)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with running(load(FakeModel()), allow_urls=True) as client:
+        yield client
+
+
+def test_the_service_refuses_them_too(client: Client) -> None:
+    own = f"http://127.0.0.1:{client.port}/demo/cat.jpg"
+    for url in (own, own.replace("127.0.0.1", "localhost"), own.replace("127.0.0.1", "2130706433"),
+                own.replace("127.0.0.1", "[::ffff:127.0.0.1]"),
+                "http://169.254.169.254/latest/meta-data/"):  # fmt: skip
+        reply = client.score(url, "a cat")
+        assert (reply.status, reply.code) == (422, "bad_url"), url
+    assert client.score("file:///etc/passwd", "a cat").status == 422
+    assert client.get("/v1/models").json["urls"] is True
+
+
+def test_the_service_fetches_a_public_one(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("discode.serve.app.fetch", lambda url, *, limit, seconds: CAT)
+    by_url = client.score("http://example.test/cat.jpg", ["a cat"])
+    assert by_url.json == client.score(CAT, ["a cat"]).json

@@ -1,0 +1,197 @@
+"""discode mceval, as a user types it, in this process: a campaign has many commands."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+import sys
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sqlalchemy", reason="campaigns want discode[mceval]")
+
+from discode.cli import main, output
+from discode.mceval.database import open_database
+from discode.mceval.people import find
+from tests.helpers import pictures
+from tests.helpers.campaigns import work_all
+
+DOMAINS = {"real": 8, "sketch": 7}
+Run = Callable[..., tuple[int, str, str]]
+
+
+class Captioner(BaseHTTPRequestHandler):
+    """A server that speaks OpenAI's and says one thing."""
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        assert body["model"] == "m"
+        answer = json.dumps({"choices": [{"message": {"content": "a square of noise"}}]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, format: str, *args: object) -> None:
+        return
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    monkeypatch.setattr(output.stdout, "width", 140)  # a console asks its terminal only once
+
+    def call(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["discode", "mceval", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        told = capsys.readouterr()
+        return int(stopped.value.code or 0), told.out, told.err
+
+    return call
+
+
+def fine(done: tuple[int, str, str]) -> str:
+    code, out, err = done
+    assert code == 0, err
+    return out
+
+
+def refused(done: tuple[int, str, str], *words: str) -> None:
+    code, _, err = done
+    assert code == 2, done
+    assert len(err.strip().splitlines()) == 1
+    for word in words:
+        assert word in err
+
+
+@pytest.fixture
+def begun(run: Run, tmp_path: Path) -> Path:
+    """A campaign with its captions."""
+    places = pictures.folder(tmp_path, DOMAINS)
+    db = tmp_path / "c.db"
+    gold = tmp_path / "gold.csv"
+    gold.write_text("image,right,wrong\nreal/000.png,noise,a dog on a beach\n")
+    out = fine(run("init", db, "--domain", f"real={places['real']}", "--domain",
+                   f"sketch:2={places['sketch']}", "--per-domain", 3, "--seed", 5, "--gold", gold,
+                   "--quick-seconds", 0, "--gold-rate", 0))  # fmt: skip
+    assert "1 gold questions" in out
+    assert out.splitlines()[-1].split() == ["sketch", "2", "7", "0", "0"]
+    for path in pictures.captions(tmp_path, DOMAINS, tmp_path):
+        assert "15 captions" in fine(run("candidates", db, "--writer", path.stem, "--file", path))
+    return db
+
+
+def test_from_folders_to_a_dataset(run: Run, begun: Path, tmp_path: Path) -> None:
+    out = fine(run("people", begun, "--role", "comparer", "--name", "Ada", "--count", 3))
+    rows = [line.split("\t") for line in out.splitlines()]
+    assert [row[1] for row in rows] == ["Ada", "comparer 1", "comparer 2", "comparer 3"]
+    tokens = tmp_path / "tokens.csv"
+    fine(run("people", begun, "--role", "reviser", "--count", 1, "-o", tokens))
+    assert tokens.stat().st_mode & 0o077 == 0, "tokens are nobody else's"
+    (row,) = csv.DictReader(tokens.read_text().splitlines())
+    with open_database(str(begun)) as db:
+        people = [int(row[0]) for row in rows]
+        found = find(db, row["token"])
+        assert found is not None
+        assert found.role == "reviser"
+        assert row["token"] not in begun.read_bytes().decode("latin-1")
+        assert find(db, "forged") is None
+        work_all(db, [*people, found.id], random.Random(0), accuracy=0.95)
+    out = fine(run("status", begun))
+    assert [line.split()[0] for line in out.splitlines()[1:4]] == ["real", "sketch", "all"]
+    assert "5 people" in out
+    assert "Ada" in fine(run("people", begun))
+
+    assert "4 tasks" in fine(run("study", begun, "--images", 4))
+    refused(run("study", begun), "nobody has judged")
+    fine(run("people", begun, "--role", "study", "--count", 1))
+    with open_database(str(begun)) as db:
+        work_all(db, [6], random.Random(0))
+    assert "4 judgments of 4 images" in fine(run("study", begun))
+
+    out = fine(run("export", begun, tmp_path / "out", "--parquet", "--writers", "--title", "T"))
+    assert "5 images (3 real, 2 sketch)" in out
+    assert "discode bench run --benchmark mceval" in out
+    refused(run("export", begun, tmp_path / "out"), "there already")
+    assert "put back in the queue" in fine(run("people", begun, "--careless", 1))
+    fine(run("people", begun, "--reinstate", 1))
+
+
+def test_by_a_crowd(run: Run, begun: Path, tmp_path: Path) -> None:
+    url = "https://example.org/{digest}{suffix}"
+    fine(run("tasks", begun, tmp_path / "hits", "--image-url", url))
+    assert (tmp_path / "hits" / "compare.html").is_file()
+    fine(run("tasks", begun, tmp_path / "plain", "--image-url", url, "--form", "csv"))
+    with (tmp_path / "plain" / "tasks.csv").open(newline="") as file:
+        tasks = list(csv.DictReader(file))
+    results = tmp_path / "results.csv"
+    lines = ["task,worker,seconds,choice,text"]
+    for task in tasks:
+        for worker in range(int(task["assignments"]) if task["domain"] else 1):
+            choice = int(task["first"] > task["second"]) if task["kind"] == "compare" else ""
+            lines.append(f"{task['task']},{task['kind']}{worker},9,{choice},"
+                         + ("" if task["kind"] == "compare" else "a text"))  # fmt: skip
+    results.write_text("\n".join(lines) + "\n")
+    out = fine(run("import", begun, results))
+    assert "to reject" in out
+    assert (tmp_path / "results.decided.csv").is_file()
+    assert "5 images" in fine(run("export", begun, tmp_path / "out", "--images", "hashes"))
+    refused(run("tasks", begun, tmp_path / "x", "--image-url", "x"), "{digest}")
+    refused(run("import", begun, results, "-o", results), "also read from")
+    refused(run("import", begun, tmp_path / "none.csv"), "cannot read")
+
+
+def test_a_model_writes(run: Run, tmp_path: Path) -> None:
+    places = pictures.folder(tmp_path, {"real": 4})
+    db = tmp_path / "c.db"
+    fine(run("init", db, "--domain", f"real={places['real']}", "--per-domain", 2))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Captioner)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        url = f"http://127.0.0.1:{server.server_port}/v1"
+        out = fine(run("candidates", db, "--writer", "m", "--endpoint", url, "--spare", 0))
+        assert "2 captions of m" in out
+        refused(run("candidates", db, "--writer", "n", "--endpoint", "nowhere"), "no http://")
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_plan(run: Run) -> None:
+    out = fine(run("plan", "--rounds", 5))
+    money = next(line for line in out.splitlines() if line.startswith("money")).split()[1]
+    assert 5500 < float(money.replace(",", "")) < 7500
+    refused(run("plan", "--accuracy", 0.3), "accuracy=0.3", "0.5")
+    refused(run("plan", "--people", 2, "--consensus", "majority"), "odd number")
+
+
+def test_mistakes(run: Run, begun: Path, tmp_path: Path) -> None:
+    none, new = tmp_path / "none.db", tmp_path / "new.db"
+    for verb in ("status", "people"):
+        refused(run(verb, none), "no campaign at")
+    refused(run("export", none, tmp_path / "x"), "no campaign at")
+    refused(run("init", new, "--domain", "real"), "NAME=FOLDER")
+    refused(run("init", new, "--domain", "real:x=a"), "no number of images")
+    refused(run("init", new, "--domain", f"real={tmp_path / 'no'}"), "no such folder")
+    refused(
+        run("init", new, "--domain", f"a={tmp_path / 'real'}", "--consensus", "most"), "majority"
+    )
+    refused(run("init", new, "--domain", f"a={tmp_path / 'real'}", "--near", 99), "near=99")
+    assert not new.exists(), "a failed start leaves nothing"
+    refused(run("init", begun, "--domain", f"a={tmp_path / 'real'}"), "holds a campaign already")
+    refused(run("candidates", begun, "--writer", "w1"), "--file or --endpoint")
+    refused(run("candidates", begun, "--writer", "w9", "--file", tmp_path / "w1.csv"), "4 writers")
+    refused(run("people", begun, "--role", "boss", "--count", 1), "unknown role 'boss'", "admin")
+    refused(run("people", begun, "--count", 1), "--role")
+    refused(run("people", begun, "--role", "admin"), "--name")
+    refused(run("people", begun, "--careless", 99), "nobody has the number 99")
+    refused(run("study", begun, "--images", 5), "5 images are wanted, 0 are finished")
+    refused(run("export", begun, tmp_path / "x"), "no image is finished")
+    refused(run("status", "mysql://x"), "'mysql' is not known")

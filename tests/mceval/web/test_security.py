@@ -1,0 +1,345 @@
+"""What strangers, forgers and the careless may not do in the annotation application."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the annotation application wants discode[annotate]")
+pytest.importorskip("jinja2", reason="the annotation application wants discode[annotate]")
+pytest.importorskip("sqlalchemy", reason="the annotation application wants discode[annotate]")
+pytest.importorskip("httpx", reason="its people want discode[dev]")
+
+import httpx
+from sqlalchemy import func, select, text
+
+from discode.mceval.database import Database
+from discode.mceval.people import invite
+from discode.mceval.tables import Answer, Image
+from discode.mceval.web import forms
+from discode.mceval.web.auth import Login
+from tests.helpers.annotating import (
+    EVIL,
+    Worker,
+    fields,
+    kind,
+    make_campaign,
+    pictures_in,
+    running,
+    texts,
+)  # fmt: skip
+
+NAME = "<img src=x onerror=alert('name')>"
+
+
+class Place:
+    """A campaign that is served, and a clock."""
+
+    def __init__(self, db: Database, where: str, clock: list[float]) -> None:
+        self.db = db
+        self.where = where
+        self.clock = clock
+
+    def person(self, role: str = "comparer", name: str = NAME) -> Worker:
+        (one,) = invite(self.db, [name], role, 0.0)
+        return Worker(self.where, one)
+
+    def answers(self) -> int:
+        with self.db.read() as session:
+            return session.scalar(select(func.count(Answer.id))) or 0
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    clock = [1000.0]
+    with Database(str(tmp_path / "campaign.db")) as db:
+        make_campaign(db, pictures_in(tmp_path, {"a": 6}), 6, name="<script>alert(1)</script>")
+        with running(db, clock=lambda: clock[0]) as where:
+            yield Place(db, where, clock)
+
+
+def test_nothing_without_an_invitation(place: Place) -> None:
+    for path in ("/task", "/guide", "/pause", "/admin", "/image/x", "/admin/image/1"):
+        assert httpx.get(place.where + path).status_code == 401
+    for path in ("/task", "/undo", "/skip", "/flag", "/beat", "/consent", "/leave"):
+        assert httpx.post(place.where + path, data={"side": "left"}).status_code == 401
+    assert httpx.get(f"{place.where}/").status_code == 200
+    made_up = {"discode": "x" * 43}
+    assert httpx.get(f"{place.where}/task", cookies=made_up).status_code == 401
+    assert httpx.get(f"{place.where}/docs").status_code == 404
+    assert httpx.get(f"{place.where}/openapi.json").status_code == 404
+
+
+def test_the_token_is_gone_after_the_door(place: Place) -> None:
+    worker = place.person()
+    door = worker.http.get(f"/join/{worker.invitation.token}")
+    assert "set-cookie" not in door.headers, "programs that look at links join nobody"
+    page = worker.http.post("/join", data={"token": worker.invitation.token})
+    cookie = page.history[0].headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert worker.invitation.token not in cookie
+    for answer in (*page.history, page, worker.join()):
+        assert worker.invitation.token not in str(answer.url)
+        assert worker.invitation.token not in answer.text
+    with place.db.read() as session:  # neither token nor key is kept
+        rows = [str(row) for table in ("person", "login") for row in
+                session.execute(text(f"SELECT * FROM {table}")).all()]  # fmt: skip
+        assert not any(worker.invitation.token in row for row in rows)
+        assert not any(worker.http.cookies["discode"] in row for row in rows)
+
+
+def test_cookies_for_https_only(tmp_path: Path) -> None:
+    with Database(str(tmp_path / "campaign.db")) as db:
+        make_campaign(db, pictures_in(tmp_path, {"a": 1}), 1)
+        (one,) = invite(db, ["one"], "comparer", 0.0)
+        with running(db, secure=True) as where:
+            answer = httpx.post(f"{where}/join", data={"token": one.token})
+    assert answer.headers["set-cookie"].startswith("__Host-discode=")
+    assert "; Secure" in answer.headers["set-cookie"]
+
+
+def test_guessing_invitations_is_slow(place: Place) -> None:
+    worker = place.person()
+    statuses = [httpx.get(f"{place.where}/join/guess-{i}").status_code for i in range(12)]
+    assert statuses == [404] * 10 + [429] * 2
+    late = httpx.post(f"{place.where}/join", data={"token": worker.invitation.token})
+    assert late.status_code == 429
+    assert int(late.headers["retry-after"]) <= 60
+    # without --trust-proxy nobody chooses where they come from
+    claim = {"x-forwarded-for": "9.9.9.9"}
+    assert httpx.get(f"{place.where}/join/guess", headers=claim).status_code == 429
+    place.clock[0] += 61
+    assert kind(worker.join()) == "compare"
+
+
+def test_sessions_end(place: Place) -> None:
+    worker = place.person()
+    page = worker.join()
+    stolen = dict(worker.http.cookies)
+    worker.post("/leave", page)
+    assert httpx.get(f"{place.where}/task", cookies=stolen).status_code == 401
+    worker.join()
+    place.clock[0] += 31 * 86400
+    assert worker.http.get("/task").status_code == 401
+    place.person().join()
+    with place.db.read() as session:
+        assert session.scalar(select(func.count()).select_from(Login)) == 1, (
+            "old ones are forgotten"
+        )
+
+
+def test_forms_of_other_pages_are_refused(place: Place) -> None:
+    victim, other = place.person(), place.person()
+    page, foreign = victim.join(), fields(other.join())["form_token"]
+    for token in ("", "x" * 40, foreign):
+        for path in ("/task", "/undo", "/skip", "/flag", "/beat", "/leave", "/consent"):
+            answer = victim.post(path, page, form_token=token, side="left", reason="x")
+            assert answer.status_code == 403
+            assert "not made for you" in answer.text
+    evil = {"origin": "http://evil.example"}
+    data = {**fields(page), "side": "left"}
+    assert victim.http.post("/task", data=data, headers=evil).status_code == 403
+    assert victim.http.post("/task", data=data, headers={"origin": "null"}).status_code == 403
+    assert victim.http.get("/task", headers={"host": "evil.example"}).status_code == 421
+    assert place.answers() == 0
+    assert victim.http.get("/task").status_code == 200
+
+
+def test_answers_that_were_not_asked_for(place: Place) -> None:
+    one, two = place.person(), place.person()
+    page, theirs = one.join(), two.join()
+    mine, other = fields(page), fields(theirs)
+    assert mine["lease"] != other["lease"]
+    forged = [
+        {"submission": "made-up-name.0123456789"},
+        {"submission": ""},
+        {"lease": other["lease"]},
+        {"lease": other["lease"], "submission": other["submission"]},
+        {"lease": "x", "submission": "é.é"},
+    ]
+    for more in forged:
+        assert one.post("/task", page, side="left", **more).status_code == 403
+    for path in ("/skip", "/flag", "/beat"):  # somebody else's task
+        refused = one.post(path, page, lease=other["lease"], reason="x")
+        assert refused.status_code == 409
+    for more in ({"side": "up"}, {"text": "a text"}, {}, {"side": "left", "text": "both"}):
+        assert one.post("/task", page, **more).status_code == 400
+    assert place.answers() == 0
+    assert kind(one.post("/task", page, side="left")) == "compare"
+    assert place.answers() == 1
+
+
+def test_an_answer_counts_once(place: Place) -> None:
+    worker = place.person()
+    page = worker.join()
+    cookies = dict(worker.http.cookies)
+    seen: list[int] = []
+
+    def send() -> None:
+        data = {**fields(page), "side": "left"}
+        seen.append(httpx.post(f"{place.where}/task", data=data, cookies=cookies).status_code)
+
+    threads = [threading.Thread(target=send) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [303] * 8
+    assert place.answers() == 1
+    second = worker.http.get("/task")  # an old page with a name of its own is too late
+    worker.post("/task", second, side="left")
+    worker.post("/undo", worker.http.get("/task"))
+    assert worker.post("/task", second, side="right").status_code == 200
+    assert place.answers() == 2, "a replay of what was taken back changes nothing"
+    with place.db.read() as session:
+        assert session.scalar(select(func.count()).select_from(text("void"))) == 1
+    old = worker.http.get("/task")
+    newer = worker.http.get("/task")
+    assert fields(old)["submission"] != fields(newer)["submission"]
+    assert worker.post("/task", newer, side="left").status_code == 200
+    late = worker.post("/task", old, side="right")
+    assert late.status_code == 409
+    assert "no longer yours" in late.text
+
+
+def test_roles(place: Place) -> None:
+    worker, reviser, admin = place.person(), place.person("reviser"), place.person("admin")
+    page = worker.join()
+    victim = f"/admin/person/{reviser.invitation.person}"
+    for path in ("/admin", victim, "/admin/image/1"):
+        assert worker.http.get(path).status_code == 403
+    forged = worker.post(victim, page, action="put_back", sure="yes")
+    assert forged.status_code == 403
+    assert kind(reviser.join()) == "revise"
+    assert kind(admin.join()) == "admin"
+    assert admin.http.get("/task").url.path == "/admin", "organisers judge nothing"
+    lease = fields(page)["lease"]
+    assert worker.http.get(f"/image/{lease}").status_code == 200
+    assert reviser.http.get(f"/image/{lease}").status_code == 404
+    no_token = admin.http.post(victim, data={"action": "put_back", "sure": "yes"})
+    assert no_token.status_code == 403
+
+
+def test_text_is_text(place: Place) -> None:
+    """Captions, names, reasons and the campaign's name are shown, never run."""
+    worker, reviser, admin = place.person(), place.person("reviser"), place.person("admin")
+    door = worker.http.get(f"/join/{worker.invitation.token}")
+    pages = [door, worker.join(), worker.http.get("/guide"), worker.http.get("/pause")]
+    assert any("DROP TABLE" in caption for caption in texts(pages[1]))
+    revision = reviser.join()
+    pages += [revision, httpx.get(f"{place.where}/")]
+    worker.post("/flag", pages[1], reason="Other", more=EVIL)
+    pages += [admin.join(), admin.http.get(f"/admin/person/{worker.invitation.person}")]
+    assert "DROP TABLE" in pages[-1].text
+    pages += [worker.http.get("/<script>alert(1)</script>"), worker.http.get("/join/<script>")]
+    for page in pages:
+        policy = page.headers["content-security-policy"]
+        assert "unsafe" not in policy
+        assert "default-src 'none'" in policy
+        assert page.headers["x-content-type-options"] == "nosniff"
+        assert page.headers["x-frame-options"] == "DENY"
+        assert page.headers["cache-control"] == "no-store"
+        assert "<script>" not in page.text
+        tags = re.findall(r"<(?!!)[^>]*>", page.text)
+        assert not [tag for tag in tags if re.search(r"\s(on\w+|style)=", tag)]
+        assert [tag for tag in tags if tag.startswith("<script")] == [
+            tag for tag in tags if tag.startswith('<script type="module" src="/static/')
+        ]
+        assert len([tag for tag in tags if tag.startswith("<script")]) == 1
+        assert "<img src=x" not in page.text
+
+
+def test_a_caption_that_looks_like_sql(place: Place) -> None:
+    reviser = place.person("reviser")
+    page = reviser.join()
+    written = f"{EVIL} \\x27 ${{jndi}} 漢字 \u202e"
+    assert kind(reviser.post("/task", page, text=written)) == "revise"
+    with place.db.read() as session:
+        assert session.scalars(select(Answer.text)).all() == [written]
+    for bad in ("", "   ", "x" * 4001, "nul \0"):
+        page = reviser.http.get("/task")
+        assert reviser.post("/task", page, text=bad).status_code == 400
+    body = f"form_token={fields(page)['form_token']}&text=%ff%fe"
+    kinds = {"content-type": "application/x-www-form-urlencoded"}
+    assert reviser.http.post("/task", content=body, headers=kinds).status_code == 400
+    assert reviser.http.post("/task", content="é", headers=kinds).status_code == 400
+    assert reviser.http.post("/task", content="a=1&" * 30, headers=kinds).status_code == 400
+    assert reviser.http.post("/task", content="x" * 70_000, headers=kinds).status_code == 413
+    assert reviser.http.post("/task", json={"side": "left"}).status_code == 415
+
+
+def test_a_form_a_letter_at_a_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forms, "SECONDS", 0.2)
+
+    def slowly() -> Iterator[bytes]:
+        for _ in range(8):
+            yield b"x"
+            time.sleep(0.1)
+
+    kinds = {"content-type": "application/x-www-form-urlencoded"}
+    answer = httpx.post(f"{place.where}/join", content=slowly(), headers=kinds)
+    assert answer.status_code == 408
+
+
+def test_pictures_come_from_the_database_alone(place: Place, tmp_path: Path) -> None:
+    worker = place.person()
+    page = worker.join()
+    lease = fields(page)["lease"]
+    shown = worker.http.get(f"/image/{lease}")
+    assert shown.headers["content-type"] == "image/png"
+    assert shown.headers["x-content-type-options"] == "nosniff"
+    secret = tmp_path / "secret.txt"
+    secret.write_text("secret")
+    for path in (
+        "/image/../../../../etc/passwd", "/image/..%2f..%2fsecret.txt", "/image/%2e%2e/secret.txt",
+        f"/image/{secret}", "/image/", "/static/../app.py", "/static/..%2fapp.py",
+        "/static/%2e%2e%2fauth.py", "/static//etc/passwd", "/static/annotate.css/..",
+        "/admin/image/../../etc/passwd", "/image/%00", "/image/' OR 1=1 --",
+    ):  # fmt: skip
+        answer = worker.http.get(path)
+        assert answer.status_code in (403, 404), path
+        assert "secret" not in answer.text
+        assert "root:" not in answer.text
+    with place.db.read() as session:
+        held = session.execute(
+            text("SELECT image_id FROM slot WHERE lease = :lease"), {"lease": lease}
+        ).scalar()
+        image = session.get_one(Image, held)
+    Path(image.path).write_text("<script>not a picture</script>")
+    changed = worker.http.get(f"/image/{lease}")
+    assert changed.status_code == 404
+    assert "has changed" in changed.text
+
+
+def test_pictures_that_moved(tmp_path: Path) -> None:
+    """With --images they are found by their source, and nowhere outside."""
+    with Database(str(tmp_path / "campaign.db")) as db:
+        made = pictures_in(tmp_path / "moved", {"a": 3})
+        make_campaign(db, made, 3)
+        people = invite(db, ["one", "two", "three"], "reviser", 0.0)
+
+        def away(session: object) -> None:
+            session.execute(text("UPDATE image SET path = '/nowhere/x.png'"))  # type: ignore[attr-defined]
+            session.execute(  # type: ignore[attr-defined]
+                text("UPDATE image SET source = '../campaign.db' WHERE id = 1")
+            )
+
+        db.run(away)
+        with running(db) as where:
+            worker = Worker(where, people[0])
+            lease = fields(worker.join())["lease"]
+            assert worker.http.get(f"/image/{lease}").status_code == 404
+        with running(db, images=tmp_path / "moved") as where:
+            found = []
+            for one in people:
+                worker = Worker(where, one)
+                found.append(worker.http.get(f"/image/{fields(worker.join())['lease']}"))
+    assert sorted(answer.status_code for answer in found) == [200, 200, 404]
+    (outside,) = [answer for answer in found if answer.status_code == 404]
+    assert "outside" in outside.text

@@ -1,0 +1,234 @@
+"""Chat metrics against a real server on the loopback that answers by a rule."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from discode.backends.served.client import Answer, Endpoint, Token
+from discode.errors import BackendError, InputError
+from discode.metrics.llm import ChatMetric, clair, g_veval, make_clair, make_g_veval
+from discode.pairs import Pair
+
+KEY = "sk-secret"
+
+
+class Server(ThreadingHTTPServer):
+    """Keeps what it was asked; answers from ``script``, by a word of the question."""
+
+    script: dict[str, tuple[int, Any]]
+    asked: list[dict[str, Any]]
+    keys: list[str | None]
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append(body)
+        self.server.keys.append(self.headers["Authorization"])
+        text = json.dumps(body["messages"])
+        status, found = next(v for word, v in self.server.script.items() if word in text)
+        if isinstance(found, list):  # one answer after the other
+            status, found = found.pop(0)
+        data = found if isinstance(found, bytes) else json.dumps(found).encode()
+        self.send_response(status)
+        if status == 302:
+            self.send_header("Location", "http://127.0.0.1:9/elsewhere")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    made = Server(("127.0.0.1", 0), Handler)
+    made.script, made.asked, made.keys = {}, [], []
+    thread = threading.Thread(target=made.serve_forever, daemon=True)
+    thread.start()
+    yield made
+    made.shutdown()
+    made.server_close()
+    thread.join()
+
+
+def endpoint(server: Server, **options: Any) -> Endpoint:
+    url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    return Endpoint(url, "tiny", **{"pause": 0.001, "tries": 2, **options})
+
+
+def said(text: str, tokens: list[tuple[str, dict[str, float]]] | None = None) -> Any:
+    content = [
+        {"token": t, "top_logprobs": [{"token": k, "logprob": math.log(p)} for k, p in top.items()]}
+        for t, top in tokens or []
+    ]
+    choice: dict[str, Any] = {"message": {"content": text}}
+    return {"choices": [choice | ({"logprobs": {"content": content}} if tokens else {})]}
+
+
+def test_clair(server: Server) -> None:
+    server.script = {
+        "a dog": (200, said('{"score": 85, "reason": "same"}')),
+        "wordy": (200, said('Here you are:\n```json\n{"reason": "no", "score": "7.5"}\n```')),
+        "refuses": (200, said("I cannot rate this.")),
+        "beyond": (200, said('{"score": 101}')),
+        "html": (200, b"<html>"),
+        "odd": (200, {"choices": []}),
+        "broken": (400, {"error": {"message": "too\nlong"}}),
+    }
+    captions = ["a dog", "wordy", "refuses", "beyond", "html", "odd", "broken", "a dog"]
+    pairs = [Pair("no.jpg", text, ("a cat", "two {caption} cats")) for text in captions]
+    pairs.append(Pair("no.jpg", "a dog"))
+    metric = make_clair(endpoint(server), workers=2)
+    scores = metric.score_pairs(pairs)
+    nan = math.nan
+    np.testing.assert_array_equal(scores.value, [0.85, 0.075, nan, nan, nan, nan, nan, 0.85, nan])
+    assert 'no JSON with a number "score"' in scores.errors[2]
+    assert "101 is not from 0 to 100" in scores.errors[3]
+    assert "not OpenAI's chat completion" in scores.errors[4]
+    assert scores.errors[6].endswith("answered 400: too long")
+    assert "no references" in scores.errors[8]
+    assert len(server.asked) == 7  # the second dog was not asked for
+    assert set(server.keys) == {f"Bearer {KEY}"}
+    one = next(body for body in server.asked if "wordy" in str(body))
+    assert one["temperature"] == 0
+    assert "logprobs" not in one
+    assert "- a cat\n- two {caption} cats" in one["messages"][0]["content"]
+    assert metric.needs == {"references"}
+    assert "|metric:clair|model:tiny|prompt:" in scores.signature
+    assert KEY not in repr(metric) + scores.signature + str(scores.to_dict())
+
+
+def test_g_veval(server: Server, picture: Path) -> None:
+    top = {"80": 0.5, "90": 0.25, "100": 0.05, "about": 0.1, "085": 0.1}
+    good = [("It", {}), (" is $", {}), ("80", top), ("$.", {})]
+    server.script = {
+        "a dog": (200, said("It is $80$.", good)),
+        "digits": (200, said("It is $85$.", [("$", {}), ("8", {"8": 1.0}), ("5", {"5": 1.0})])),
+        "words": (200, said("It is good.", [("It", {}), (" is", {})])),
+        "ends": (200, said("It is $", [("It is", {}), (" $", {})])),
+        "plain": (200, said("It is $80$.")),
+        "unseen": (200, said("$80$", [("$", {}), ("80", {"eighty": 1.0})])),
+    }
+    captions = list(server.script)
+    pairs = [*(Pair(picture, text) for text in captions), Pair(picture.with_name("no.png"), "x")]
+    metric = make_g_veval(endpoint(server))
+    scores = metric.score_pairs(pairs)
+    expected = (80 * 0.5 + 90 * 0.25 + 100 * 0.05) / 0.8
+    assert scores.value[0] == pytest.approx(expected)
+    assert np.isnan(scores.value[1:]).all()
+    for row, reason in enumerate(
+        ["85 in several tokens", "no integer behind a $", "no integer behind a $",
+         "no log-probabilities", "no integer from 0 to 100", "cannot read"], start=1,
+    ):  # fmt: skip
+        assert reason in scores.errors[row]
+    content = server.asked[0]["messages"][0]["content"]
+    assert server.asked[0]["top_logprobs"] == 5
+    data = content[1]["image_url"]["url"].removeprefix("data:image/jpeg;base64,")
+    assert Image.open(io.BytesIO(base64.b64decode(data))).size == (8, 8)
+    assert metric.needs == {"image"}
+
+    with_references = make_g_veval(endpoint(server), references=True)
+    assert with_references.needs == {"image", "references"}
+    scores = with_references.score_pairs([Pair(picture, "a dog", ("a cat",)), Pair(picture, "x")])
+    assert scores.value[0] == pytest.approx(expected)
+    assert "no references" in scores.errors[1]
+    assert "Reference captions:\n- a cat" in server.asked[-1]["messages"][0]["content"][0]["text"]
+
+
+def test_a_busy_server_is_asked_again(server: Server) -> None:
+    busy = (503, {"error": {"message": "busy"}})
+    server.script = {
+        "soon": (0, [busy, (200, said('{"score": 1}'))]),
+        "never": (503, {"message": "busy"}),
+        "moved": (302, {}),
+    }
+    pairs = [Pair("x", text, ("y",)) for text in ("soon", "never", "moved")]
+    scores = make_clair(endpoint(server), workers=1).score_pairs(pairs)
+    np.testing.assert_array_equal(scores.value, [0.01, math.nan, math.nan])
+    assert scores.errors[1].endswith("answered 503: busy (2 tries)")
+    assert "answered 302" in scores.errors[2]
+    assert len(server.asked) == 5
+
+
+def test_a_mistake_ends_the_run_without_the_key(server: Server) -> None:
+    for status in (401, 403, 404):
+        server.script = {"a": (status, {"error": {"message": f"Incorrect key {KEY}"}})}
+        with pytest.raises(InputError, match=r"\(Incorrect key \*\*\*\)") as caught:
+            make_clair(endpoint(server)).score_pairs([Pair("x", "a", ("b",))])
+        assert KEY not in str(caught.value)
+    asked = len(server.asked)
+    with pytest.raises(InputError):
+        make_clair(endpoint(server), workers=2).score_pairs(
+            [Pair("x", f"a {n}", ("b",)) for n in range(200)]
+        )
+    assert len(server.asked) < asked + 50  # the rest is not asked for
+
+
+def test_a_key_that_is_none_is_not_shown(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-\nsecret")
+    with pytest.raises(InputError, match="odd characters") as caught:
+        make_clair(endpoint(server)).score_pairs([Pair("x", "a", ("b",))])
+    assert "secret" not in str(caught.value)
+
+
+def test_no_server_and_no_key(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    server.script = {"a": (200, said('{"score": 0}'))}
+    assert float(make_clair(endpoint(server)).score_pairs([Pair("x", "a", ("b",))])) == 0
+    assert server.keys == [None]
+    nobody = Endpoint("http://127.0.0.1:9/v1", "tiny", tries=1)
+    scores = make_clair(nobody).score_pairs([Pair("x", "a", ("b",))])
+    assert "cannot be reached" in scores.errors[0]
+
+
+def test_bad_options() -> None:
+    with pytest.raises(InputError, match="no http:// or https:// address"):
+        Endpoint("file:///etc/passwd", "tiny")
+    with pytest.raises(InputError, match="name of the model"):
+        Endpoint("http://localhost/v1", "")
+    with pytest.raises(InputError, match="tries=0"):
+        Endpoint("http://localhost/v1", "tiny", tries=0)
+    chat = Endpoint("http://localhost/v1", "tiny")
+    with pytest.raises(InputError, match=r"lacks the placeholder \{caption\}"):
+        make_clair(chat, template="rate it")
+    with pytest.raises(InputError, match="workers=0"):
+        make_clair(chat, workers=0)
+    assert ChatMetric(chat, "own", "{caption}", clair).score_pairs([]).value.shape == (0,)
+
+
+def test_any_function_is_a_chat_model() -> None:
+    class Rule:
+        name = "rule"
+
+        def __call__(self, messages: Any, *, max_tokens: int, logprobs: int = 0) -> Answer:
+            return Answer(json.dumps({"score": len(messages[0]["content"]) % 7}))
+
+    scores = make_clair(Rule()).score_pairs([Pair("x", "a", ("b",)), Pair("x", "ab", ("b",))])
+    assert ((scores.value[1] - scores.value[0]) * 100 - 1) % 7 == pytest.approx(0, abs=1e-9)
+
+
+def test_reading_refuses() -> None:
+    for answer in (Answer(""), Answer("$5", (Token("$5", {}),)), Answer("{}")):
+        with pytest.raises(BackendError):
+            g_veval(answer)
+        with pytest.raises(BackendError):
+            clair(answer)

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import csv
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from discode.errors import InputError
+from discode.metrics.scorefile import ScoreFile
+from discode.pairs import Pair
+
+PAIRS = [Pair("in/a.jpg", "a dog", (), "0"), Pair("b.jpg", "a cat ", (), "1"), Pair("b.jpg", "x")]
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_by_image_and_caption(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [
+        {"image": "elsewhere/b.jpg", "caption": "a cat", "score": 0.25, "other": 7},
+        {"image": "a.jpg", "caption": "a dog", "score": None, "other": 8},
+        {"image": "c.jpg", "caption": "a dog", "score": 1, "other": 9},
+    ]
+    path = write(tmp_path / "s.jsonl", "\n".join(map(json.dumps, rows)))
+    scores = ScoreFile(path).score_pairs(PAIRS)
+    np.testing.assert_array_equal(scores.value, [np.nan, 0.25, np.nan])
+    assert scores.errors[0] == "s.jsonl line 2 has no score"
+    assert scores.errors[2] == "s.jsonl has no row for 'b.jpg' with 'x'"
+    assert scores.counts() == {"failed": 2}
+    assert "|metric:scorefile|file:s.jsonl|column:score|digest:" in scores.signature
+    assert caplog.messages == [
+        "s.jsonl lacks 1 of 3 pairs ('b.jpg' with 'x'); 1 of its rows are about no pair"
+    ]
+    other = ScoreFile(f"{path}#other")
+    assert other.name == "scorefile:s.jsonl#other"
+    np.testing.assert_array_equal(other.score_pairs(PAIRS[:2]).value, [8, 7])
+    assert other.needs == frozenset()
+
+
+def test_by_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write(tmp_path / "s.tsv", "id\tscore\n1\t3\n0\t2\n0\t2.0\n")
+    with caplog.at_level(logging.WARNING):
+        np.testing.assert_array_equal(ScoreFile(path).score_pairs(PAIRS[:2]).value, [2, 3])
+    assert not caplog.records
+    many = [*PAIRS[:1], *(Pair("x", "y", (), f"n{i}") for i in range(5))]
+    assert ScoreFile(path).score_pairs(many).counts() == {"failed": 5}
+    assert caplog.messages == [
+        "s.tsv lacks 5 of 6 pairs (id 'n0', id 'n1', id 'n2'...); 1 of its rows are about no pair"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("id,score\n0,1\n0,2\n", r"line 3 scores id '0' 2, but bad.csv line 2 says 1"),
+        ("id,score\n0,high\n", r"line 2: score is 'high', which is no number"),
+        ("id,score\n0,inf\n", "a score is finite"),
+        ("id,value\n0,1\n", r"no column 'score'; it has id, value"),
+        ("image,score\na.jpg,1\n", "neither 'id' nor 'image' and 'caption'"),
+        ("id,score\n", "holds no scores"),
+        ("id,score\n7,1\n", "none of the 3 pairs"),
+        ("id,caption,score\n0,a whale,1\n", "caption 'a whale', but the pair's is 'a dog'"),
+    ],
+)
+def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
+    path = write(tmp_path / "bad.csv", text)
+    with pytest.raises(InputError, match=message):
+        ScoreFile(path).score_pairs(PAIRS)
+
+
+def test_a_name_with_a_number_sign(tmp_path: Path) -> None:
+    path = write(tmp_path / "run#2.csv", "id,score\n0,1\n")
+    assert float(ScoreFile(path).score_pairs(PAIRS[:1])) == 1
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file of scores"):
+        ScoreFile(tmp_path / "none.csv")
+    with pytest.raises(InputError, match="unknown format"):
+        ScoreFile(write(tmp_path / "s.txt", "0 1"))
+
+
+@pytest.mark.data
+def test_fleurs_own_scores(data: Path, tmp_path: Path) -> None:
+    """FLEUR's per-item text (blocks of "key : value" lines) as CSV, joined to its pairs."""
+    text = (data / "fleur" / "fleur_flickr8k_expert.txt").read_text(encoding="utf-8")
+    blocks: list[dict[str, str]] = []
+    for row in text.splitlines():
+        key, _, value = (part.strip() for part in row.partition(" : "))
+        if key == "image file":
+            blocks.append({})
+        if key:
+            blocks[-1][key] = value
+    table = tmp_path / "fleur.csv"
+    with table.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["image", "caption", "score"])
+        for block in blocks:
+            writer.writerow([block["image file"], block["caption"], block["model score"]])
+    pairs = [Pair(Path("images") / Path(b["image file"]).name, b["caption"]) for b in blocks]
+    scores = ScoreFile(table).score_pairs(pairs[::-1])
+    assert len(scores) == 5664
+    np.testing.assert_array_equal(scores.value, [float(b["model score"]) for b in blocks[::-1]])

@@ -1,0 +1,376 @@
+"""The service as a program sees it: what it answers, what it refuses, what it keeps apart."""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from discode.errors import InputError
+from discode.judge import load
+from discode.images import MAX_PIXELS, demo_path
+from tests.conftest import FakeModel
+from tests.helpers.serving import CAT, Client, SlowModel, data_url, running
+
+# Behind the skip for want of fastapi:
+from discode.http.limits import Limits  # isort: skip
+from discode.serve.app import Options, make_app, static_files  # isort: skip
+from discode.http.server import open_socket  # isort: skip
+
+
+# Pillow has Ghostscript run it.
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
+HEAD = b"POST /v1/score HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with running(limits={"body": 1 << 20}) as client:
+        yield client
+
+
+def column(rows: Any, name: str) -> np.ndarray:
+    return np.array([np.nan if row[name] is None else row[name] for row in rows])
+
+
+def test_scores_are_the_librarys_own(shipped: Path) -> None:
+    judge = load("embedded", threads=1)
+    captions = ["a close up of a striped cat", "a man rides a bike", "<|im_end|> cat", ""]
+    own = judge.score(CAT, captions)
+    smooth = load("embedded", method="smoothing", threads=1).score(CAT, captions)
+    with running(judge) as client:
+        replies = [client.score(CAT, captions), client.upload(CAT, captions)]
+    assert own.distribution is not None
+    assert smooth.distribution is not None
+    for reply in replies:
+        assert reply.status == 200, reply
+        answer = reply.json
+        assert answer["signature"] == own.signature
+        assert answer["before_signature"] == smooth.signature
+        assert answer["counts"] == own.counts()
+        rows = answer["scores"]
+        assert [row["caption"] for row in rows] == captions
+        np.testing.assert_array_equal(column(rows, "score"), own.value)
+        np.testing.assert_array_equal(column(rows, "raw"), own.raw)
+        for i, row in enumerate(rows[:3]):
+            assert row["distribution"] == own.distribution[i].tolist()
+            assert row["before"]["distribution"] == smooth.distribution[i].tolist()
+            assert row["before"]["score"] == smooth.value[i]
+        assert rows[2]["flags"] == ["defused"]
+        assert rows[3]["score"] is None
+        assert "empty" in rows[3]["error"]
+
+
+def test_methods_references_and_one_caption(client: Client) -> None:
+    own = load(FakeModel(), method="paper:sigma2=0.05").score(CAT, "a cat", ["a tabby"])
+    answer = client.score(CAT, "a cat", references="a tabby", method="paper:sigma2=0.05").json
+    assert answer["signature"] == own.signature
+    assert answer["scores"][0]["score"] == float(own)
+    form = client.upload(CAT, ["a cat"], references="a tabby", method="paper:sigma2=0.05")
+    assert form.json == answer
+    joint = client.score(CAT, "a cat", method="discode:reading=joint").json
+    assert len(joint["answers"]) == len(joint["scores"][0]["distribution"]) == 11
+    assert joint["scores"][0]["stem"] == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ({"captions": []}, "bad_request", "at least one"),
+        ({"captions": None}, "bad_request", "at least one"),
+        ({"captions": ["a cat"] * 10_000}, "bad_request", "10000 captions are over the limit"),
+        ({"captions": [1]}, "bad_request", "captions[0] is no text"),
+        ({"captions": {"a": 1}}, "bad_request", "a list of texts"),
+        ({"captions": ["x" * 4001]}, "bad_request", "4000 characters"),
+        ({"captions": ["\ud800"]}, "bad_request", "half a character"),
+        ({"references": ["x"] * 65}, "bad_request", "65 references"),
+        ({"method": "discod"}, "bad_request", "did you mean 'discode'"),
+        ({"method": "discode:sigma2=-1"}, "bad_request", "sigma2"),
+        ({"method": 3}, "bad_request", "method must be text"),
+        ({"method": "discode:solver=adam,steps=1000000000"}, "bad_request", "not served"),
+        ({"metod": "raw"}, "bad_request", "unknown field 'metod'"),
+        ({"image": None}, "bad_request", "image is missing"),
+        ({"image": 7}, "bad_request", "image must be text"),
+        ({"image": "/etc/passwd"}, "bad_request", "data URL"),
+        ({"image": "file:///etc/passwd"}, "bad_request", "data URL"),
+        ({"image": "http://127.0.0.1/x.png"}, "bad_url", "--allow-urls"),
+        ({"image": "data:image/png;base64,%%%"}, "bad_image", "no base64"),
+        ({"image": "data:image/png;base64,é"}, "bad_image", "no base64"),
+        ({"image": "data:image/png;base64,"}, "bad_image", "is empty"),
+        ({"image": data_url(b"no picture at all")}, "bad_image", "cannot be opened"),
+        ({"image": data_url(b"<svg onload='alert(1)'/>")}, "bad_image", "allowed: AVIF, BMP"),
+        ({"image": data_url(EPS)}, "bad_image", "cannot be opened"),
+        ({"image": data_url(b"P5 1 1 255 x")}, "bad_image", "cannot be opened"),
+    ],
+)  # fmt: skip
+def test_bad_requests_are_refused_in_a_line(
+    client: Client, change: dict[str, Any], code: str, words: str
+) -> None:
+    asked = {"image": data_url(CAT), "captions": ["a cat"]} | change
+    reply = client.ask(
+        "POST", "/v1/score", json.dumps(asked).encode(), content_type="application/json"
+    )
+    assert (reply.status, reply.code) == (422, code)
+    assert words in reply.json["error"]["message"]
+    assert "\n" not in reply.json["error"]["message"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"x"', b"\xff\xfe", b"[" * 100_000, b"NaN"])
+def test_what_is_no_json_object_is_refused(client: Client, body: bytes) -> None:
+    reply = client.ask("POST", "/v1/score", body, content_type="application/json")
+    assert (reply.status, reply.code) == (422, "bad_request")
+
+
+def test_forms_that_are_broken_are_refused(client: Client) -> None:
+    assert client.upload(b"", ["a cat"]).code == "bad_image"
+    assert client.upload(CAT, []).code == "bad_request"
+    assert client.upload(CAT, ["x"] * 10_000).code == "bad_request"
+    for kind in ("multipart/form-data", "multipart/form-data; boundary=other"):
+        reply = client.ask("POST", "/v1/score", b"--x\r\n\r\n", content_type=kind)
+        assert (reply.status, reply.code) == (422, "bad_request")
+    part = b'--x\r\ncontent-disposition: form-data; name="captions"\r\n\r\na cat\r\n'
+    for charset in ("undefined", "punycode", "base64", "no-such", "idna"):
+        kind = f"multipart/form-data; boundary=x; charset={charset}"
+        reply = client.ask("POST", "/v1/score", part + b"--x--\r\n", content_type=kind)
+        assert (reply.status, reply.code) == (422, "bad_request")
+        assert "charset" in reply.json["error"]["message"]
+    image = b'--x\r\ncontent-disposition: form-data; name="image"; filename="x"\r\n\r\n' + CAT
+    for end, status in ((b"\r\n--x--", 200), (b"\r\n" + part, 400), (b"", 400), (b"\r\n--x", 400)):
+        reply = client.ask("POST", "/v1/score", part + image + end,
+                           content_type="multipart/form-data; boundary=x")  # fmt: skip
+        assert reply.status == status, (end, reply)
+    text = b'--x\r\ncontent-disposition: form-data; name="image"\r\n\r\n/etc/passwd\r\n--x--\r\n'
+    reply = client.ask("POST", "/v1/score", text, content_type="multipart/form-data; boundary=x")
+    assert reply.status == 422
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_other_content_types_are_refused(client: Client, kind: str) -> None:
+    reply = client.ask("POST", "/v1/score", b"image=x", content_type=kind)
+    assert (reply.status, reply.code) == (415, "wrong_type")
+
+
+def test_a_picture_of_too_many_pixels_is_refused_unopened(client: Client, tmp_path: Path) -> None:
+    path = tmp_path / "bomb.png"
+    side = math.isqrt(MAX_PIXELS) + 1
+    Image.new("1", (side, side)).save(path)
+    assert path.stat().st_size < 100_000
+    start = time.monotonic()
+    reply = client.upload(path.read_bytes(), ["a cat"])
+    assert (reply.status, reply.code) == (422, "bad_image")
+    assert time.monotonic() - start < 2
+
+
+def test_a_body_too_large_is_refused(client: Client) -> None:
+    limit = 1 << 20
+    reply = client.ask("POST", "/v1/score", b"x" * (limit + 1), content_type="application/json")
+    assert (reply.status, reply.code) == (413, "too_large")
+    # Without a length: in pieces, until it is too much.
+    with socket.create_connection(("127.0.0.1", client.port), timeout=10) as raw:
+        raw.sendall(HEAD + b"transfer-encoding: chunked\r\n\r\n")
+        for _ in range(17):
+            raw.sendall(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+        assert b" 413 " in raw.recv(4096).split(b"\r\n")[0]
+    # One that says it will be a terabyte is not waited for.
+    with socket.create_connection(("127.0.0.1", client.port), timeout=10) as raw:
+        raw.sendall(HEAD + b"content-length: 1000000000000\r\n\r\n")
+        assert b" 413 " in raw.recv(4096).split(b"\r\n")[0]
+
+
+def test_a_token_is_wanted_where_one_is_set() -> None:
+    with running(token="sécret") as client:
+        for given in (None, "", "sécret", "Bearer", "Bearer no", "Basic sécret", "Bearer s\xff"):
+            head = {} if given is None else {"authorization": given.encode().decode("latin-1")}
+            for path in ("/v1/models", "/metrics"):
+                reply = client.get(path, **head)
+                assert reply.status == 401
+                assert reply.headers["www-authenticate"].startswith("Bearer")
+            assert client.score(CAT, "a cat", headers=head).code == "unauthorized"
+        head = {"authorization": "Bearer sécret".encode().decode("latin-1")}
+        assert client.score(CAT, "a cat", headers=head).status == 200
+        assert client.get("/v1/models", **head).status == 200
+        for path in ("/", "/page/page.js", "/healthz", "/demo", "/openapi.json"):
+            assert client.get(path).status == 200
+
+
+def test_pages_of_other_sites_and_other_names_are_refused(client: Client) -> None:
+    assert client.get("/healthz", host="evil.example").status == 421
+    assert client.get("/healthz", host="[::").status == 421
+    assert client.get("/healthz", origin="https://evil.example").status == 403
+    assert client.get("/healthz", origin="null").status == 403
+    assert client.get("/healthz", origin="http://[").status == 403
+    for host in ("evil@localhost", "evil:x@localhost", "localhost/", "localhost?", "localhost#"):
+        assert client.get("/healthz", host=host).status == 421
+    assert client.get("/healthz", host=f"localhost:{client.port}").status == 200
+    same = f"http://127.0.0.1:{client.port}"
+    assert client.score(CAT, "a cat", headers={"origin": same}).status == 200
+    with running(hosts=None) as open_client:
+        assert open_client.get("/healthz", host="judge.example").status == 200
+        assert open_client.get("/healthz", host="[::1]:80").status == 200
+        assert open_client.get("/healthz", host="evil@judge.example").status == 421
+
+
+def test_every_answer_carries_the_security_headers(client: Client) -> None:
+    for path in ("/", "/page/page.js", "/healthz", "/nowhere", "/v1/score"):
+        reply = client.get(path)
+        policy = reply.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert reply.headers["x-content-type-options"] == "nosniff"
+        assert "server" not in reply.headers
+    assert (
+        "frame-ancestors" in client.get("/", origin="http://[").headers["content-security-policy"]
+    )
+    assert client.get("/v1/score").status == 405
+    assert client.get("/nowhere").code == "not_found"
+
+
+def test_a_fault_of_our_own_is_told_with_the_headers_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("a fault")
+
+    with running() as client:
+        monkeypatch.setattr("discode.http.guard.check_host", broken)
+        reply = client.get("/healthz")
+    assert (reply.status, reply.code) == (500, "failed")
+    assert "default-src 'none'" in reply.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../pyproject.toml", "/page/../service.py", "/page/%2e%2e/service.py",
+        "/page/..%2fservice.py", "/page/%2e%2e%2f%2e%2e%2ferrors.py", "/page//etc/passwd",
+        "/demo/../embedded.onnx", "/demo/captions.csv", "/page/", "/page/page.js%00.html",
+        "/page/..\\service.py", "/docs", "/redoc",
+    ],
+)  # fmt: skip
+def test_no_path_leads_to_other_files(client: Client, path: str) -> None:
+    assert client.get(path).status == 404
+
+
+def test_the_page_is_whole_and_asks_nobody_else(client: Client) -> None:
+    for path, (content, _) in static_files().items():
+        reply = client.get(path)
+        assert reply.status == 200
+        assert reply.body == content
+        if not path.endswith(".jpg"):
+            text = content.decode().replace("http://www.w3.org/2000/svg", "")
+            assert "http:" not in text
+            assert "https:" not in text
+            assert "innerHTML" not in text
+            assert " style=" not in text
+            assert "onclick" not in text
+    examples = client.get("/demo").json
+    assert {example["name"] for example in examples} == {"astronaut", "cat", "coffee", "rocket"}
+    for example in examples:
+        assert (
+            client.get(example["image"]).body
+            == (demo_path() / f"{example['name']}.jpg").read_bytes()
+        )
+
+
+def test_markup_in_a_caption_comes_back_as_data(client: Client) -> None:
+    text = "<img src=x onerror=alert(1)></script>"
+    reply = client.score(CAT, text)
+    assert reply.headers["content-type"] == "application/json"
+    assert reply.json["scores"][0]["caption"] == text
+    assert client.score(CAT, "a cat", method=text).headers["content-type"] == "application/json"
+
+
+def test_models_health_metrics_and_openapi(client: Client) -> None:
+    assert client.get("/healthz").json["status"] == "ok"
+    about = client.get("/v1/models").json
+    assert about["models"][0]["model"] == "fake"
+    assert {"discode", "raw"} <= {row["name"] for row in about["methods"]}
+    assert about["limits"]["captions"] == Limits().captions
+    for row in about["methods"]:
+        assert client.score(CAT, "a cat", method=row["name"]).status == 200
+    client.score(CAT, [])
+    text = client.get("/metrics")
+    assert text.headers["content-type"].startswith("text/plain; version=0.0.4")
+    for line in ('discode_requests_total{status="200"}', 'discode_requests_total{status="422"}',
+                 "discode_pairs_total", "discode_judge_seconds_bucket",
+                 "discode_requests_inside 0.0"):  # fmt: skip
+        assert line in text.body.decode()
+    paths = client.get("/openapi.json").json["paths"]
+    assert set(paths) == {"/v1/score", "/v1/models", "/healthz", "/metrics"}
+    assert set(paths["/v1/score"]["post"]["requestBody"]["content"]) == {
+        "application/json", "multipart/form-data"
+    }  # fmt: skip
+
+
+def test_one_who_sends_slowly_waits_alone() -> None:
+    with running(limits={"seconds": 1.0}) as client:
+        with socket.create_connection(("127.0.0.1", client.port), timeout=10) as raw:
+            raw.sendall(HEAD + b"content-length: 1000\r\n\r\n{")
+            assert client.score(CAT, "a cat").status == 200
+            assert b" 408 " in raw.recv(4096).split(b"\r\n")[0]
+        with socket.create_connection(("127.0.0.1", client.port)) as raw:  # hangs up half way
+            raw.sendall(HEAD + b"content-length: 9\r\n\r\n{")
+        assert client.score(CAT, "a cat").status == 200
+        assert "discode_requests_inside 0.0" in client.get("/metrics").body.decode()
+
+
+def test_a_head_that_never_ends_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("discode.http.server.HEAD_SECONDS", 0.4)
+    with running(load(SlowModel(seconds=0.8))) as client:
+        for start in (b"", HEAD):
+            with socket.create_connection(("127.0.0.1", client.port), timeout=5) as raw:
+                raw.sendall(start)
+                while raw.recv(4096):  # until it is closed
+                    pass
+        assert client.score(CAT, "a cat").status == 200  # a slow answer is another matter
+
+
+def test_answers_are_not_held_back_by_the_network_stack() -> None:
+    with open_socket("127.0.0.1", 0) as listening:
+        assert listening.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_a_slow_judge_gives_504_and_a_full_house_503() -> None:
+    model = SlowModel(seconds=1.0)
+    with (
+        running(load(model), limits={"seconds": 0.4, "requests": 2}) as client,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        waiting = [pool.submit(client.score, CAT, f"caption {i}") for i in range(2)]
+        time.sleep(0.2)
+        late = client.score(CAT, "a cat")
+        assert (late.status, late.code) == (503, "busy")
+        assert int(late.headers["retry-after"]) >= 1
+        assert [one.result().status for one in waiting] == [504, 504]
+        assert client.get("/healthz").status == 200
+        time.sleep(0.8)
+        model.seconds = 0.0
+        assert client.score(CAT, "a cat").status == 200
+
+
+def test_bytes_held_together_are_bounded() -> None:
+    model = SlowModel(seconds=0.6)
+    with (
+        running(load(model), limits={"held": int(2 * len(CAT))}) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        first = pool.submit(client.upload, CAT, ["a cat"])
+        time.sleep(0.2)
+        assert client.upload(CAT, ["a cat"]).status == 503
+        assert first.result().status == 200
+        assert client.upload(CAT, ["a cat"]).status == 200
+
+
+def test_limits_and_methods_are_checked_when_it_is_made() -> None:
+    with pytest.raises(InputError, match="captions=0"):
+        Limits(captions=0)
+    with pytest.raises(InputError, match="unknown method"):
+        make_app(load(FakeModel()), Options(method="no"))

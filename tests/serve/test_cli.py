@@ -1,0 +1,118 @@
+"""discode serve as a process: how it starts, what it refuses, how it ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+import typer
+
+from discode.cli import app
+from discode.errors import InputError
+from tests.conftest import CAPTION
+from tests.helpers.serving import CAT, Client
+
+SLOW = """
+import time
+from discode.backends import BACKENDS
+from tests.conftest import FakeModel
+class Slow(FakeModel):
+    def read(self, pairs, prompt, scale, *, hidden=False):
+        time.sleep(0.7)
+        return super().read(pairs, prompt, scale, hidden=hidden)
+BACKENDS["slow"] = lambda spec, runtime: Slow()
+"""
+
+
+@contextmanager
+def process(
+    *arguments: str, code: str = "", **env: str
+) -> Iterator[tuple[Client, subprocess.Popen[str]]]:
+    main = f"{code}\nfrom discode.cli import main; main()"
+    command = [sys.executable, "-c", main, "serve", "--port", "0", *arguments]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env=os.environ | env | {"NO_COLOR": "1"}
+    ) as running:
+        try:
+            assert running.stderr is not None
+            line = ""
+            while " judges at " not in line:
+                line = running.stderr.readline()
+                assert line, "it ended at once"
+            found = re.search(r":(\d+) ", line)
+            assert found
+            yield Client(int(found[1])), running
+        finally:
+            running.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_ended_it_answers_what_it_took_in_and_refuses_the_rest(number: int) -> None:
+    with (
+        process("--model", "slow:", "--batch-size", "1", code=SLOW) as (client, running),
+        ThreadPoolExecutor(3) as pool,
+    ):
+        asked = [pool.submit(client.score, CAT, f"caption {i}") for i in range(3)]
+        while b"discode_requests_inside 3.0" not in client.get("/metrics").body:
+            assert not all(one.done() for one in asked)
+        running.send_signal(number)
+        time.sleep(0.3)
+        with pytest.raises(OSError, match=r"refused|reset"):
+            client.get("/healthz")
+        assert [one.result().status for one in asked] == [200] * 3
+        assert running.wait(10) == 0
+
+
+def test_a_recording_is_served_with_a_token_from_the_environment(recording: str) -> None:
+    arguments = ("--model", recording, "--token-env", "MY_TOKEN", "-m", "raw")
+    with process(*arguments, MY_TOKEN="secret") as (client, _):
+        assert client.score(CAT, CAPTION).status == 401
+        reply = client.score(CAT, CAPTION, headers={"authorization": "Bearer secret"})
+        assert reply.status == 200
+        assert "decoder:raw" in reply.json["signature"]
+        assert client.get("/healthz", host="evil.example").status == 421
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--token-env", "MY_TOKEN"], "MY_TOKEN"),
+        (["--max-captions", "0"], "captions=0"),
+        (["-m", "no"], "unknown method"),
+        (["-m", "discode:solver=adam"], "not served"),
+        (["--model", "no:such", "--port", "0"], "unknown model"),
+        (["--port", "70000"], "cannot listen"),
+        (["--host", "no such host"], "cannot listen"),
+    ],
+)
+def test_mistakes_are_named(arguments: list[str], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        typer.main.get_command(app)(["serve", *arguments], standalone_mode=False)
+
+
+@pytest.mark.parametrize("token", ["", " ", "x "])
+def test_a_blank_token_is_no_token(token: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISCODE_TOKEN", token)
+    with pytest.raises(InputError, match="blank"):
+        typer.main.get_command(app)(["serve"], standalone_mode=False)
+
+
+def test_a_port_that_is_taken_is_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = subprocess.run(
+            [sys.executable, "-c", "from discode.cli import main; main()", "serve", "--port", port],
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stderr.startswith(f"discode: cannot listen on 127.0.0.1:{port}")

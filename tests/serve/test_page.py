@@ -1,0 +1,193 @@
+"""The page in a real browser: Chromium of the system, driven by playwright."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from discode.judge import load
+from discode.images import demo_path
+from tests.conftest import FakeModel
+from tests.helpers.serving import CAT, Client, running
+
+pytestmark = pytest.mark.slow
+
+EVIL = "<img src=x onerror=alert(1)>"
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
+         "--disable-component-update", "--disable-quic", "--no-first-run"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="the page is tested with discode[dev]")
+    found = os.environ.get("CHROMIUM") or next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
+    if found is None:
+        pytest.skip("no chromium found; install one, or set CHROMIUM")
+    with api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=found, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with running(load(FakeModel()), limits={"body": 1 << 20}) as client:
+        yield client
+
+
+class Visit:
+    """A page, and everything about it that a person would not like."""
+
+    def __init__(self, browser: Any, client: Client, **options: Any) -> None:
+        self.context = browser.new_context(reduced_motion="reduce", **options)
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.asked: list[str] = []
+        self.page.on("console", lambda line: self.complaints.append(line.text))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", self.dialog)
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.goto(f"http://127.0.0.1:{client.port}/")
+        self.page.wait_for_selector("#examples button img")
+
+    def dialog(self, dialog: Any) -> None:
+        self.complaints.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def scores(self) -> list[str]:
+        self.page.wait_for_selector("#ranking > li")
+        return [str(text) for text in self.page.locator("#ranking .value").all_inner_texts()]
+
+
+@pytest.fixture
+def visit(browser: Any, client: Client) -> Iterator[Visit]:
+    visit = Visit(browser, client)
+    yield visit
+    visit.context.close()
+    assert visit.complaints == []
+    own = (f"http://127.0.0.1:{client.port}/", f"blob:http://127.0.0.1:{client.port}/")
+    assert all(url.startswith(own) for url in visit.asked)
+
+
+def test_a_picture_is_picked_and_captions_are_ranked(visit: Visit, tmp_path: Path) -> None:
+    page = visit.page
+    page.set_input_files("#file", demo_path() / "cat.jpg")
+    page.get_by_label("Caption 1", exact=True).fill("a cat")
+    page.get_by_label("Caption 2", exact=True).fill(EVIL)
+    page.get_by_role("button", name="Add a caption").click()
+    page.keyboard.type("a third one")
+    page.get_by_role("button", name="Score").click()
+    own = load(FakeModel()).score(CAT, ["a cat", EVIL, "a third one"])
+    assert visit.scores() == [f"{value:.2f}" for value in sorted(own.value, reverse=True)]
+    texts = page.locator("#ranking .caption").all_inner_texts()
+    assert any(text.endswith(EVIL) for text in texts)  # as text
+    assert page.locator("#ranking img").count() == 0  # and not as a picture
+    assert page.locator("#signature").inner_text() == own.signature
+    assert page.locator("#ranking svg[role=img]").count() == 3
+    page.locator("#ranking summary").first.click()
+    assert page.locator("#ranking table").first.locator("tbody tr").count() == 11
+    page.get_by_role("button", name="Remove caption 2").click()
+    assert page.locator("#captions textarea").count() == 2
+    page.wait_for_timeout(200)  # a script would have run by now
+
+
+def test_a_picture_is_dropped_or_pasted_and_lines_become_captions(visit: Visit) -> None:
+    page = visit.page
+    send = """([kind, encoded]) => {
+        const bytes = Uint8Array.from(atob(encoded), (letter) => letter.charCodeAt(0));
+        const data = new DataTransfer();
+        data.items.add(new File([bytes], `${kind}.jpg`, { type: "image/jpeg" }));
+        const name = kind === "drop" ? "dataTransfer" : "clipboardData";
+        const event = kind === "drop" ? new DragEvent(kind, { [name]: data, bubbles: true })
+            : new ClipboardEvent(kind, { [name]: data, bubbles: true });
+        document.getElementById("drop").dispatchEvent(event);
+    }"""
+    for kind in ("drop", "paste"):
+        page.evaluate(send, [kind, base64.b64encode(CAT).decode()])
+        assert f"{kind}.jpg" in page.locator("#drop-text").inner_text()
+        assert page.locator("#preview").is_visible()
+    page.evaluate("""() => {
+        const data = new DataTransfer();
+        data.setData("text", "one cat\\n\\n two cats \\r\\nthree cats");
+        document.querySelector("#captions textarea").dispatchEvent(
+            new ClipboardEvent("paste", { clipboardData: data, bubbles: true, cancelable: true }));
+    }""")
+    values = [area.input_value() for area in page.locator("#captions textarea").all()]
+    assert [value for value in values if value] == ["one cat", "two cats", "three cats"]
+    page.get_by_role("button", name="Score").click()
+    assert len(visit.scores()) == 3
+
+
+def test_the_keyboard_is_enough(visit: Visit) -> None:
+    page = visit.page
+
+    def focused(script: str) -> Any:
+        return page.evaluate(f"() => document.activeElement.{script}")
+
+    for _ in range(20):  # to an example
+        page.keyboard.press("Tab")
+        if focused("getAttribute('aria-label')") == "Example: coffee":
+            break
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#preview:not([hidden])")
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if focused("getAttribute('aria-label')") == "Caption 1":
+            break
+    page.keyboard.press("Control+a")
+    page.keyboard.type("a cup of coffee")
+    page.keyboard.press("Enter")
+    assert focused("getAttribute('aria-label')") == "Caption 2"
+    page.keyboard.press("Control+Enter")
+    assert len(visit.scores()) == 6
+    assert focused("id") == "results-title"  # where a screen reader reads on
+
+
+def test_mistakes_are_said(visit: Visit, tmp_path: Path) -> None:
+    page = visit.page
+    page.get_by_role("button", name="Score").click()
+    assert page.get_by_role("status").inner_text() == "Choose a picture first."
+    broken = tmp_path / "broken.jpg"
+    broken.write_bytes(b"no picture")
+    page.set_input_files("#file", broken)
+    page.get_by_role("button", name="Score").click()
+    assert page.get_by_role("status").inner_text() == "Write a caption first."
+    page.get_by_label("Caption 1", exact=True).fill("a cat")
+    page.get_by_role("button", name="Score").click()
+    page.locator("#status", has_text="cannot be opened").wait_for()
+    assert page.locator("#results").is_hidden()
+    page.locator("#file").set_input_files(
+        {"name": "huge.jpg", "mimeType": "image/jpeg", "buffer": b"x" * (2 << 20)}
+    )
+    page.get_by_role("button", name="Score").click()
+    assert "over 1 MiB" in page.get_by_role("status").inner_text()
+    # The browser's own word on the answer 422.
+    assert [line for line in visit.complaints if "422" not in line] == []
+    visit.complaints.clear()
+
+
+def test_the_token_field_shows_where_one_is_wanted(browser: Any, visit: Visit) -> None:
+    assert visit.page.locator("#token").is_hidden()
+    with running(load(FakeModel()), token="secret") as guarded:
+        second = Visit(browser, guarded, viewport={"width": 390, "height": 844})
+        page = second.page
+        page.wait_for_selector("#token")
+        page.get_by_label("Token").fill("wrong")
+        page.get_by_role("button", name="Example: cat").click()
+        page.get_by_role("button", name="Score").click()
+        page.locator("#status", has_text="token").wait_for()
+        page.get_by_label("Token").fill("secret")
+        page.get_by_role("button", name="Score").click()
+        assert len(second.scores()) == 6
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= 390  # a phone scrolls one way only
+        assert [line for line in second.complaints if "401" not in line] == []
+        second.context.close()
