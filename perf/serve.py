@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from discode.backends import BACKENDS, Backend, Runtime
-from discode.judge import load
 from discode.images import demo_path
+from discode.judge import load
 from discode.pairs import Pair
 from discode.prompts import FLEUR, Prompt
 from discode.readings import Identity, Readings

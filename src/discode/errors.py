@@ -5,10 +5,13 @@
     DiscodeError
     ├── InputError (ValueError)        a value, file or option the user gave cannot be used
     │   ├── UnknownNameError           a name that stands in no table ("did you mean ...?")
-    │   └── RefusedError               an answer to a task that a person does not hold (any more)
-    ├── ImageError (ValueError)        a picture cannot be opened; its row becomes NaN
+    │   └── NotAllowedError            an answer to a task that a person does not hold (any more)
+    ├── ImageError (ValueError)        an image cannot be opened; its row becomes NaN
     ├── BackendError (RuntimeError)    a model failed on a batch; its rows become NaN
+    │   ├── RejectedError              a server refused one request for what it asks
+    │   └── StoppedError               nothing more is sent: a cap, or a refusal for good
     ├── StoreError (RuntimeError)      a reading store is damaged, foreign or too new
+    ├── HttpError                      an HTTP request to us is refused, with its status
     └── MissingExtraError (ImportError)  an optional dependency is not installed
 
 The command line prints the message of any of them on one line and exits with code 2.
@@ -36,16 +39,43 @@ class UnknownNameError(InputError):
     """A name that stands in no table."""
 
 
-class RefusedError(InputError):
+class NotAllowedError(InputError):
     """Something that a person of a campaign may not do, or no longer."""
 
 
 class ImageError(DiscodeError, ValueError):
-    """A picture that cannot be found or decoded."""
+    """An image that cannot be found or decoded."""
 
 
 class BackendError(DiscodeError, RuntimeError):
     """A model that could not read a batch of pairs."""
+
+
+class RejectedError(BackendError):
+    """A server says that the request itself is wrong (400, 422): asking again is no use.
+
+    ``complaint`` is what it said, without the address.
+    """
+
+    def __init__(self, message: str, complaint: str = "") -> None:
+        super().__init__(message)
+        self.complaint = complaint
+
+
+class StoppedError(BackendError):
+    """Nothing more is sent: a cap was reached, or the server refused for good."""
+
+
+class HttpError(DiscodeError):
+    """A request to us that gets a status other than 200, a code for programs and one line."""
+
+    def __init__(
+        self, status: int, code: str, message: str, headers: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.headers = headers or {}
 
 
 class StoreError(DiscodeError, RuntimeError):

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers.chat_servers import Body, Server, serving
 from tests.cli.test_cli import CAT, refused, run
+from tests.helpers.chat_servers import Body, Server, serving
 
 
 @pytest.fixture

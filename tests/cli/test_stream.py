@@ -12,8 +12,8 @@ import pytest
 
 from discode.files import read_rows
 from discode.images import demo_path
-from tests.cli.test_cli import refused, run
 from tests.bulk.conftest import png, read_parts, write_tar
+from tests.cli.test_cli import refused, run
 
 
 @pytest.fixture
@@ -109,11 +109,6 @@ def test_mistakes_are_one_line(tmp_path: Path, table: Path) -> None:
         (("-i", table, "-o", tmp_path), "also read from"),
         (("-i", table, *out, "--engine", "ray", "--store", tmp_path / "s.db"), "--store"),
         (("-i", table, *out, "--engine", "ray", "--shard", "0/2"), "--shard"),
-        (("-i", table, *out, "--engine", "vllm"), "wants --model"),
-        (
-            ("-i", table, *out, "--engine", "vllm", "--model", "a/b", "--device", "cpu"),
-            "device=cpu",
-        ),
         (("-i", tmp_path / "bad", "-o", tmp_path / "x.txt"), "written to .jsonl"),
     ):
         refused(run("score", *arguments), words)

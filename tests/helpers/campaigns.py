@@ -9,7 +9,7 @@ import random
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from discode.errors import RefusedError
+from discode.errors import NotAllowedError
 from discode.mceval import rules as paper
 from discode.mceval.checks import Checks
 from discode.mceval.database import Database, rules_of
@@ -129,7 +129,7 @@ def work_all(
         for person in people:
             try:
                 busy += work_once(db, person, now, rng, accuracy)
-            except RefusedError:
+            except NotAllowedError:
                 continue  # careless by now
         if not busy:
             break

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from discode.errors import ImageError
-from discode.judge import Judge, load
 from discode.images import demo_path, open_image
+from discode.judge import Judge, load
 from discode.pairs import Pair
 from discode.prompts import Prompt
 from discode.readings import Readings

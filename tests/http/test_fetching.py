@@ -19,7 +19,7 @@ from tests.conftest import FakeModel
 from tests.helpers.serving import CAT, Client, running
 
 from discode.http.fetching import fetch, is_public, resolve  # isort: skip
-from discode.http.limits import Refused  # isort: skip
+from discode.errors import HttpError
 
 PRIVATE = [
     "127.0.0.1", "127.1.2.3", "0.0.0.0", "10.0.0.1", "172.16.0.1", "192.168.1.1", "100.64.0.1",
@@ -67,7 +67,7 @@ def test_urls_that_lead_inside_are_refused(url: str, monkeypatch: pytest.MonkeyP
         raise AssertionError("a connection was tried")
 
     monkeypatch.setattr(socket, "create_connection", never)
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(HttpError) as caught:
         fetch(url, limit=1000, seconds=2)
     assert caught.value.code == "bad_url"
 
@@ -176,7 +176,7 @@ def test_a_picture_is_fetched_from_the_checked_address() -> None:
     ],
 )
 def test_redirects_are_checked_like_the_first_url(path: str, code: str, words: str) -> None:
-    with site() as host, pytest.raises(Refused, match=words) as caught:
+    with site() as host, pytest.raises(HttpError, match=words) as caught:
         fetch(f"http://{host}/{path}", limit=1 << 20, seconds=5, resolve=names,
               public=pretend(["127.0.0.1"]))  # fmt: skip
     assert caught.value.code == code
@@ -188,24 +188,24 @@ def test_sizes_redirects_and_seconds_are_limited() -> None:
 
     with site() as host:
         for path in ("cat", "cat/unsized"):
-            with pytest.raises(Refused) as caught:
+            with pytest.raises(HttpError) as caught:
                 get(f"http://{host}/{path}", limit=len(CAT) - 1)
             assert caught.value.status == 413
-        with pytest.raises(Refused, match="redirects"):
+        with pytest.raises(HttpError, match="redirects"):
             get(f"http://{host}/loop")
         start = time.monotonic()
-        with pytest.raises(Refused, match="too long"):
+        with pytest.raises(HttpError, match="too long"):
             get(f"http://{host}/drip", seconds=0.5)
         assert time.monotonic() - start < 2
-        with pytest.raises(Refused, match="failed"):  # no TLS spoken there
+        with pytest.raises(HttpError, match="failed"):  # no TLS spoken there
             get(f"https://{host}/cat")
     silent = socket.create_server(("127.0.0.1", 0))
-    with silent, pytest.raises(Refused, match="too long"):
+    with silent, pytest.raises(HttpError, match="too long"):
         get(f"https://example.test:{silent.getsockname()[1]}/", seconds=0.3)
 
 
 def test_one_private_address_among_public_ones_is_too_many() -> None:
-    with pytest.raises(Refused, match="open internet"):
+    with pytest.raises(HttpError, match="open internet"):
         fetch("http://both.test/", limit=9, seconds=1, resolve=lambda *_: ["1.1.1.1", "127.0.0.1"])
 
 
@@ -213,7 +213,7 @@ def test_a_name_without_an_address() -> None:
     def nobody(host: str, port: int) -> list[str]:
         raise socket.gaierror(socket.EAI_NONAME, "unknown")
 
-    with pytest.raises(Refused, match="has no address"):
+    with pytest.raises(HttpError, match="has no address"):
         fetch("http://nobody.test/", limit=9, seconds=1, resolve=nobody)
 
 

@@ -118,11 +118,11 @@ def test_a_model_is_asked_and_goes_on(campaign: Database) -> None:
 
 
 def test_a_refused_key_stops_the_run(campaign: Database) -> None:
-    class Refused(Writer):
+    class HttpError(Writer):
         def __call__(
             self, messages: Sequence[Message], *, max_tokens: int, logprobs: int = 0
         ) -> Answer:
             raise InputError("the key was refused")
 
     with pytest.raises(InputError, match="key was refused"):
-        ask(campaign, "m", Refused(), now=lambda: 0.0)
+        ask(campaign, "m", HttpError(), now=lambda: 0.0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from discode.errors import RefusedError
+from discode.errors import NotAllowedError
 from discode.mceval.checks import Checks
 from discode.mceval.database import Database
 from discode.mceval.people import invite, mark_careless, reinstate
@@ -51,7 +51,7 @@ class World:
                 self.answer(*self.rng.choice(self.old))
             elif task is not None:
                 self.with_task(action, person, task)
-        except RefusedError:
+        except NotAllowedError:
             self.held.pop(person, None)
 
     def with_task(self, action: str, person: int, task: Task) -> None:

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from discode.errors import InputError, RefusedError
+from discode.errors import InputError, NotAllowedError
 from discode.mceval.checks import Checks
 from discode.mceval.database import Database
 from discode.mceval.people import invite, mark_careless, reinstate
@@ -99,7 +99,7 @@ def test_a_lease_runs_out_and_goes_to_the_next(db: Database) -> None:
         lambda: skip(db, one, task.lease, "late", 112.0),
         lambda: submit(db, one, taken.lease, name(), 112.0, side=0),
     ):
-        with pytest.raises(RefusedError, match="no longer yours"):
+        with pytest.raises(NotAllowedError, match="no longer yours"):
             late()
     submit(db, two, taken.lease, name(), 112.0, side=0)
     check_rules(db)
@@ -122,9 +122,9 @@ def test_an_answer_sent_twice_counts_once(db: Database) -> None:
     first = submit(db, one, task.lease, "the-same-name", 5.0, side=0)
     again = submit(db, one, task.lease, "the-same-name", 6.0, side=1)
     assert (again.answer, again.again) == (first.answer, True)
-    with pytest.raises(RefusedError, match="somebody else's"):
+    with pytest.raises(NotAllowedError, match="somebody else's"):
         submit(db, two, task.lease, "the-same-name", 6.0, side=1)
-    with pytest.raises(RefusedError, match="no longer yours"):
+    with pytest.raises(NotAllowedError, match="no longer yours"):
         submit(db, one, task.lease, name(), 6.0, side=1)
     with db.read() as session:
         assert session.scalar(select(func.count(Answer.id))) == 1
@@ -168,7 +168,7 @@ def test_undo_takes_everything_back(db: Database) -> None:
     with db.read() as session:
         assert session.scalars(select(Void.reason)).all() == ["undo"]
         assert session.scalar(select(func.count(Answer.id))) == 5
-    with pytest.raises(RefusedError, match="nothing to take back"):
+    with pytest.raises(NotAllowedError, match="nothing to take back"):
         undo(db, comparers[0], 5000.0)
 
 
@@ -180,7 +180,7 @@ def test_undo_gives_up_the_task_in_hand(sqlite: Database) -> None:
     assert held is not None
     back = undo(sqlite, one, 20.0)
     assert back.lease != held.lease
-    with pytest.raises(RefusedError):
+    with pytest.raises(NotAllowedError):
         submit(sqlite, one, held.lease, name(), 21.0, side=0)
     assert next_task(sqlite, one, 22.0) == back
     assert next_task(sqlite, two, 22.0) is not None
@@ -227,7 +227,7 @@ def test_careless_peoples_work_is_put_back(db: Database) -> None:
     assert mark_careless(db, people[0], "by hand", 99.0) == 3
     assert mark_careless(db, people[0], "by hand", 99.0) == 0
     assert states(db) == {"active": 3, "pool": 3}
-    with pytest.raises(RefusedError, match="has ended"):
+    with pytest.raises(NotAllowedError, match="has ended"):
         next_task(db, people[0], 100.0)
     with db.read() as session:
         assert session.scalar(select(func.count(Answer.id))) == 12, "nothing is deleted"
@@ -238,7 +238,7 @@ def test_careless_peoples_work_is_put_back(db: Database) -> None:
     assert states(db) == {"done": 3, "pool": 3}
     reinstate(db, people[0], 100.0)
     assert next_task(db, people[0], 101.0) is None
-    with pytest.raises(RefusedError, match="nobody"):
+    with pytest.raises(NotAllowedError, match="nobody"):
         mark_careless(db, 999, "who", 1.0)
 
 
@@ -284,9 +284,9 @@ def test_gold_and_time_find_careless_people(db: Database) -> None:
             submit(db, person, task.lease, name(), now + seconds, side=side)
 
     answer(good, right=True, seconds=9)
-    with pytest.raises(RefusedError, match="has ended"):
+    with pytest.raises(NotAllowedError, match="has ended"):
         answer(bad, right=False, seconds=9)
-    with pytest.raises(RefusedError, match="has ended"):
+    with pytest.raises(NotAllowedError, match="has ended"):
         answer(quick, right=True, seconds=1)
     with db.read() as session:
         reasons = {row.id: row.reason for row in session.scalars(select(Person)).all()}
@@ -333,9 +333,9 @@ def test_answers_that_are_none(sqlite: Database, given: dict[str, Any], match: s
         submit(sqlite, one, task.lease, "short", 1.0, side=0)
     with pytest.raises(InputError, match="a reason must be"):
         skip(sqlite, one, task.lease, " ", 1.0)
-    with pytest.raises(RefusedError, match="nobody has the number"):
+    with pytest.raises(NotAllowedError, match="nobody has the number"):
         next_task(sqlite, 999, 0.0)
-    with pytest.raises(RefusedError, match="nothing to take back"):
+    with pytest.raises(NotAllowedError, match="nothing to take back"):
         undo(sqlite, one, 0.0)
     nasty = "'); DROP TABLE answer; -- <script>"
     submit(sqlite, reviser, revision.lease, name(), 1.0, text=nasty)

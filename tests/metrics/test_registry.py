@@ -16,8 +16,8 @@ import pytest
 import discode
 from discode.backends.served.client import Answer
 from discode.errors import InputError, MissingExtraError, UnknownNameError
-from discode.metrics import METRICS, Cider, Judged, ScoreFile, Workshop, score
 from discode.images import demo_path
+from discode.metrics import METRICS, Cider, Judged, ScoreFile, Workshop, score
 from discode.pairs import Pair
 from tests.conftest import FakeModel
 

@@ -258,7 +258,7 @@ def test_kill_minus_nine_loses_one_batch_at_most(
 ) -> None:
     script = tmp_path / "run.py"
     script.write_text(textwrap.dedent(RUN))
-    paths = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     command = [sys.executable, str(script), str(tmp_path)]
     log = tmp_path / "asked.txt"

@@ -16,8 +16,8 @@ import pytest
 from PIL import Image
 
 from discode.errors import InputError
-from discode.judge import load
 from discode.images import MAX_PIXELS, demo_path
+from discode.judge import load
 from tests.conftest import FakeModel
 from tests.helpers.serving import CAT, Client, SlowModel, data_url, running
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from discode.decoders import get_decoder
-from discode.judge import load
 from discode.images import demo_path
+from discode.judge import load
 from tests.conftest import FakeModel
 from tests.helpers.serving import CAT, Client, SlowModel, running
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from discode.judge import load
 from discode.images import demo_path
+from discode.judge import load
 from tests.conftest import FakeModel
 from tests.helpers.serving import CAT, Client, running
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from discode.backends import Stoppable
-from discode.backends.served.throttle import StoppedError
 from discode.bulk.chunks import Chunk, Piece
 from discode.bulk.passing import select
+from discode.errors import StoppedError
 from discode.judge import Judge, Progress
 from discode.pairs import Pair
 from discode.readings import Readings

@@ -16,8 +16,8 @@ from discode.cli import output
 from discode.decoders import get_decoder
 from discode.errors import MissingExtraError, require
 from discode.files import read_rows, replacing
-from discode.judge import load
 from discode.images import demo_path, open_image
+from discode.judge import load
 from discode.pairs import Pair
 from discode.scores import Scores
 

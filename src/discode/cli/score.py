@@ -114,7 +114,7 @@ def score(
     min_score: Annotated[
         float | None, typer.Option(help="Write the samples that reach it to OUTPUT/passed.")
     ] = None,
-    engine: Annotated[str | None, typer.Option(help="local, ray or vllm (on Ray).")] = None,
+    engine: Annotated[str | None, typer.Option(help="local or ray.")] = None,
     address: Annotated[str | None, typer.Option(help="Of a Ray cluster; auto finds it.")] = None,
     workers: Annotated[int | None, typer.Option(help="Models at once, with Ray.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, not a table.")] = False,

@@ -17,7 +17,6 @@ from rich.text import Text
 
 from discode.backends import BACKENDS, Recorded, Runtime, open_backend
 from discode.backends.embedded import introduce
-from discode.backends.served.throttle import StoppedError
 from discode.bulk import BLOCK_ROWS, Shard, Totals, find_inputs, is_many, score_stream
 from discode.bulk import score_to_file as to_file
 from discode.bulk.chunks import Block
@@ -26,9 +25,8 @@ from discode.bulk.run import read_chunks, settle
 from discode.cli import output
 from discode.cli.rehearse import rehearse
 from discode.decoders import Decoder
-from discode.errors import InputError, lookup
+from discode.errors import InputError, StoppedError, lookup
 from discode.judge import Judge, load
-from discode.prompts import FLEUR
 
 LOG_SECONDS = 60.0
 """Where nobody watches a bar, a log gets a line this often."""
@@ -271,33 +269,8 @@ def _over_ray(
     return Job(lambda progress: run(progress=progress))
 
 
-def _over_vllm(
-    source: list[Path], out: Path, images: Path | None, recipe: Recipe, large: Large
-) -> Job:
-    from discode.bulk.vllm import score_vllm
-
-    if recipe.model is None:
-        raise InputError("--engine vllm wants --model ORG/NAME or a folder")
-    recipe.runtime.only("vLLM; its own options go through score_vllm", "dtype", "revision")
-    given = {"dtype": recipe.runtime.dtype, "revision": recipe.runtime.revision}
-    run = partial(
-        score_vllm,
-        recipe.model.removeprefix("hf:"),
-        source,
-        out,
-        method=recipe.decoder,
-        prompt=recipe.prompt or FLEUR,
-        scale=recipe.scale or "unit",
-        address=large.address,
-        workers=large.workers,
-        engine_options={name: value for name, value in given.items() if value is not None},
-        **_options(images, large),
-    )
-    return Job(lambda progress: run(progress=progress))
-
-
-ENGINES = {"local": None, "ray": _over_ray, "vllm": _over_vllm}
-"""Who carries the work: this process; a judge on each worker of Ray; vLLM on a Ray cluster."""
+ENGINES = {"local": None, "ray": _over_ray}
+"""Who carries the work: this process, or a judge on each worker of Ray."""
 
 
 def _store(out: Path, shard: Shard | None) -> Path:

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-from discode.http.limits import Refused, read_length, too_large
+from discode.errors import HttpError
+from discode.http.limits import read_length, too_large
 from discode.version import __version__
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -72,7 +73,7 @@ def fetch(
     resolve: Resolve = resolve,
     public: Callable[[str], bool] = is_public,
 ) -> bytes:
-    """Return the body at an http or https URL, or raise :class:`~discode.http.limits.Refused`.
+    """Return the body at an http or https URL, or raise :class:`~discode.errors.HttpError`.
 
     Args:
         url: Where the picture is.
@@ -201,5 +202,5 @@ def _cut(line: list[socket.socket]) -> None:
         socket.socket.shutdown(line[0], socket.SHUT_RDWR)
 
 
-def _refused(why: str) -> Refused:
-    return Refused(422, "bad_url", f"the picture's URL cannot be used: {why}")
+def _refused(why: str) -> HttpError:
+    return HttpError(422, "bad_url", f"the picture's URL cannot be used: {why}")

@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from fastapi import Request, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from discode.http.limits import Refused, check_host
+from discode.errors import HttpError
+from discode.http.limits import check_host
 
 Refusal = Callable[[Request, Exception], Awaitable[Response]]
 """How a service words a refusal."""
@@ -56,7 +57,7 @@ class Guard:
         except Exception as error:
             if begun:  # half an answer cannot be taken back
                 raise
-            if not isinstance(error, Refused):
+            if not isinstance(error, HttpError):
                 _log.exception("a request failed")
-                error = Refused(500, "failed", "the server failed on this; its log says why")
+                error = HttpError(500, "failed", "the server failed on this; its log says why")
             await (await self.refusal(request, error))(scope, receive, headed)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from urllib.parse import urlsplit
 
-from discode.errors import DiscodeError, InputError
+from discode.errors import HttpError, InputError
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -26,18 +26,6 @@ HEADERS = {
     "cache-control": "no-store",
 }
 """Sent with every answer."""
-
-
-class Refused(DiscodeError):
-    """A request that gets a status other than 200, with a word for programs and a line."""
-
-    def __init__(
-        self, status: int, code: str, message: str, headers: dict[str, str] | None = None
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.headers = headers or {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +66,7 @@ class Gate:
     ...         pass
     Traceback (most recent call last):
         ...
-    discode.http.limits.Refused: 1 requests are being worked on already; try again
+    discode.errors.HttpError: 1 requests are being worked on already; try again
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -118,13 +106,13 @@ class Held:
         self.gate.held += count
 
 
-def too_large(limit: int) -> Refused:
+def too_large(limit: int) -> HttpError:
     """Return the refusal of a body that is too long."""
-    return Refused(413, "too_large", f"the request is over {limit} bytes; send a smaller picture")
+    return HttpError(413, "too_large", f"the request is over {limit} bytes; send a smaller picture")
 
 
-def _busy(why: str) -> Refused:
-    return Refused(503, "busy", f"{why}; try again", {"retry-after": "1"})
+def _busy(why: str) -> HttpError:
+    return HttpError(503, "busy", f"{why}; try again", {"retry-after": "1"})
 
 
 def check_token(header: str | None, token: str | None) -> None:
@@ -134,7 +122,7 @@ def check_token(header: str | None, token: str | None) -> None:
     >>> check_token("Bearer guess", "secret")
     Traceback (most recent call last):
         ...
-    discode.http.limits.Refused: a token is needed: send the header Authorization: Bearer TOKEN
+    discode.errors.HttpError: a token is needed: send the header Authorization: Bearer TOKEN
     """
     if token is None:
         return
@@ -142,7 +130,7 @@ def check_token(header: str | None, token: str | None) -> None:
     # Headers are Latin-1 to the server, whatever the client meant; the time tells nothing.
     same = hmac.compare_digest(given.strip().encode("latin-1", "replace"), token.encode())
     if scheme.lower() != "bearer" or not same:
-        raise Refused(
+        raise HttpError(
             401,
             "unauthorized",
             "a token is needed: send the header Authorization: Bearer TOKEN",
@@ -161,16 +149,16 @@ def check_host(host: str | None, origin: str | None, allowed: tuple[str, ...] | 
     >>> check_host("evil.example", None, LOOPBACK)
     Traceback (most recent call last):
         ...
-    discode.http.limits.Refused: this server does not answer to 'evil.example'; see --allow-host
+    discode.errors.HttpError: this server does not answer to 'evil.example'; see --allow-host
     """
     name = _host_name(host or "")
     if (host and name is None) or (allowed is not None and name not in allowed):
         shown = (host or "")[:80] if name is None else name
-        raise Refused(
+        raise HttpError(
             421, "wrong_host", f"this server does not answer to {shown!r}; see --allow-host"
         )
     if origin is not None and _site(origin) != (host or "").lower():
-        raise Refused(403, "foreign_page", "pages of other sites may not ask this server")
+        raise HttpError(403, "foreign_page", "pages of other sites may not ask this server")
 
 
 def _host_name(host: str) -> str | None:

@@ -16,11 +16,11 @@ from sqlalchemy.orm import Session
 
 from discode.backends.served.client import Chat
 from discode.errors import BackendError, ImageError, InputError
+from discode.images import open_image
 from discode.mceval.database import Database, rules_of
 from discode.mceval.states import log, prepare
 from discode.mceval.tables import Candidate, Domain, Image
 from discode.mceval.texts import check_text
-from discode.images import open_image
 from discode.pairs import read_pairs
 
 PROMPT = "Describe this image in one sentence."

@@ -20,12 +20,12 @@ from sqlalchemy.orm import Session
 from discode.benchmarks.reading import text
 from discode.errors import ImageError, InputError
 from discode.files import read_rows
+from discode.images import open_image
 from discode.mceval import rules as paper
 from discode.mceval.database import Database, rules_of
 from discode.mceval.rules import Rules
 from discode.mceval.states import log
 from discode.mceval.tables import Candidate, Domain, Image
-from discode.images import open_image
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 NEAR = 6

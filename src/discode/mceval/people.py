@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
 
-from discode.errors import InputError, RefusedError, lookup
+from discode.errors import InputError, NotAllowedError, lookup
 from discode.mceval.checks import Record, fault
 from discode.mceval.database import LOCK, Database, checks_of
 from discode.mceval.states import log, put_back, settle
@@ -105,7 +105,7 @@ def mark_careless(db: Database, person: int, reason: str, now: float) -> int:
     def work(session: Session) -> int:
         row = session.get(Person, person, with_for_update=LOCK)
         if row is None:
-            raise RefusedError(f"nobody has the number {person}")
+            raise NotAllowedError(f"nobody has the number {person}")
         if row.state == "careless":
             return 0
         row.state, row.reason = "careless", reason
@@ -147,7 +147,7 @@ def reinstate(db: Database, person: int, now: float) -> None:
     def work(session: Session) -> None:
         row = session.get(Person, person, with_for_update=LOCK)
         if row is None:
-            raise RefusedError(f"nobody has the number {person}")
+            raise NotAllowedError(f"nobody has the number {person}")
         row.state, row.reason = "active", ""
         log(session, "reinstated", now, person=person)
 

@@ -16,7 +16,7 @@ from functools import cache
 from sqlalchemy import BindParameter, Executable, bindparam, func, select
 from sqlalchemy.orm import Session, aliased
 
-from discode.errors import InputError, RefusedError
+from discode.errors import InputError, NotAllowedError
 from discode.mceval import people
 from discode.mceval.database import LOCK, Database, checks_of, rules_of, settings_of
 from discode.mceval.rules import Rules, number, swapped
@@ -95,7 +95,7 @@ def submit(
         text: The revised caption; of a revision.
 
     Raises:
-        RefusedError: The lease ran out and somebody else has the task, or the person may not.
+        NotAllowedError: The lease ran out and somebody else has the task, or the person may not.
         InputError: The answer is none.
     """
     check_submission(submission)
@@ -144,9 +144,9 @@ def _person(session: Session, person: int, *, lock: bool = True) -> Person:
     """Return an active person, locked: each person does one thing at a time."""
     found = session.get(Person, person, with_for_update=LOCK if lock else None)
     if found is None:
-        raise RefusedError(f"nobody has the number {person}")
+        raise NotAllowedError(f"nobody has the number {person}")
     if found.state != "active":
-        raise RefusedError("your part in this campaign has ended; please ask its organisers")
+        raise NotAllowedError("your part in this campaign has ended; please ask its organisers")
     return found
 
 
@@ -154,7 +154,7 @@ def _held(session: Session, person: Person, lease: str, *, lock: bool = True) ->
     query = select(Slot).where(Slot.lease == lease)
     slot = session.scalar(query.with_for_update(key_share=True) if lock else query)
     if slot is None or slot.person_id != person.id or slot.state != "leased":
-        raise RefusedError("this task is no longer yours: its time ran out, or it was answered")
+        raise NotAllowedError("this task is no longer yours: its time ran out, or it was answered")
     return slot
 
 
@@ -311,7 +311,7 @@ def _submit(
     known = session.scalar(select(Answer).where(Answer.submission == submission))
     if known is not None:
         if known.person_id != person_id:
-            raise RefusedError("this submission was somebody else's")
+            raise NotAllowedError("this submission was somebody else's")
         return Receipt(known.id, again=True)
     person = _person(session, person_id)
     slot = _held(session, person, lease)
@@ -356,7 +356,7 @@ def _undo(session: Session, person_id: int, now: float) -> Task:
         .limit(1)
     )
     if last is None or now - last.created > UNDO_SECONDS:
-        raise RefusedError(
+        raise NotAllowedError(
             f"there is nothing to take back: only answers of the last {UNDO_SECONDS / 60:g} "
             "minutes can be"
         )

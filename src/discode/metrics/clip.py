@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from discode.backends.local.load import first_line
 from discode.errors import ImageError, InputError, require
+from discode.images import image_digest, open_image
 from discode.metrics.base import NO_REFERENCES, line, tell
 from discode.metrics.clip_weights import from_openai, read_weights
 from discode.metrics.hub import open_parts, revision_of
-from discode.images import image_digest, open_image
 from discode.pairs import Pair
 from discode.scores import Floats, Scores
 

@@ -21,8 +21,8 @@ import numpy as np
 
 from discode.backends.served.client import Answer, Chat, Message
 from discode.errors import BackendError, ImageError, InputError
-from discode.metrics.base import NO_REFERENCES, line, numbered, tell
 from discode.images import image_digest, open_image
+from discode.metrics.base import NO_REFERENCES, line, numbered, tell
 from discode.pairs import Pair
 from discode.prompts import neutralise
 from discode.scores import Scores

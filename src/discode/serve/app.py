@@ -20,11 +20,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from discode.decoders import METHODS, get_decoder
+from discode.errors import HttpError
 from discode.http.fetching import fetch
 from discode.http.guard import Guard
-from discode.http.limits import HEADERS, Gate, Limits, Refused, check_token, read_length
-from discode.judge import Judge
+from discode.http.limits import HEADERS, Gate, Limits, check_token, read_length
 from discode.images import demo_path
+from discode.judge import Judge
 from discode.scores import Scores
 from discode.serve.batching import Answer, Batcher, Question
 from discode.serve.prometheus import CONTENT_TYPE, Measures
@@ -103,7 +104,7 @@ class _Service:
         for route in ("/", "/page/{name}", "/demo/{name}"):
             app.add_api_route(route, self.file, methods=["GET", "HEAD"], include_in_schema=False)
         app.add_api_route("/demo", self.examples, include_in_schema=False)
-        app.add_exception_handler(Refused, _refusal)
+        app.add_exception_handler(HttpError, _refusal)
         app.add_exception_handler(HTTPException, _http_error)
         app.add_middleware(Guard, hosts=self.options.hosts, headers=HEADERS, refusal=_refusal)
         return app
@@ -119,7 +120,7 @@ class _Service:
         start = time.monotonic()
         try:
             response: Response = JSONResponse(await self._score(request))
-        except Refused as error:
+        except HttpError as error:
             if error.status != 408:
                 await _drain(request, self.options.limits.body)
             response = await _refusal(request, error)
@@ -140,7 +141,7 @@ class _Service:
                 body = await asyncio.wait_for(receive(request, held), limits.seconds)
             except asyncio.TimeoutError:
                 message = f"the request took over {limits.seconds:g} s to arrive"
-                raise Refused(408, "slow", message) from None
+                raise HttpError(408, "slow", message) from None
 
             async def answer() -> tuple[Question, Answer]:
                 question = await understand(
@@ -154,7 +155,7 @@ class _Service:
                 question, made = await asyncio.wait_for(answer(), limits.seconds)
             except asyncio.TimeoutError:
                 message = f"no answer within {limits.seconds:g} s; send fewer captions, or later"
-                raise Refused(504, "timeout", message) from None
+                raise HttpError(504, "timeout", message) from None
         failed = made.scores.counts()["failed"]
         self.measures.pairs.inc(len(question.captions) - failed)
         self.measures.failed.inc(failed)
@@ -267,7 +268,7 @@ def _error(status: int, code: str, message: str, headers: Any = None) -> JSONRes
 
 
 async def _refusal(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refused)
+    assert isinstance(error, HttpError)
     return _error(error.status, error.code, str(error), error.headers)
 
 

@@ -20,10 +20,9 @@ from itertools import chain
 
 from discode.decoders import Decoder, before_prior
 from discode.decoders.base import greedy_stem
-from discode.errors import DiscodeError, ImageError
-from discode.http.limits import Refused
-from discode.judge import Judge
+from discode.errors import DiscodeError, HttpError, ImageError
 from discode.images import open_image
+from discode.judge import Judge
 from discode.pairs import Pair
 from discode.readings import Readings
 from discode.scores import Scores
@@ -111,9 +110,9 @@ def _answer(judge: Judge, question: Question, readings: Readings) -> Answer | Ex
             for decoder in (question.decoder, before_prior(question.decoder))
         )
     except ImageError as error:
-        return Refused(422, "bad_image", str(error))
+        return HttpError(422, "bad_image", str(error))
     except DiscodeError as error:
-        return Refused(422, "bad_request", str(error))
+        return HttpError(422, "bad_request", str(error))
     except Exception as error:
         return error
     named = question.decoder.options().get("reading") != "joint"  # its answers have their stems

@@ -21,8 +21,8 @@ from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from discode.decoders import get_decoder
-from discode.errors import InputError
-from discode.http.limits import Held, Limits, Refused, read_length, too_large
+from discode.errors import HttpError, InputError
+from discode.http.limits import Held, Limits, read_length, too_large
 from discode.images import MAX_PIXELS
 from discode.serve.batching import Question
 
@@ -49,7 +49,7 @@ async def receive(request: Request, held: Held) -> bytes:
 async def understand(
     body: bytes, content_type: str, *, limits: Limits, method: str, fetch: Fetch | None, held: Held
 ) -> Question:
-    """Return the question a body asks, or raise :class:`~discode.http.limits.Refused`.
+    """Return the question a body asks, or raise :class:`~discode.errors.HttpError`.
 
     Args:
         body: JSON or multipart/form-data, as ``content_type`` says.
@@ -65,7 +65,7 @@ async def understand(
     elif kind == "multipart/form-data":
         asked = await _form(body, content_type, limits)
     else:
-        raise Refused(
+        raise HttpError(
             415, "wrong_type", "send application/json or multipart/form-data, "
             f"not {kind[:80]!r}",
         )  # fmt: skip
@@ -108,9 +108,9 @@ def check_picture(question: Question) -> None:
     except Exception:
         what = "is empty" if not image else "cannot be opened, or is far too large"
         names = ", ".join(FORMATS)
-        raise Refused(422, "bad_image", f"the image {what}; allowed: {names}") from None
+        raise HttpError(422, "bad_image", f"the image {what}; allowed: {names}") from None
     if width * height > MAX_PIXELS:
-        raise Refused(422, "bad_image", f"{width}x{height} pixels are over {MAX_PIXELS}")
+        raise HttpError(422, "bad_image", f"{width}x{height} pixels are over {MAX_PIXELS}")
     _ = question.digest  # computed here, in a thread of its own, and kept for the queue
 
 
@@ -170,7 +170,7 @@ def _check_form(body: bytes, content_type: str) -> None:
     begins = body.startswith(line[2:]) or line in body
     ends = body.startswith(line[2:] + b"--") or line + b"--" in body
     if boundary and begins and not ends:  # what has none, or another, the parser refuses
-        raise Refused(400, "bad_request", "the form breaks off: its closing boundary is missing")
+        raise HttpError(400, "bad_request", "the form breaks off: its closing boundary is missing")
     name = options.get(b"charset", b"utf-8").decode("latin-1")
     try:
         known = codecs.lookup(name).name in ("utf-8", "ascii", "iso8859-1")
@@ -210,15 +210,15 @@ async def _image(text: str, fetch: Fetch | None, held: Held) -> bytes:
                 base64.b64decode, text[head.end() :].encode("ascii"), validate=True
             )
         except (binascii.Error, UnicodeEncodeError):
-            raise Refused(422, "bad_image", "the data URL holds no base64") from None
+            raise HttpError(422, "bad_image", "the data URL holds no base64") from None
     if not re.match(r"https?://", text, re.IGNORECASE):
         raise _bad("image must be a data URL with base64 (data:image/png;base64,...) or a URL")
     if fetch is None:
-        raise Refused(422, "bad_url", "URLs are not fetched here; send the picture (--allow-urls)")
+        raise HttpError(422, "bad_url", "URLs are not fetched here; send the image (--allow-urls)")
     image = await fetch(text)
     held.add(len(image))
     return image
 
 
-def _bad(message: str) -> Refused:
-    return Refused(422, "bad_request", message)
+def _bad(message: str) -> HttpError:
+    return HttpError(422, "bad_request", message)

@@ -325,7 +325,7 @@ def test_the_place_of_the_answer(pieces: list[str], found: tuple[int, int] | Non
 def test_perf_engine_prints_its_table(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script = Path(__file__).parents[2] / "perf" / "engine.py"
+    script = Path(__file__).parents[3] / "perf" / "engine.py"
     arguments = [
         str(script),
         "--arch",

@@ -18,8 +18,8 @@ import discode
 from discode.backends import Runtime, open_backend
 from discode.backends.served.backend import Served
 from discode.backends.served.estimate import data_url
-from discode.backends.served.throttle import Gate, StoppedError
-from discode.errors import InputError
+from discode.backends.served.throttle import Gate
+from discode.errors import InputError, StoppedError
 from discode.images import image_digest
 from discode.pairs import Pair
 from discode.prompts import FLEUR

@@ -43,7 +43,6 @@ from discode.mceval.tables import Answer, Image, Person, Slot, Void
 from discode.metrics.registry import Workshop
 from tests.conftest import NO_MODEL
 from tests.helpers import postgres
-from tests.helpers.campaigns import check_rules
 from tests.helpers.annotating import (
     Worker,
     fields,
@@ -53,6 +52,7 @@ from tests.helpers.annotating import (
     running,
     texts,
 )  # fmt: skip
+from tests.helpers.campaigns import check_rules
 
 COUNT = 14
 """Pictures a domain."""

@@ -2,7 +2,8 @@
 
 An adapter is model and processor in one: it has what :mod:`discode.backends.local.forward` and
 :mod:`discode.backends.local.vocabulary` ask of transformers' own (``tokenizer``,
-``apply_chat_template``, a call with ``logits_to_keep``, ``generate``), and nothing else. A new one is a row in ``REMOTE``.
+``apply_chat_template``, a call with ``logits_to_keep``, ``generate``), and nothing else. A new one
+is a row in ``REMOTE``.
 """
 
 from __future__ import annotations

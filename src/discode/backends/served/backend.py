@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from discode.backends.served.blocks import Done, in_blocks
-from discode.backends.served.client import PICTURE, Answer, Endpoint, Message, Prices, RefusedError
+from discode.backends.served.client import PICTURE, Answer, Endpoint, Message, Prices
 from discode.backends.served.estimate import (
     ANSWER_TOKENS,
     Estimate,
@@ -29,7 +29,7 @@ from discode.backends.served.estimate import (
 )
 from discode.backends.served.parse_logprobs import to_reading
 from discode.backends.served.throttle import Gate
-from discode.errors import DiscodeError, InputError
+from discode.errors import DiscodeError, InputError, RejectedError
 from discode.images import Digests
 from discode.pairs import Pair
 from discode.prompts import FLEUR, Prompt
@@ -163,7 +163,7 @@ class Served:
             try:
                 answer = self.endpoint.ask([_user(_TRIAL)], options, logprobs=top)
                 break
-            except RefusedError as error:
+            except RejectedError as error:
                 said = error.complaint
                 if "max_completion_tokens" in said and "max_tokens" in options:
                     options["max_completion_tokens"] = options.pop("max_tokens")

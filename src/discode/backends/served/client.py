@@ -21,9 +21,9 @@ from typing import Any, Protocol
 import httpx
 import numpy as np
 
-from discode.backends.served.throttle import Gate, StoppedError
+from discode.backends.served.throttle import Gate
 from discode.backends.served.transport import Lines, hide, keep_out_of_logs, parse
-from discode.errors import BackendError, InputError
+from discode.errors import BackendError, InputError, RejectedError, StoppedError
 from discode.readings.base import POSITIVE_TOLERANCE
 
 Message = Mapping[str, Any]
@@ -40,17 +40,6 @@ _MISTAKES = {
 }
 _LONGEST = 120.0  # seconds that a server may ask to wait
 _MOST_TOKENS = 10**8  # of one request; more is no count
-
-
-class RefusedError(BackendError):
-    """The server says that the request itself is wrong (400, 422): asking again is no use.
-
-    ``complaint`` is what it said, without the address.
-    """
-
-    def __init__(self, message: str, complaint: str = "") -> None:
-        super().__init__(message)
-        self.complaint = complaint
 
 
 @dataclass(frozen=True)
@@ -245,7 +234,7 @@ class Endpoint:
                 why = f"{self.url} answered {status}: {complaint}"
                 if status not in (*_BUSY, *_AGAIN):
                     if status in (400, 422):
-                        raise RefusedError(why, complaint)
+                        raise RejectedError(why, complaint)
                     raise BackendError(why)
                 if status in _BUSY:
                     outcome = "refused"

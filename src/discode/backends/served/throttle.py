@@ -13,15 +13,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from discode.errors import BackendError, InputError
+from discode.errors import InputError, StoppedError
 
 FIRST = 8
 """Requests at a time in the beginning."""
 _SOONEST, _LATEST = 1.0, 30.0  # seconds from one trial of a higher limit to the next
-
-
-class StoppedError(BackendError):
-    """Nothing more is sent: a cap was reached, or the server refused for good."""
 
 
 @dataclass
@@ -40,7 +36,7 @@ class Gate:
     >>> gate.leave("done", cost=0.25)
     >>> gate.enter()
     Traceback (most recent call last):
-    discode.backends.served.throttle.StoppedError: not asked: max_requests=1 is reached
+    discode.errors.StoppedError: not asked: max_requests=1 is reached
     """
 
     most: int = 64

@@ -8,8 +8,7 @@ from fastapi import Response
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from discode.errors import InputError
-from discode.http.limits import Refused
+from discode.errors import HttpError, InputError
 from discode.mceval.checks import Record, fault
 from discode.mceval.database import Database, settings_of
 from discode.mceval.people import mark_careless, reinstate
@@ -70,7 +69,7 @@ class Admin:
         with self.db.read() as session:
             found = [row for row in person_rows(session) if row.id == number]
             if not found:
-                raise Refused(404, "nobody", f"nobody has the number {number}")
+                raise HttpError(404, "nobody", f"nobody has the number {number}")
             (row,) = found
             settings = settings_of(session)
             passes = session.execute(

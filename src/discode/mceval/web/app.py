@@ -21,9 +21,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from discode.errors import DiscodeError, InputError, RefusedError, StoreError
+from discode.errors import DiscodeError, HttpError, InputError, NotAllowedError, StoreError
 from discode.http.guard import Guard
-from discode.http.limits import HEADERS, Refused
+from discode.http.limits import HEADERS
 from discode.mceval import people, queue
 from discode.mceval.database import Database, Settings, settings_of
 from discode.mceval.tables import Person
@@ -196,17 +196,17 @@ class _Annotate:
         if needs == NOBODY:
             return handler(ask)
         if visitor is None:
-            raise Refused(401, "unknown", "please open your invitation link again")
+            raise HttpError(401, "unknown", "please open your invitation link again")
         if request.method == "POST":
             visitor.check_form(form.get("form_token", ""))
         if needs == ADMIN and visitor.person.role != "admin":
-            raise Refused(403, "not_admin", "this page is for the organisers")
+            raise HttpError(403, "not_admin", "this page is for the organisers")
         if needs == WORKER:
             if visitor.person.role == "admin":
                 return _to("/admin")
             if visitor.person.state != "active":
                 why = "your part in this campaign has ended; its organisers can tell you more"
-                raise Refused(403, "ended", why)
+                raise HttpError(403, "ended", why)
             if visitor.person.consented is None:
                 return _to("/guide")
         return handler(ask)
@@ -214,9 +214,9 @@ class _Annotate:
     async def refusal(self, request: Request, error: Exception) -> Response:
         """Say in a page why there is no other."""
         headers: dict[str, str] = {}
-        if isinstance(error, Refused):
+        if isinstance(error, HttpError):
             status, headers = error.status, error.headers
-        elif isinstance(error, RefusedError):
+        elif isinstance(error, NotAllowedError):
             status = 409
         elif isinstance(error, InputError):
             status = 400
@@ -228,7 +228,7 @@ class _Annotate:
             _log.error("a page failed", exc_info=error)
         known = isinstance(error, DiscodeError) and status != 503
         why = str(error) if known else "something went wrong here; please try again in a minute"
-        code = error.code if isinstance(error, Refused) else ""
+        code = error.code if isinstance(error, HttpError) else ""
         heading = HEADINGS.get(code) or HEADINGS.get(status) or "This is not possible"
         return self.pages.show(
             "message.html", status, headers, campaign=self.settings.name, why=why, heading=heading
@@ -237,7 +237,7 @@ class _Annotate:
     async def no_such_page(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         why = "there is no such page" if error.status_code == 404 else str(error.detail)
-        return await self.refusal(request, Refused(error.status_code, "http", why))
+        return await self.refusal(request, HttpError(error.status_code, "http", why))
 
     # Coming and going
 
@@ -271,7 +271,7 @@ class _Annotate:
         person = people.find(self.db, token)
         if person is None:
             self.throttle.failed(place, ask.now)
-            raise Refused(404, "no_invitation", "this invitation is not known; is the link whole?")
+            raise HttpError(404, "no_invitation", "this invitation is unknown; is the link whole?")
         return person
 
     def place(self, request: Request) -> str:
@@ -387,7 +387,7 @@ class _Annotate:
 def _number(ask: Ask) -> int:
     text = str(ask.request.path_params["number"])
     if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise Refused(404, "no_number", "there is no such page")
+        raise HttpError(404, "no_number", "there is no such page")
     return int(text)
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from sqlalchemy import ForeignKey, Text, bindparam, delete, select
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
-from discode.http.limits import Refused
+from discode.errors import HttpError
 from discode.mceval.database import Database
 from discode.mceval.people import hash_token
 from discode.mceval.tables import Base, Person
@@ -57,7 +57,7 @@ class Visitor:
     def check_form(self, given: str) -> None:
         """Raise unless a form was ours."""
         if not hmac.compare_digest(given.encode(errors="replace"), self.form_token.encode()):
-            raise Refused(
+            raise HttpError(
                 403, "forged", "this form was not made for you, or is from an earlier visit"
             )
 
@@ -71,7 +71,7 @@ class Visitor:
         nonce, _, mac = submission.partition(".")
         made = _mac(self.key, "answer", lease, nonce)
         if not hmac.compare_digest(mac.encode(errors="replace"), made.encode()):
-            raise Refused(403, "forged", "this answer was not made with your page")
+            raise HttpError(403, "forged", "this answer was not made with your page")
 
 
 def _mac(key: str, *parts: str) -> str:
@@ -125,7 +125,7 @@ class Throttle:
     >>> guesses.check("1.2.3.4", 1.0)
     Traceback (most recent call last):
         ...
-    discode.http.limits.Refused: too many invitations that are none; try again in 59 s
+    discode.errors.HttpError: too many invitations that are none; try again in 59 s
     >>> guesses.check("1.2.3.4", 61.0)
     """
 
@@ -139,7 +139,7 @@ class Throttle:
         recent = [then for then in self._failed.get(who, ()) if then > now - self.seconds]
         if len(recent) >= self.allowed:
             wait = max(1, round(recent[0] + self.seconds - now))
-            raise Refused(
+            raise HttpError(
                 429,
                 "slow_down",
                 f"too many invitations that are none; try again in {wait} s",

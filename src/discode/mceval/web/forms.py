@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 
 from fastapi import Request
 
-from discode.http.limits import Refused
+from discode.errors import HttpError
 
 BODY = 64 << 10
 """Bytes of a form; a revised caption has at most 4000 characters."""
@@ -19,17 +19,17 @@ async def read_form(request: Request) -> dict[str, str]:
     """Return the fields of a form, or refuse what is none of ours."""
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
-        raise Refused(415, "no_form", "send a form")
+        raise HttpError(415, "no_form", "send a form")
     try:
         body = await asyncio.wait_for(_receive(request), SECONDS)
     except asyncio.TimeoutError:
-        raise Refused(408, "slow", f"the form took over {SECONDS:g} s to arrive") from None
+        raise HttpError(408, "slow", f"the form took over {SECONDS:g} s to arrive") from None
     try:
         pairs = parse_qsl(
             body.decode("ascii"), keep_blank_values=True, max_num_fields=20, errors="strict"
         )
     except ValueError as error:  # half a character, or hundreds of fields
-        raise Refused(400, "no_form", "the form cannot be read") from error
+        raise HttpError(400, "no_form", "the form cannot be read") from error
     return dict(pairs)
 
 
@@ -38,7 +38,7 @@ async def _receive(request: Request) -> bytes:
     async for chunk in request.stream():
         body += chunk
         if len(body) > BODY:
-            raise Refused(413, "too_large", f"the form is over {BODY} bytes")
+            raise HttpError(413, "too_large", f"the form is over {BODY} bytes")
     return bytes(body)
 
 

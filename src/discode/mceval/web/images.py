@@ -10,11 +10,10 @@ from pathlib import Path
 from PIL import Image as Pillow
 from sqlalchemy import select
 
-from discode.errors import ImageError, InputError
-from discode.http.limits import Refused
+from discode.errors import HttpError, ImageError, InputError
+from discode.images import open_image
 from discode.mceval.database import Database
 from discode.mceval.tables import Image, Slot
-from discode.images import open_image
 
 _TYPES = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF": "image/gif"}
 """What every browser shows; anything else is sent as PNG."""
@@ -62,13 +61,13 @@ class Gallery:
 
     def _open(self, image: Image | None) -> Picture:
         if image is None:
-            raise Refused(404, "no_picture", "there is no such picture, or it is not yours")
+            raise HttpError(404, "no_image", "there is no such picture, or it is not yours")
         try:
             data = self._path(image).read_bytes()
         except OSError as error:
-            raise Refused(404, "no_picture", "the picture's file cannot be read") from error
+            raise HttpError(404, "no_image", "the image's file cannot be read") from error
         if hashlib.sha256(data).hexdigest() != image.digest:
-            raise Refused(404, "no_picture", "the picture's file has changed since it was taken in")
+            raise HttpError(404, "no_image", "the image's file has changed since intake")
         return as_shown(data)
 
     def _path(self, image: Image) -> Path:
@@ -76,7 +75,7 @@ class Gallery:
             return Path(image.path)
         path = (self.folder / image.source).resolve()
         if not path.is_relative_to(self.folder):
-            raise Refused(404, "no_picture", "the picture lies outside the folder of pictures")
+            raise HttpError(404, "no_image", "the picture lies outside the folder of pictures")
         return path
 
 
@@ -98,5 +97,5 @@ def as_shown(data: bytes) -> Picture:
             picture.save(buffer, "PNG")
             return Picture(buffer.getvalue(), "image/png")
     except (OSError, ImageError, Pillow.DecompressionBombError) as error:
-        raise Refused(404, "no_picture", "the picture cannot be opened") from error
+        raise HttpError(404, "no_image", "the picture cannot be opened") from error
     return Picture(data, kind)
