@@ -1,4 +1,4 @@
-"""Images: opened safely, told apart by digest; the demo's photographs."""
+"""Images: opened safely, told apart by digest, read once for all their captions."""
 
 from __future__ import annotations
 
@@ -15,57 +15,115 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from discode.errors import ImageError, InputError
 
-ImageSource = str | os.PathLike[str] | bytes | Image.Image
-"""A path, the bytes of an image file, or a picture already opened."""
-
 MAX_PIXELS = 89_478_485
-"""Pictures beyond this are refused, where Pillow begins to warn of bombs."""
+"""Larger images are refused, where Pillow begins to warn of decompression bombs."""
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
+KEPT_BYTES = 64 << 20
+"""Bytes of image files that the pairs of a batch share in memory; beyond, files are read again."""
+
+
+class SharedImage:
+    """An image of several pairs: its file is read when it is first needed, and once.
+
+    Made by :class:`ImageBatch`. Backends treat it as any other image: :func:`open_image`,
+    :func:`image_bytes` and :func:`image_digest` take it.
+    """
+
+    __slots__ = ("_batch", "_data", "_digest", "source")
+
+    def __init__(self, source: str | os.PathLike[str] | Image.Image, batch: ImageBatch) -> None:
+        self.source = source
+        self._batch = batch
+        self._data: bytes | None = None
+        self._digest: str | None = None
+
+    def __str__(self) -> str:
+        return _name(self.source)
+
+    def digest(self) -> str:
+        """Return :func:`image_digest` of the source, computed once."""
+        if self._digest is None:
+            if isinstance(self.source, Image.Image):
+                self._digest = image_digest(self.source)
+            else:
+                self._digest = hashlib.sha256(self.data()).hexdigest()
+        return self._digest
+
+    def data(self) -> bytes:
+        """Return the bytes of the file."""
+        if self._data is not None:
+            return self._data
+        if isinstance(self.source, Image.Image):
+            raise ImageError("an open image has no file; give a path or its bytes")
+        data = image_bytes(self.source)
+        if self._digest is not None and hashlib.sha256(data).hexdigest() != self._digest:
+            raise ImageError(f"{self} changed while it was being read")
+        if self._batch.kept + len(data) <= KEPT_BYTES:
+            self._batch.kept += len(data)
+            self._data = data
+        return data
+
+
+ImageSource = str | os.PathLike[str] | bytes | Image.Image | SharedImage
+"""A path, the bytes of an image file, an open image, or one that pairs of a batch share."""
+
+
+class ImageBatch:
+    """The images of a batch of pairs: every file is read once, whoever asks for it.
+
+    >>> images = ImageBatch()
+    >>> images.share("dog.jpg") is images.share("dog.jpg")
+    True
+    """
+
+    def __init__(self) -> None:
+        self.kept = 0
+        self._images: dict[Any, SharedImage] = {}
+
+    def share(self, image: ImageSource) -> ImageSource:
+        """Return what stands for ``image`` in this batch; nothing is read yet."""
+        if isinstance(image, bytes | SharedImage):
+            return image
+        key = image_key(image)
+        if key not in self._images:
+            self._images[key] = SharedImage(image, self)
+        return self._images[key]
+
+
+def image_key(image: ImageSource) -> Any:
+    """Return what tells the images of a batch apart, without reading any."""
+    return id(image) if isinstance(image, Image.Image | SharedImage) else image
 
 
 def image_digest(image: ImageSource) -> str:
-    """Return the SHA-256 of a picture: of its file's bytes, or of what is seen of an open one."""
+    """Return the SHA-256 of an image: of its file's bytes, or of the pixels of an open one."""
+    if isinstance(image, SharedImage):
+        return image.digest()
     if isinstance(image, Image.Image):
         seen = open_image(image)
         return hashlib.sha256(f"{seen.size} ".encode() + seen.tobytes()).hexdigest()
     return hashlib.sha256(image_bytes(image)).hexdigest()
 
 
-def picture_key(image: ImageSource) -> Any:
-    """Return what tells the pictures of a batch apart, without reading any."""
-    return id(image) if isinstance(image, Image.Image) else image
-
-
-class Digests:
-    """Digests of pictures of one batch, each taken once: captions of a picture come together."""
-
-    def __init__(self) -> None:
-        self._known: dict[Any, str] = {}
-
-    def of(self, image: ImageSource) -> str:
-        """Return :func:`image_digest` of a picture; a path is read once, an open one seen once."""
-        key = picture_key(image)
-        if key not in self._known:
-            self._known[key] = image_digest(image)
-        return self._known[key]
-
-
 def open_image(image: ImageSource) -> Image.Image:
-    """Decode a picture to upright RGB, or raise :class:`ImageError`.
+    """Decode an image to upright RGB, or raise :class:`ImageError`.
 
     Transparency is laid on white, rotation from EXIF is applied, and of an animation the
     first frame is taken.
     """
+    given = image
+    if isinstance(image, SharedImage) and isinstance(image.source, Image.Image):
+        given = image.source  # there is no file to read
     try:
         with warnings.catch_warnings():  # Pillow warns of what is refused below
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             opened = (
-                image
-                if isinstance(image, Image.Image)
-                else Image.open(io.BytesIO(image_bytes(image)))
+                given
+                if isinstance(given, Image.Image)
+                else Image.open(io.BytesIO(image_bytes(given)))
             )
         if not opened.width or not opened.height:
-            raise ImageError(f"{_label(image)} has no pixels")
+            raise ImageError(f"{_name(image)} has no pixels")
         if opened.width * opened.height > MAX_PIXELS:
             raise ImageError(f"{opened.width}x{opened.height} pixels are over {MAX_PIXELS}")
         # A copy of a large photograph is a hundred megabytes: none is made without need.
@@ -76,7 +134,7 @@ def open_image(image: ImageSource) -> Image.Image:
         if "A" in upright.getbands() or "transparency" in upright.info:
             rgba = upright.convert("RGBA")
             upright = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
-        if upright.mode != "RGB" or upright is image:
+        if upright.mode != "RGB" or upright is given:
             return upright.convert("RGB")
         upright.load()
         return upright
@@ -84,32 +142,35 @@ def open_image(image: ImageSource) -> Image.Image:
         raise
     # Pillow raises a different error for every way a file can be broken.
     except Exception as error:
-        why: object = "it is no picture" if isinstance(error, UnidentifiedImageError) else error
+        why: object = "it is not an image" if isinstance(error, UnidentifiedImageError) else error
         if isinstance(error, Image.DecompressionBombError):
             why = f"its pixels are over {MAX_PIXELS}"
-        raise ImageError(f"cannot decode {_label(image)}: {why}") from error
+        raise ImageError(f"cannot decode {_name(image)}: {why}") from error
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Scale a picture of more than eight bits; Pillow would clip it to white."""
+    """Scale an image of more than eight bits; Pillow would clip it to white."""
     values = np.asarray(image, np.float64)
     top = 65535.0 if image.mode.startswith("I;16") or values.max() > 255 else 255.0
     return Image.fromarray((values.clip(0, top) / top * 255).round().astype(np.uint8))
 
 
-def _label(image: ImageSource) -> str:
-    return str(image) if isinstance(image, str | os.PathLike) else f"<{type(image).__name__}>"
+def _name(image: ImageSource) -> str:
+    shown = isinstance(image, str | os.PathLike | SharedImage)
+    return str(image) if shown else f"<{type(image).__name__}>"
 
 
-def image_bytes(image: str | os.PathLike[str] | bytes) -> bytes:
+def image_bytes(image: str | os.PathLike[str] | bytes | SharedImage) -> bytes:
     """Return the bytes of an image file, or raise :class:`ImageError`."""
     if isinstance(image, bytes):
         return image
+    if isinstance(image, SharedImage):
+        return image.data()
     if re.match(r"\w+://", str(image)):
         raise ImageError(f"{image} is a URL; nothing is downloaded, give a local file")
     try:
         if Path(image).exists() and not Path(image).is_file():
-            raise ImageError(f"cannot read {image}: it is no regular file")  # a pipe would hang
+            raise ImageError(f"cannot read {image}: it is not a regular file")  # a pipe would hang
         return Path(image).read_bytes()
     except ImageError:
         raise
@@ -118,7 +179,7 @@ def image_bytes(image: str | os.PathLike[str] | bytes) -> bytes:
 
 
 def demo_path() -> Path:
-    """Return the folder of the shipped photographs and their captions.
+    """Return the folder of the photographs that ship with the package, and their captions.
 
     >>> (demo_path() / "cat.jpg").is_file()
     True
@@ -127,3 +188,11 @@ def demo_path() -> Path:
     if not folder.is_dir():
         raise InputError("this installation lacks the demo data; reinstall discode")
     return folder
+
+
+class Digests:
+    """Digests of the images of one batch."""
+
+    def of(self, image: ImageSource) -> str:
+        """Return :func:`image_digest`."""
+        return image_digest(image)

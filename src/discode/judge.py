@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from discode.backends import Backend, Choosy, Flowing, Runtime, open_backend
+from discode.backends import Backend, SupportsBlocks, SupportsCheck, open_backend
 from discode.backends.embedded import introduce
 from discode.decoders import Decoder, get_decoder
 from discode.decoders.bounds import possible_error
 from discode.errors import BackendError, ImageError, InputError
-from discode.images import Digests, ImageSource, picture_key
-from discode.pairs import Pair, make_pairs
+from discode.images import ImageBatch, ImageSource, image_digest
+from discode.pairs import Pair, group_by_image, make_pairs
 from discode.prompts import FLEUR, Prompt, get_prompt, is_defused
 from discode.readings import Gather, Readings
 from discode.readings.store import Ask, Item, ReadingStore
 from discode.scales import UNIT, Scale, get_scale
-from discode.scores import Scores
-from discode.signature import GIVEN, signature
+from discode.scores import Progress, Scores
+from discode.signature import GIVEN, Signature, sign
 
-Progress = Callable[[int], None]
-"""Called with the number of pairs just done."""
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from discode.backends import ModelOptions
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Judge:
     needs = frozenset({"image"})
 
     def __post_init__(self) -> None:
-        if isinstance(self.backend, Choosy):
+        if isinstance(self.backend, SupportsCheck):
             self.backend.check(self.prompt, self.scale)
         lacking = self.decoder.requires - self.backend.capabilities
         if lacking:
@@ -57,13 +59,16 @@ class Judge:
             raise InputError(f"batch_size={self.batch_size} is not allowed; give 1 or more")
 
     @property
-    def signature(self) -> str:
-        """How this judge's numbers are made; scores add whether there were references."""
-        return self._signature("as given")
-
-    def _signature(self, references: str) -> str:
+    def signature(self) -> Signature:
+        """How this judge's numbers are made; scores say whether their pairs had references."""
         identity = self.backend.identity
-        return signature(identity, self.scale, self.decoder, self.prompt, references=references)
+        return sign(identity, self.scale, self.decoder, self.prompt, references="as given")
+
+    def with_store(self, path: str | os.PathLike[str]) -> Judge:
+        """Return this judge with a store at ``path``, unless it has one or replays a recording."""
+        if self.store is not None or "recorded" in self.backend.capabilities:
+            return self
+        return replace(self, store=ReadingStore(path))
 
     def score(
         self,
@@ -80,8 +85,17 @@ class Judge:
         """
         return self.score_pairs(make_pairs(images, captions, references))
 
-    def score_pairs(self, pairs: Sequence[Pair], progress: Progress | None = None) -> Scores:
-        """Score N pairs; the result is in their order, failed ones NaN with a reason."""
+    def score_pairs(
+        self,
+        pairs: Sequence[Pair],
+        *,
+        repeats: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> Scores:
+        """Score N pairs; the result is in their order, failed ones NaN with a reason.
+
+        How often a pair stands in its set (``repeats``) makes no difference to a judge.
+        """
         return self.decode(pairs, self.read(pairs, progress))
 
     def decode(self, pairs: Sequence[Pair], readings: Readings) -> Scores:
@@ -95,7 +109,7 @@ class Judge:
         return Scores.build(
             self.decoder.decode(readings),
             readings,
-            self._signature(share),
+            self.signature.with_fields(references=share),
             {"defused": defused},
             possible_error(self.decoder, readings),
         )
@@ -103,43 +117,35 @@ class Judge:
     def read(self, pairs: Sequence[Pair], progress: Progress | None = None) -> Readings:
         """Read N pairs: from the store where it has them, from the model where not.
 
-        Captions of a picture go into a batch together, wherever they stand: they share its cost.
+        Captions of an image go into a batch together, wherever they stand: they share its cost.
         """
-        groups: dict[Any, list[int]] = {}
-        for number, pair in enumerate(pairs):
-            groups.setdefault(picture_key(pair.image), []).append(number)
-        order = [number for group in groups.values() for number in group]
-        parts = []
-        for start in range(0, len(pairs), self.batch_size):
-            batch = [pairs[number] for number in order[start : start + self.batch_size]]
-            parts.append(self._read_batch(batch))
+        gather = Gather(self.scale, len(pairs))
+        for numbers in _batches(group_by_image(pairs), self.batch_size):
+            read = self._read_batch([pairs[number] for number in numbers])
+            gather.add(read, [[number] for number in numbers])
             if progress:
-                progress(len(batch))
-        return Readings.concat(self.scale, parts).take(np.argsort(order))
+                progress(len(numbers))
+        return gather.readings()
 
     def _read_batch(self, pairs: Sequence[Pair]) -> Readings:
+        images = ImageBatch()
+        pairs = [replace(pair, image=images.share(pair.image)) for pair in pairs]
+        if self.store is None:
+            return self._ask(pairs)
         hidden = "hidden" in self.decoder.requires
         gather = Gather(self.scale, len(pairs))
         # One ask with references, one without: their prompts differ. A pair that stands twice in
         # the batch is asked once.
         groups: dict[str, dict[Item, list[int]]] = {}
-        unkept: list[int] = []
-        digests = Digests()
         for number, pair in enumerate(pairs):
             try:
                 template = self.prompt.template(bool(pair.references))
-                if self.store is None:
-                    unkept.append(number)
-                    continue
-                item = Item(digests.of(pair.image), pair.caption, pair.references)
+                item = Item(image_digest(pair.image), pair.caption, pair.references)
             except (ImageError, InputError) as error:
                 gather.add(Readings.failed(self.scale, [str(error)]), [[number]])
                 continue
             groups.setdefault(template, {}).setdefault(item, []).append(number)
-        if unkept:
-            gather.add(self._ask([pairs[i] for i in unkept]), [[i] for i in unkept])
         for template, members in groups.items():
-            assert self.store is not None
             ask = Ask(self.backend.identity, template, self.scale)
             items, owners = list(members), list(members.values())
             kept, here = self.store.get(ask, items, hidden=hidden)
@@ -153,8 +159,8 @@ class Judge:
         return gather.readings()
 
     def _ask_in_blocks(self, pairs: Sequence[Pair]) -> Iterator[tuple[list[int], Readings]]:
-        """Yield readings as they come, where the model is slow or dear enough to tell."""
-        if isinstance(self.backend, Flowing):
+        """Yield readings as they arrive, where the model is slow or dear enough to say so."""
+        if isinstance(self.backend, SupportsBlocks):
             yield from self.backend.blocks(pairs, self.prompt, self.scale)
         else:
             yield list(range(len(pairs))), self._ask(pairs)
@@ -174,6 +180,25 @@ class Judge:
         return readings
 
 
+def _batches(groups: Sequence[Sequence[int]], size: int) -> Iterator[list[int]]:
+    """Join groups to batches of at most ``size``; only a larger group is cut.
+
+    >>> list(_batches([[0, 3], [1], [2, 4, 5, 6]], 3))
+    [[0, 3, 1], [2, 4, 5], [6]]
+    """
+    batch: list[int] = []
+    for group in groups:
+        if batch and len(batch) + len(group) > size:
+            yield batch
+            batch = []
+        batch += group
+        while len(batch) > size:
+            yield batch[:size]
+            batch = batch[size:]
+    if batch:
+        yield batch
+
+
 def load(
     model: str | os.PathLike[str] | Backend | None = None,
     *,
@@ -182,23 +207,7 @@ def load(
     scale: str | Scale | None = None,
     store: str | os.PathLike[str] | ReadingStore | None = None,
     batch_size: int | None = None,
-    threads: int | None = None,
-    device: str | None = None,
-    dtype: str | None = None,
-    revision: str | None = None,
-    batch_captions: int | None = None,
-    trust_remote_code: bool | None = None,
-    quantize: str | None = None,
-    device_map: str | None = None,
-    base_url: str | None = None,
-    key_variable: str | None = None,
-    image_size: int | None = None,
-    concurrency: int | None = None,
-    rate: float | None = None,
-    timeout: float | None = None,
-    max_requests: int | None = None,
-    max_cost: float | None = None,
-    prices: str | None = None,
+    **options: Unpack[ModelOptions],
 ) -> Judge:
     """Return a judge; prompt and scale are the model's own where they are not given.
 
@@ -212,37 +221,17 @@ def load(
         prompt: A prompt's name, a text file of your own, or a prompt.
         scale: "unit", "ten", "five", "letters", or a range like "1-7".
         store: A file that keeps what the model said; the next run asks only for the rest.
-        batch_size: Pairs a batch; 64, or what the model advises, if None.
-        threads: Cores for the embedded model; all of them if None.
-        device: "cuda", "cuda:1", "cpu" or "mps", for a local model, as are the following.
-        dtype: "bfloat16" (on a GPU the default), "float16" or "float32".
-        revision: Branch, tag or commit of the hub.
-        batch_captions: Captions of a picture that run at once; by memory if None.
-        trust_remote_code: Whether to run code that comes with a model.
-        quantize: "4bit", "8bit" or "fp8", for a model that is too large otherwise.
-        device_map: "auto" for a model that wants several GPUs.
-        base_url: Where "endpoint:NAME" is: "http://localhost:8000/v1".
-        key_variable: The environment variable with the key, for a served model, as are the
-            following; OPENAI_API_KEY if None.
-        image_size: Pixels that longer sides of pictures are shrunk to.
-        concurrency: Requests at a time, at most.
-        rate: Requests a second, at most.
-        timeout: Seconds to wait for an answer.
-        max_requests: Requests in all; what is not asked is NaN.
-        max_cost: What may be spent, by ``prices``; what is not asked is NaN.
-        prices: "READ,WRITTEN", the price of a million tokens.
+        batch_size: Pairs per batch; 64, or what the model advises, if None.
+        options: The model's own options, as ``discode models --options`` lists them:
+            ``threads=2`` for the embedded model, ``device="cuda"``, ``dtype="bfloat16"`` for a
+            local one, ``base_url="http://localhost:8000/v1"`` for a served one.
 
-    >>> load("embedded", method="smoothing", threads=2).signature.split("|")[1]
-    'model:discode-embedded'
+    >>> load("embedded", method="smoothing", threads=2).signature["model"]
+    'discode-embedded'
     """
     if store is not None and not isinstance(store, ReadingStore):
         store = ReadingStore(store)
-    runtime = Runtime(
-        threads, device, dtype, revision, batch_captions, trust_remote_code, quantize, device_map,
-        base_url, key_variable, image_size, concurrency, rate, timeout, max_requests, max_cost,
-        prices,
-    )  # fmt: skip
-    backend = open_backend("embedded" if model is None else model, runtime)
+    backend = open_backend("embedded" if model is None else model, options)
     if prompt is not None and not isinstance(prompt, Prompt):
         prompt = get_prompt(str(prompt))
     judge = Judge(
@@ -273,7 +262,7 @@ def decode(
             mappings of tokens to log-probabilities; or :class:`Readings`, whose own scale
             counts then.
         method: A row of ``discode methods``, e.g. "discode" or "paper".
-        scale: "ten", "five", "letters", "unit" (digits behind "0."), or a range like "1-7".
+        scale: "ten", "five", "letters", "unit" (digits after "0."), or a range like "1-7".
         missing: What becomes of answers that a mapping lacks: "nan" or "spread".
         options: The method's options, e.g. ``sigma2=0.05``.
 
@@ -291,6 +280,6 @@ def decode(
         else Readings.of(log_probs, get_scale(scale), missing=missing)
     )
     decoder = get_decoder(method, **options)
-    made = signature(GIVEN, readings.scale, decoder, missing=missing)
+    made = sign(GIVEN, readings.scale, decoder, missing=missing)
     bound = possible_error(decoder, readings)
     return Scores.build(decoder.decode(readings), readings, made, bound=bound)

@@ -14,7 +14,7 @@ from PIL import Image
 
 from discode.errors import InputError
 from discode.files import read_rows
-from discode.images import IMAGE_SUFFIXES, ImageSource
+from discode.images import IMAGE_SUFFIXES, ImageSource, image_key
 
 # Column names met in the wild, in the order they are tried.
 IMAGE_COLUMNS = ("image", "image_path", "file_name", "filename", "image_id")
@@ -24,7 +24,7 @@ REFERENCE_COLUMNS = ("references", "refs", "reference")
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A picture, a caption to judge, and references where there are any.
+    """An image, a caption to judge, and references where there are any.
 
     >>> Pair("dog.jpg", "a dog runs").references
     ()
@@ -36,6 +36,19 @@ class Pair:
     id: str = ""
 
 
+def group_by_image(pairs: Iterable[Pair | None]) -> list[list[int]]:
+    """Return the numbers of the pairs of each image, in order of appearance; None has no image.
+
+    >>> group_by_image([Pair("a.jpg", "x"), Pair("b.jpg", "y"), None, Pair("a.jpg", "z")])
+    [[0, 3], [1]]
+    """
+    groups: dict[Any, list[int]] = {}
+    for number, pair in enumerate(pairs):
+        if pair is not None:
+            groups.setdefault(image_key(pair.image), []).append(number)
+    return list(groups.values())
+
+
 def make_pairs(
     images: ImageSource | Sequence[ImageSource],
     captions: str | Sequence[str],
@@ -43,7 +56,7 @@ def make_pairs(
 ) -> list[Pair]:
     """Pair images with captions: one with one, one with many, or many with as many.
 
-    ``references`` is a list a pair, or one list for all captions of a single image.
+    ``references`` is one list per pair, or one list for all captions of a single image.
 
     >>> [pair.caption for pair in make_pairs("dog.jpg", ["a dog", "a cat"])]
     ['a dog', 'a cat']
@@ -52,10 +65,10 @@ def make_pairs(
     texts = [captions] if isinstance(captions, str) else list(captions)
     if not one_image and not isinstance(images, Sequence):
         raise InputError(f"images are paths, bytes or PIL images, not {type(images).__name__}")
-    pictures: list[Any] = [images] * len(texts) if one_image else list(images)  # type: ignore[arg-type]  # a sequence, as was just checked
-    if len(pictures) != len(texts):
+    each: list[Any] = [images] * len(texts) if one_image else list(images)  # type: ignore[arg-type]  # a sequence, as was just checked
+    if len(each) != len(texts):
         raise InputError(
-            f"{len(pictures)} images and {len(texts)} captions do not pair up; "
+            f"{len(each)} images and {len(texts)} captions do not pair up; "
             "give one image, or as many images as captions"
         )
     if not texts:
@@ -71,13 +84,11 @@ def make_pairs(
     groups = [(group,) if not isinstance(group, str | Iterable) else group for group in groups]
     if len(groups) != len(texts) or any(isinstance(group, str) for group in groups):
         raise InputError(
-            f"references must be one list of captions a pair: {len(texts)} lists are needed"
+            f"references must be one list of captions per pair: {len(texts)} lists are needed"
         )
     return [
-        _pair(picture, caption, group, str(number))
-        for number, (picture, caption, group) in enumerate(
-            zip(pictures, texts, groups, strict=True)
-        )
+        _pair(image, caption, group, str(number))
+        for number, (image, caption, group) in enumerate(zip(each, texts, groups, strict=True))
     ]
 
 
@@ -133,7 +144,7 @@ class PairRows:
     def pair(self, row: Mapping[str, Any], where: str, name: str) -> Pair:
         """Return the pair of one row, or say what ``where`` lacks; ``name`` stands in for an id."""
         image = _field(row, IMAGE_COLUMNS, where)
-        if isinstance(image, Mapping):  # as `datasets` writes pictures: {"bytes": ..., "path": ...}
+        if isinstance(image, Mapping):  # as `datasets` writes images: {"bytes": ..., "path": ...}
             image = next((image[k] for k in ("bytes", "path") if image.get(k) is not None), "")
         references: Any = next((row[name] for name in REFERENCE_COLUMNS if row.get(name)), [])
         if isinstance(references, str):
@@ -148,7 +159,7 @@ class PairRows:
         return Pair(pair.image, pair.caption, pair.references, name)
 
     def _path(self, image: Any, where: str) -> str:
-        if image != self._last[0]:  # the captions of a picture mostly come together
+        if image != self._last[0]:  # the captions of an image mostly come together
             self._last = (image, self._find(image, where))
         return self._last[1]
 
@@ -178,7 +189,7 @@ def _reference_list(text: str, where: str) -> list[str]:
     try:
         return list(json.loads(text))
     except (ValueError, TypeError) as error:
-        raise InputError(f"{where}: references are no JSON list: {error}") from None
+        raise InputError(f"{where}: references are not a JSON list: {error}") from None
 
 
 def _field(row: Mapping[str, Any], names: tuple[str, ...], where: str) -> Any:
@@ -192,7 +203,7 @@ def _field(row: Mapping[str, Any], names: tuple[str, ...], where: str) -> Any:
 
 
 def _by_number(folder: Path | None) -> dict[str, list[Path]]:
-    """Map the number at the end of a picture's name to the files, as COCO numbers its images."""
+    """Map the number at the end of an image's name to the files, as COCO numbers its images."""
     files: dict[str, list[Path]] = {}
     for file in sorted(folder.iterdir()) if folder else ():
         match = re.search(r"(\d+)$", file.stem)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,8 +15,12 @@ from discode.decoders import Decoded
 from discode.errors import InputError
 from discode.pairs import Pair
 from discode.readings import Readings
+from discode.signature import Signature
 
 Floats = NDArray[np.float64]
+
+Progress = Callable[[int], None]
+"""Called with the number of pairs just done."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +40,7 @@ class Scores:
     """
 
     value: Floats
-    signature: str
+    signature: Signature
     raw: Floats | None = None
     distribution: Floats | None = None
     answers: tuple[str, ...] = ()
@@ -49,7 +53,7 @@ class Scores:
         cls,
         decoded: Decoded,
         readings: Readings,
-        signature: str,
+        signature: Signature,
         flags: Mapping[str, NDArray[np.bool_]] | None = None,
         bound: Floats | None = None,
     ) -> Scores:
@@ -87,7 +91,7 @@ class Scores:
 
     def __repr__(self) -> str:
         shown = np.array2string(self.value, precision=4, threshold=8)
-        return f"Scores({shown}, signature={self.signature!r})"
+        return f"Scores({shown}, signature={self.signature.short!r})"
 
     def mean(self) -> float:
         """Return the mean over the pairs that could be judged; NaN if none could."""
@@ -99,7 +103,7 @@ class Scores:
         return {name: int(np.count_nonzero(marks)) for name, marks in self.flags.items()}
 
     def rows(self, ids: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-        """Yield one JSON-ready dictionary a row; NaN becomes None."""
+        """Yield one JSON-ready dictionary per row; NaN becomes None."""
         for i, value in enumerate(self.value.tolist()):
             row: dict[str, Any] = {"id": str(i) if ids is None else ids[i], "score": _json(value)}
             if self.raw is not None:
@@ -115,7 +119,7 @@ class Scores:
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-ready data."""
         return {
-            "signature": self.signature,
+            "signature": str(self.signature),
             "mean": _json(self.mean()),
             "counts": self.counts(),
             "answers": list(self.answers),
@@ -123,9 +127,9 @@ class Scores:
         }
 
     def to_jsonl(self, ids: Sequence[str] | None = None) -> Iterator[str]:
-        """Yield one JSON line a row, each with the signature: no number without it."""
+        """Yield one JSON line per row, each with the signature: no number without it."""
         for row in self.rows(ids):
-            yield json.dumps(row | {"signature": self.signature}, ensure_ascii=False)
+            yield json.dumps(row | {"signature": str(self.signature)}, ensure_ascii=False)
 
 
 def _json(value: float) -> float | None:
@@ -133,15 +137,28 @@ def _json(value: float) -> float | None:
 
 
 class Metric(Protocol):
-    """Anything that scores pairs: a judge, or a baseline."""
+    """Anything that scores pairs: a judge, or another metric."""
 
     @property
-    def signature(self) -> str:
+    def signature(self) -> Signature:
         """How its numbers are made."""
 
     @property
     def needs(self) -> frozenset[str]:
         """What it wants of a pair: "image", "references"."""
 
-    def score_pairs(self, pairs: Sequence[Pair]) -> Scores:
-        """Score N pairs, in order."""
+    def score_pairs(
+        self,
+        pairs: Sequence[Pair],
+        *,
+        repeats: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> Scores:
+        """Score N pairs, in order.
+
+        Args:
+            pairs: The pairs, each once.
+            repeats: (N,) how often each stands in its set, for a metric that counts words over
+                the set (CIDEr); once if None.
+            progress: Called with the number of pairs just done.
+        """

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import discode
-from discode.backends import Recorded
+from discode.backends.recorded import Recorded
 from discode.errors import InputError
 from discode.prompts import FLEUR
 from discode.readings.exchange import export_readings

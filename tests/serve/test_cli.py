@@ -23,13 +23,13 @@ from tests.helpers.serving import CAT, Client
 
 SLOW = """
 import time
-from discode.backends import BACKENDS
+from discode.backends import KINDS, Kind
 from tests.conftest import FakeModel
 class Slow(FakeModel):
     def read(self, pairs, prompt, scale, *, hidden=False):
         time.sleep(0.7)
         return super().read(pairs, prompt, scale, hidden=hidden)
-BACKENDS["slow"] = lambda spec, runtime: Slow()
+KINDS["slow"] = Kind("a slow model", __name__, "Slow")
 """
 
 

@@ -1,120 +1,199 @@
-"""Who is asked: backends by name."""
+"""Who is asked: backends by name, and the options that each of them takes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
-from discode.backends.base import Backend, Choosy, Flowing, Runtime, Stoppable
-from discode.backends.embedded import Embedded
-from discode.backends.recorded import Recorded
-from discode.errors import InputError, lookup
+from discode.backends.base import (
+    Backend,
+    SupportsBlocks,
+    SupportsCheck,
+    SupportsEstimate,
+    SupportsStop,
+)
+from discode.errors import InputError, UnknownNameError, lookup, suggest
+
+if TYPE_CHECKING:
+    from discode.backends.embedded.backend import EmbeddedOptions
+    from discode.backends.local.backend import LocalOptions
+    from discode.backends.served.backend import ServedOptions
+
+    class ModelOptions(EmbeddedOptions, LocalOptions, ServedOptions, total=False):
+        """Every option of every kind of model, for type checkers: plain keywords of ``load``."""
+
 
 __all__ = [
-    "BACKENDS", "Backend", "Choosy", "Embedded", "Flowing", "Recorded", "Runtime",
-    "Stoppable", "open_backend",
+    "KINDS", "Backend", "Kind", "SupportsBlocks", "SupportsCheck", "SupportsEstimate",
+    "SupportsStop", "kind_of", "open_backend",
 ]  # fmt: skip
 
 
-def _recorded(spec: str, runtime: Runtime) -> Backend:
-    runtime.only("a recording")
-    path, _, model = spec.partition("#")
-    return Recorded(path, model=model or None)
+@dataclass(frozen=True)
+class Kind:
+    """A kind of model: what it is called, the class that opens it, and what stands in its name.
+
+    Attributes:
+        about: What messages call it.
+        module: Where its class is; imported when a model of this kind is opened.
+        name: The class. It is called with what stands after the colon, and with the options.
+        takes: The class's TypedDict of options, in the same module; empty where it takes none.
+        needs: What must stand after the colon; empty where nothing need.
+        required: Options that must be given.
+        fixed: Options that may not be given.
+    """
+
+    about: str
+    module: str
+    name: str
+    takes: str = ""
+    needs: str = ""
+    required: frozenset[str] = frozenset()
+    fixed: frozenset[str] = frozenset()
+
+    def options(self) -> dict[str, tuple[type, str]]:
+        """Return the options that this kind takes: name to type and a line of help.
+
+        >>> KINDS["embedded"].options()["threads"][0]
+        <class 'int'>
+        """
+        if not self.takes:
+            return {}
+        declared = getattr(import_module(self.module), self.takes)
+        hints = get_type_hints(declared, include_extras=True)
+        split = {
+            name: (get_args(hint) if get_origin(hint) is Annotated else (hint, ""))
+            for name, hint in hints.items()
+            if name not in self.fixed
+        }
+        return {name: (parts[0], str(parts[1])) for name, parts in split.items()}
+
+    def open(self, spec: str, options: Mapping[str, Any]) -> Backend:
+        """Open a model of this kind; ``options`` may hold strings, as a command line does."""
+        given = self.check(options)
+        if self.needs and not spec:
+            raise InputError(f"{self.needs} must stand after the colon")
+        for name in sorted(self.required - given.keys()):
+            what = self.options()[name][1]
+            raise InputError(f"{self.about} needs {name} (-M {name}=VALUE): {what}")
+        backend: Backend = getattr(import_module(self.module), self.name)(spec, **given)
+        return backend
+
+    def check(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that were given, converted; raise where one is not of this kind."""
+        given = {name: value for name, value in options.items() if value is not None}
+        if not given:
+            return {}
+        known = self.options()
+        for name, value in given.items():
+            if name not in known:
+                elsewhere = any(name in kind.options() for kind in KINDS.values())
+                if elsewhere:
+                    raise InputError(f"{name}={value} is not for {self.about}")
+                names = ", ".join(known) or "no options"
+                hint = suggest(name, known)
+                raise UnknownNameError(
+                    f"unknown model option {name!r}{hint or ';'} {self.about} takes: {names}"
+                )
+        return {name: _convert(name, value, known[name][0]) for name, value in given.items()}
 
 
-def _embedded(spec: str, runtime: Runtime) -> Backend:
-    runtime.only("the embedded model", "threads")
-    return Embedded(spec or None, threads=runtime.threads)
+_TRUE, _FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
-def _hf(spec: str, runtime: Runtime) -> Backend:
-    if not spec:
-        raise InputError("hf: needs a hub's ORG/NAME or a model's folder behind the colon")
-    from discode.backends.local.backend import Local
-
-    runtime.only(
-        "a local model", "device", "dtype", "revision", "batch_captions", "trust_remote_code",
-        "quantize", "device_map",
-    )  # fmt: skip
-    if runtime.batch_captions is not None and runtime.batch_captions < 1:
-        raise InputError(f"batch_captions={runtime.batch_captions} is not allowed; give 1 or more")
-    return Local(
-        spec,
-        device=runtime.device,
-        dtype=runtime.dtype or "auto",
-        revision=runtime.revision,
-        captions_at_once=runtime.batch_captions,
-        trust_remote_code=bool(runtime.trust_remote_code),
-        quantize=runtime.quantize,
-        device_map=runtime.device_map,
-    )
+def _convert(name: str, value: Any, wanted: type) -> Any:
+    """Return an option's value in its type; strings are read as a command line means them."""
+    if isinstance(value, str) and wanted is not str:
+        text = value.strip().lower()
+        try:
+            if wanted is bool:
+                return {**dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False)}[text]
+            return wanted(text)
+        except (KeyError, ValueError):
+            pass
+    elif wanted is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    elif wanted is str and isinstance(value, os.PathLike):
+        return os.fspath(value)
+    elif isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool)):
+        return value
+    raise InputError(f"{name}={value!r} is not allowed; give {_WORDS[wanted]}")
 
 
-_SERVED = (
-    "key_variable", "image_size", "concurrency", "rate", "timeout", "max_requests", "max_cost",
-    "prices",
-)  # fmt: skip
-
-
-def _openai(spec: str, runtime: Runtime) -> Backend:
-    runtime.only("openai:; give endpoint:NAME for another server", *_SERVED)
-    return _served(spec, runtime)
-
-
-def _endpoint(spec: str, runtime: Runtime) -> Backend:
-    runtime.only("a served model", "base_url", *_SERVED)
-    if runtime.base_url is None:
-        raise InputError(
-            "endpoint: needs the server's address, base_url (--base-url): http://localhost:8000/v1"
-        )
-    return _served(spec, runtime)
-
-
-def _served(spec: str, runtime: Runtime) -> Backend:
-    from discode.backends.served.backend import Served
-
-    given = {name: getattr(runtime, name) for name in ("base_url", *_SERVED)}
-    return Served(spec, **{name: value for name, value in given.items() if value is not None})
-
-
-BACKENDS: dict[str, Callable[[str, Runtime], Backend]] = {
-    "embedded": _embedded,  # the model that ships with the package; embedded:FILE.onnx, another
-    "endpoint": _endpoint,  # endpoint:NAME, a model that a server at base_url has
-    "hf": _hf,  # hf:ORG/NAME or hf:FOLDER, a local vision-language model; "hf:" may be left out
-    "openai": _openai,  # openai:NAME, one of OpenAI's models
-    "recorded": _recorded,  # recorded:FILE, a store or its JSONL or Parquet export
-}
-"""Scheme to constructor; it gets what stands behind the colon, and how to run it."""
+_SERVED = "discode.backends.served.backend"
+KINDS: dict[str, Kind] = {
+    "embedded": Kind(  # the model that ships with the package; embedded:FILE.onnx, another
+        "the embedded model", "discode.backends.embedded.backend", "Embedded", "EmbeddedOptions"
+    ),
+    "endpoint": Kind(  # endpoint:NAME, a model that the server at base_url has
+        "a served model", _SERVED, "Served", "ServedOptions",
+        "the model's name, as the server calls it,", required=frozenset({"base_url"}),
+    ),
+    "hf": Kind(  # hf:ORG/NAME or hf:FOLDER, a local vision-language model; "hf:" may be left out
+        "a local model", "discode.backends.local.backend", "Local", "LocalOptions",
+        "hf: a hub's ORG/NAME or a model's folder",
+    ),
+    "openai": Kind(  # openai:NAME, one of OpenAI's models
+        "openai: (endpoint:NAME is for other servers)", _SERVED, "Served", "ServedOptions",
+        "the name of one of OpenAI's models", fixed=frozenset({"base_url"}),
+    ),
+    "recorded": Kind(  # recorded:FILE, a store or its JSONL or Parquet export
+        "a recording", "discode.backends.recorded", "Recorded", needs="a store or an export of one"
+    ),
+}  # fmt: skip
+"""The kinds of models, by the word before the colon."""
 
 _FILES = (".db", ".sqlite", ".jsonl", ".ndjson", ".parquet")
-_KINDS = (
+_SPELLINGS = (
     " (embedded:FILE.onnx, recorded:FILE, ORG/NAME of a hub, a model's folder, openai:NAME, or "
     "endpoint:NAME with base_url)"
 )
 
 
+def kind_of(model: str) -> tuple[Kind, str]:
+    """Return the kind of model that a name means, and what stands after the colon.
+
+    >>> kind_of("llava-hf/llama3-llava-next-8b-hf")[0].about
+    'a local model'
+    """
+    scheme, colon, rest = model.partition(":")
+    if scheme in KINDS:
+        return KINDS[scheme], rest
+    if model.partition("#")[0].lower().endswith(_FILES):
+        return KINDS["recorded"], model
+    if (model and Path(model).is_dir()) or ("/" in model and not colon):
+        return KINDS["hf"], model
+    return lookup(KINDS, scheme, "model", also=_SPELLINGS), rest
+
+
 def open_backend(
-    model: str | os.PathLike[str] | Backend, runtime: Runtime | None = None
+    model: str | os.PathLike[str] | Backend, options: Mapping[str, Any] | None = None
 ) -> Backend:
     """Return the backend for ``scheme:rest``, a hub name, a folder, a file of readings.
 
-    >>> open_backend("embedded", Runtime(threads=1)).capabilities
+    ``options`` are those of the model's kind; None stands for one that was not given, and a
+    string is converted ("2", "true").
+
+    >>> open_backend("embedded", {"threads": "1"}).capabilities
     frozenset({'hidden'})
+    >>> open_backend("embedded", {"thread": 1})
+    Traceback (most recent call last):
+    discode.errors.UnknownNameError: unknown model option 'thread'; did you mean 'threads'? the \
+embedded model takes: threads
     """
-    runtime = runtime or Runtime()
     if isinstance(model, os.PathLike):
         model = os.fspath(model)
     if not isinstance(model, str):
         if not isinstance(model, Backend):
             raise InputError(f"a model is a name or a Backend, not {type(model).__name__}")
-        runtime.only("a Backend; give it where you make that")
+        for name, value in (options or {}).items():
+            if value is not None:
+                raise InputError(f"{name}={value} is not for a Backend; give it where you make it")
         return model
-    scheme, colon, rest = model.partition(":")
-    if scheme in BACKENDS:
-        return BACKENDS[scheme](rest, runtime)
-    if model.partition("#")[0].lower().endswith(_FILES):
-        return _recorded(model, runtime)
-    if (model and Path(model).is_dir()) or ("/" in model and not colon):
-        return _hf(model, runtime)
-    return lookup(BACKENDS, scheme, "model", also=_KINDS)(rest, runtime)
+    kind, spec = kind_of(model)
+    return kind.open(spec, options or {})

@@ -1,84 +1,19 @@
-"""What a backend is: something that reads pairs."""
+"""What a backend is: something that reads pairs; and what one may also support."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from discode.errors import InputError
 from discode.pairs import Pair
 from discode.prompts import Prompt
 from discode.readings import Identity, Readings
 from discode.scales import Scale
 
 
-@dataclass(frozen=True)
-class Runtime:
-    """How a model is to be run; every kind of model takes what it knows and refuses the rest."""
-
-    threads: int | None = None
-    device: str | None = None
-    dtype: str | None = None
-    revision: str | None = None
-    batch_captions: int | None = None
-    trust_remote_code: bool | None = None
-    quantize: str | None = None
-    device_map: str | None = None
-    base_url: str | None = None
-    key_variable: str | None = None
-    image_size: int | None = None
-    concurrency: int | None = None
-    rate: float | None = None
-    timeout: float | None = None
-    max_requests: int | None = None
-    max_cost: float | None = None
-    prices: str | None = None
-
-    def only(self, kind: str, *known: str) -> Runtime:
-        """Raise if an option was given that ``kind`` does not know.
-
-        >>> Runtime(threads=2).only("a recording")
-        Traceback (most recent call last):
-        discode.errors.InputError: threads=2 is not for a recording
-        """
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is not None and field.name not in known:
-                raise InputError(f"{field.name}={value} is not for {kind}")
-        return self
-
-
-@runtime_checkable
-class Choosy(Protocol):
-    """A backend that cannot be asked just anything, and says so before the work begins."""
-
-    def check(self, prompt: Prompt, scale: Scale) -> None:
-        """Raise :class:`~discode.errors.InputError` unless it can be asked this way."""
-
-
-@runtime_checkable
-class Flowing(Protocol):
-    """A backend whose readings come in one by one: they are kept as they come."""
-
-    def blocks(
-        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale
-    ) -> Iterator[tuple[list[int], Readings]]:
-        """Yield readings and the numbers of the pairs they belong to, each pair once."""
-
-
-@runtime_checkable
-class Stoppable(Protocol):
-    """A backend that may come to its end before the work does."""
-
-    @property
-    def stopped(self) -> str:
-        """Why it reads nothing more; empty while it does."""
-
-
 @runtime_checkable
 class Backend(Protocol):
-    """A model, local or remote, or a record of one."""
+    """A model, local or remote, or a recording of one."""
 
     @property
     def identity(self) -> Identity:
@@ -86,7 +21,10 @@ class Backend(Protocol):
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What it can give beyond log-probabilities: ``{"hidden"}``."""
+        """What it gives beyond log-probabilities: "hidden" (hidden states).
+
+        "recorded" says that its readings are kept already, so that no store is wanted.
+        """
 
     @property
     def prompt(self) -> Prompt:
@@ -104,3 +42,38 @@ class Backend(Protocol):
         A pair that cannot be read is a NaN row with its reason in ``errors``; only when the
         whole batch is lost, :class:`~discode.errors.BackendError` is raised.
         """
+
+
+@runtime_checkable
+class SupportsCheck(Protocol):
+    """A backend that cannot be asked everything, and says so before the work begins."""
+
+    def check(self, prompt: Prompt, scale: Scale) -> None:
+        """Raise :class:`~discode.errors.InputError` unless it can be asked this way."""
+
+
+@runtime_checkable
+class SupportsBlocks(Protocol):
+    """A backend whose readings arrive one by one: they are stored as they arrive."""
+
+    def blocks(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale
+    ) -> Iterator[tuple[list[int], Readings]]:
+        """Yield readings and the numbers of the pairs they belong to, each pair once."""
+
+
+@runtime_checkable
+class SupportsStop(Protocol):
+    """A backend that may stop before the work is done, e.g. at a cap on requests."""
+
+    @property
+    def stopped(self) -> str:
+        """Why it reads nothing more; empty while it does."""
+
+
+@runtime_checkable
+class SupportsEstimate(Protocol):
+    """A backend that can tell what reading would cost, without reading."""
+
+    def estimate(self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale) -> Any:
+        """Return what reading the pairs would send; nothing is sent."""

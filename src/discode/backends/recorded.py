@@ -20,12 +20,12 @@ class Recorded:
     """A backend that answers from a store (``.db``) or an export of one (JSONL, Parquet).
 
     Args:
-        path: The file.
-        model: Which model's readings to replay, where the file holds several.
+        path: The file; with ``#MODEL`` at its end, where it holds readings of several models.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, model: str | None = None) -> None:
-        path = Path(path)
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        name, _, model = os.fspath(path).partition("#")
+        path = Path(name)
         if not path.is_file():
             raise InputError(f"no recorded readings at {path}")
         if path.suffix.lower() in (".jsonl", ".ndjson", ".parquet"):
@@ -34,7 +34,7 @@ class Recorded:
         else:
             self._store = ReadingStore(path, create=False)
         models = list(dict.fromkeys(ask.identity for ask, count in self._store.asks() if count))
-        chosen = [identity for identity in models if model in (None, identity.model)]
+        chosen = [identity for identity in models if model in ("", identity.model)]
         if len(chosen) != 1:
             names = ", ".join(identity.model for identity in models) or "none"
             raise InputError(
@@ -45,7 +45,9 @@ class Recorded:
         asks = [ask for ask, count in self._store.asks() if ask.identity == chosen[0] and count]
         self.prompt: Prompt = _prompt_of([ask.prompt for ask in asks])
         self.scale: Scale = asks[0].scale
-        self.capabilities = frozenset({"hidden"} if self._store.has_hidden() else ())
+        self.capabilities = frozenset(
+            {"recorded", *(["hidden"] if self._store.has_hidden() else [])}
+        )
         self._scales = sorted({ask.scale.name for ask in asks})
 
     def read(

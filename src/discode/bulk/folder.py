@@ -225,7 +225,7 @@ class RunFolder:
         """Take a chunk; a block is written out when its last chunk has come."""
         block = judged.piece.block
         part = self._parts.get(block)
-        if judged.scores.signature != self._signature:
+        if str(judged.scores.signature) != self._signature:
             raise InputError(
                 f"workers differ: one scores as {self._signature}, another as "
                 f"{judged.scores.signature}; give all nodes the same discode and model"

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from discode.backends import Stoppable
+from discode.backends import SupportsStop
 from discode.bulk.chunks import Chunk, Piece
 from discode.bulk.passing import select
 from discode.errors import StoppedError
-from discode.judge import Judge, Progress
+from discode.judge import Judge
 from discode.pairs import Pair
 from discode.readings import Readings
-from discode.scores import Scores
+from discode.scores import Progress, Scores
 
 EXAMPLES = 5
 """Failures that are told with their reasons; the shards have them all."""
@@ -129,7 +129,7 @@ def check_going(judge: Judge) -> None:
 
     A chunk that it stopped in is not to be kept: its rows were not asked, which is no result.
     """
-    if isinstance(judge.backend, Stoppable) and judge.backend.stopped:
+    if isinstance(judge.backend, SupportsStop) and judge.backend.stopped:
         raise StoppedError(judge.backend.stopped)
 
 

@@ -23,7 +23,8 @@ from discode.bulk.folder import RunFolder, Settings
 from discode.bulk.judging import Judged, Totals, check_going, judge_chunk
 from discode.bulk.run import Source, read_chunks, settle
 from discode.errors import DiscodeError, InputError, require
-from discode.judge import Judge, Progress
+from discode.judge import Judge
+from discode.scores import Progress
 
 MakeJudge = Callable[[], Judge]
 """Makes a judge on the worker that calls it; it is pickled, the judge is not."""
@@ -80,7 +81,7 @@ def score_ray(
             folder.begin(plain(ray.get(ask.remote(make))))
         for judged in _results(ray, make, settings, folder, pool):
             if not folder.begun:
-                folder.begin(judged.scores.signature)
+                folder.begin(str(judged.scores.signature))
             folder.add(judged)
             if progress:
                 progress(len(judged.ids))
@@ -210,7 +211,7 @@ class _Worker:
 
 def _signature(make: MakeJudge) -> Any:
     try:
-        return make().signature
+        return str(make().signature)
     except DiscodeError as error:
         return error
 

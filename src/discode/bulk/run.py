@@ -15,8 +15,9 @@ from discode.bulk.judging import Totals, check_going, judge_chunk
 from discode.bulk.sinks import SINKS
 from discode.errors import InputError
 from discode.files import replacing
-from discode.judge import Judge, Progress
+from discode.judge import Judge
 from discode.pairs import PairRows
+from discode.scores import Progress
 
 Source = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -95,7 +96,7 @@ def score_stream(
     )
     inputs = settings.inputs
     with closing(RunFolder(Path(output), settings, shard)) as folder:
-        folder.begin(judge.signature)
+        folder.begin(str(judge.signature))
         for number in range(len(inputs.files)):
             wanted = folder.wanted(number)
             if wanted is None:

@@ -75,7 +75,7 @@ class JsonLines:
                     "bound": wrong,
                     "flags": flags,
                     "error": scores.errors.get(i),
-                    "signature": scores.signature,
+                    "signature": str(scores.signature),
                 }
             )
             + "\n"
@@ -102,7 +102,7 @@ class Csv:
         marked = flags_of(scores)
         self._writer.writerows(
             (name, source, start + i, value, raw[i], bound[i] if bound else "",
-             " ".join(marked[i]), scores.errors.get(i, ""), scores.signature)
+             " ".join(marked[i]), scores.errors.get(i, ""), str(scores.signature))
             for i, (name, value) in enumerate(zip(ids, scores.value.tolist(), strict=True))
         )  # fmt: skip
 
@@ -146,7 +146,7 @@ class Parquet:
             numbers(scores.bound),
             pa.array(flags_of(scores), pa.list_(pa.string())),
             pa.array([reasons.get(i) for i in range(n)], pa.string()),
-            same(scores.signature),
+            same(str(scores.signature)),
         ]
         self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
 

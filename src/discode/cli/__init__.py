@@ -9,6 +9,7 @@ from io import TextIOWrapper
 import typer
 
 import discode
+from discode.backends import KINDS
 from discode.cli import (
     bench,
     compare,
@@ -89,6 +90,9 @@ def main() -> None:
         if message is None:
             raise
         text = str(message())  # empty when the help was printed for want of arguments
+        name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
+        if any(name in kind.options() for kind in KINDS.values()):
+            text = f"--{name.replace('_', '-')} is an option of models: give -M {name}=VALUE"
         code = _say(f"{text} (discode --help lists what there is)", 2) if text else 2
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -12,7 +12,6 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from discode.backends import Runtime
 from discode.bench.run import named
 from discode.bench.run import run as run_metrics
 from discode.bench.runlog import Protocol, RunLog
@@ -20,6 +19,7 @@ from discode.bench.tables import FORMS, render
 from discode.benchmarks import BENCHMARKS, load_benchmark
 from discode.benchmarks.check import check_data, unusual
 from discode.cli import output
+from discode.cli.model_options import model_options
 from discode.cli.output import stderr, stdout
 from discode.errors import InputError
 from discode.metrics import METRICS, Workshop
@@ -158,8 +158,8 @@ def run(
     if store is None and out is not None:
         store = out.with_name(f"{out.name}.readings.db")
     shop = Workshop(
-        model=model, runtime=Runtime(device=device, dtype=dtype,
-                                     trust_remote_code=trust_remote_code or None),
+        model=model, options=model_options(None, device=device, dtype=dtype,
+                                           trust_remote_code=trust_remote_code or None),
         prompt=prompt, scale=scale, store=store, pac_weights=pac_weights, endpoint=endpoint,
         endpoint_model=endpoint_model, clip_model=clip_model or DEFAULT_CLIP,
         bert_model=bert_model or DEFAULT_BERT,

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from discode.cli import output
+from discode.cli.model_options import model_options
 from discode.decoders import get_decoder
 from discode.errors import MissingExtraError, require
 from discode.files import read_rows, replacing
@@ -34,7 +35,7 @@ def demo(
     """Judge captions of four photographs with the embedded model, and draw what the prior does."""
     output.check_writable(out)
     pairs = demo_pairs()
-    judge = load("embedded", threads=threads)
+    judge = load("embedded", **model_options(None, threads=threads))
     readings = judge.read(pairs)
     results = {
         name: replace(judge, decoder=get_decoder(name)).decode(pairs, readings) for name in COMPARED
@@ -56,7 +57,9 @@ def demo(
     output.stdout.print(
         f"\n{who}, a small model: it errs, and no decoder mends that", highlight=False
     )
-    output.stdout.print(judge.signature, style="dim", markup=False, highlight=False, soft_wrap=True)
+    output.stdout.print(
+        str(judge.signature), style="dim", markup=False, highlight=False, soft_wrap=True
+    )
     try:
         draw(out, pairs, results, who)
         output.stdout.print(f"picture written to {out}", highlight=False)

@@ -111,7 +111,7 @@ def write_rows(
             **(extra[i] if extra else {}),
             "method": method,
             **row,
-            "signature": scores.signature,
+            "signature": str(scores.signature),
         }
         for method, scores in results.items()
         for i, row in enumerate(scores.rows(ids))
@@ -227,6 +227,8 @@ def finish(results: Mapping[str, Scores], ids: Sequence[str]) -> None:
                 f"{method}: truncated rows may be wrong by up to {worst:.4f} (column bound)",
                 markup=False, highlight=False, soft_wrap=True,
             )  # fmt: skip
-        stderr.print(scores.signature, style="dim", markup=False, highlight=False, soft_wrap=True)
+        stderr.print(
+            str(scores.signature), style="dim", markup=False, highlight=False, soft_wrap=True
+        )
     if failures:
         raise typer.Exit(1)

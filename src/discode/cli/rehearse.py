@@ -6,24 +6,20 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from discode.backends import Backend
 from discode.cli import output
 from discode.errors import DiscodeError, InputError
 from discode.images import image_digest
+from discode.judge import Judge
 from discode.pairs import Pair
-from discode.prompts import get_prompt
 from discode.readings.store import Item, ReadingStore
-from discode.scales import get_scale
 
 if TYPE_CHECKING:
     from discode.backends.served.backend import Served
 
 
 def rehearse(
-    backend: Backend,
+    judge: Judge,
     chunks: Iterable[Sequence[Pair | None]],
-    prompt: str | None,
-    scale: str | None,
     store: Path | None,
 ) -> None:
     """Print an estimate; nothing is sent, and nothing is written.
@@ -33,11 +29,9 @@ def rehearse(
     from discode.backends.served.backend import Served
     from discode.backends.served.estimate import Estimate
 
+    backend, asked, on = judge.backend, judge.prompt, judge.scale
     if not isinstance(backend, Served):
         raise InputError("--dry-run is for models behind an address (openai:NAME, endpoint:NAME)")
-    asked = backend.prompt if prompt is None else get_prompt(prompt)
-    on = backend.scale if scale is None else get_scale(scale)
-    backend.check(asked, on)
     kept: set[Item] = set()
     if store is not None and store.exists():
         with ReadingStore(store, create=False) as readings:

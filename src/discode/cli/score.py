@@ -10,11 +10,18 @@ from typing import Annotated
 
 import typer
 
-from discode.backends import Recorded, Runtime, open_backend
-from discode.backends.embedded import introduce
 from discode.cli import output
+from discode.cli.model_options import (
+    BaseUrl,
+    Device,
+    Dtype,
+    Model,
+    ModelOption,
+    Threads,
+    model_options,
+)
 from discode.cli.rehearse import rehearse
-from discode.cli.stream import Large, Recipe, is_large, rehearse_large, score_large
+from discode.cli.stream import Large, Recipe, is_large, rehearse_large, score_large, store_beside
 from discode.decoders import Decoder, before_prior, get_decoder
 from discode.errors import InputError
 from discode.judge import Judge, load
@@ -26,13 +33,8 @@ from discode.scores import Scores
 def score(
     image: Annotated[str | None, typer.Argument(help="A picture.")] = None,
     captions: Annotated[list[str] | None, typer.Argument(help="Captions of it.")] = None,
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="embedded (the default), ORG/NAME of a hub or a folder (discode models), "
-            "embedded:FILE.onnx, recorded:FILE, openai:NAME, endpoint:NAME with --base-url."
-        ),
-    ] = None,
+    model: Model = None,
+    model_option: ModelOption = None,
     source: Annotated[
         list[Path] | None,
         typer.Option(
@@ -66,39 +68,10 @@ def score(
     batch_size: Annotated[
         int | None, typer.Option(help="Pairs a batch; default: by the model.")
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="Cores of the embedded model.")] = None,
-    device: Annotated[str | None, typer.Option(help="cuda, cuda:1, cpu; a local model's.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="bfloat16, float16 or float32.")] = None,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit.")] = None,
-    batch_captions: Annotated[
-        int | None, typer.Option(help="Captions of a picture at once; default: by memory.")
-    ] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
-    ] = False,
-    quantize: Annotated[
-        str | None, typer.Option(help="4bit, 8bit or fp8: a large model in less memory.")
-    ] = None,
-    device_map: Annotated[
-        str | None, typer.Option(help="auto: a large model over several GPUs.")
-    ] = None,
-    base_url: Annotated[
-        str | None, typer.Option(help="Where endpoint:NAME is: http://localhost:8000/v1.")
-    ] = None,
-    key_variable: Annotated[
-        str | None, typer.Option(help="Environment variable of the key; default: OPENAI_API_KEY.")
-    ] = None,
-    image_size: Annotated[
-        int | None, typer.Option(help="Shrink pictures for a server to so many pixels.")
-    ] = None,
-    concurrency: Annotated[int | None, typer.Option(help="Requests at a time, at most.")] = None,
-    rate: Annotated[float | None, typer.Option(help="Requests a second, at most.")] = None,
-    timeout: Annotated[float | None, typer.Option(help="Seconds to wait for an answer.")] = None,
-    max_requests: Annotated[int | None, typer.Option(help="Requests in all, at most.")] = None,
-    max_cost: Annotated[float | None, typer.Option(help="Spend no more; needs --prices.")] = None,
-    prices: Annotated[
-        str | None, typer.Option(help="READ,WRITTEN: a million tokens cost this, e.g. 2.5,10.")
-    ] = None,
+    threads: Threads = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    base_url: BaseUrl = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what a server would be sent; send nothing.")
     ] = False,
@@ -134,37 +107,30 @@ def score(
     pairs = [] if in_stream else _pairs(image, captions, source, images, reference)
     if not output.stderr.is_terminal:  # bars of loading and downloading would fill a log
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    trust = trust_remote_code or None
-    runtime = Runtime(
-        threads, device, dtype, revision, batch_captions, trust, quantize, device_map, base_url,
-        key_variable, image_size, concurrency, rate, timeout, max_requests, max_cost, prices,
-    )  # fmt: skip
+    options = model_options(
+        model_option, threads=threads, device=device, dtype=dtype, base_url=base_url
+    )
     if in_stream:
         if image is not None or reference or as_json or show or len(decoders) > 1:
             raise InputError(
                 "many files take one --method, and no picture, --reference, --json or --show"
             )
         (decoder,) = decoders.values()
-        recipe = Recipe(model, runtime, decoder, prompt, scale, batch_size)
-        assert source is not None
-        assert typed is not None
+        recipe = Recipe(model, options, decoder, prompt, scale, batch_size)
         work = rehearse_large if dry_run else score_large
-        work(source, typed, images, store, recipe, large)
-        return
-    backend = open_backend("embedded" if model is None else model, runtime)
-    # What is replayed from a recording is kept already.
-    if store is None and out is not None and not isinstance(backend, Recorded):
-        store = out.with_name(f"{out.name}.readings.db")
-    if dry_run:
-        rehearse(backend, [pairs], prompt, scale, store)
+        work(source or [], typed or "", images, store, recipe, large)
         return
     # The decoder that wants the most of a reading goes first; the others decode the same.
     first = max(decoders.values(), key=lambda decoder: len(decoder.requires))
     judge = load(
-        backend, method=first, prompt=prompt, scale=scale, store=store, batch_size=batch_size
-    )
-    if model is None:  # said last, so that a mistake in the command stays one line
-        introduce(backend.identity)
+        model, method=first, prompt=prompt, scale=scale, store=store, batch_size=batch_size,
+        **options,
+    )  # fmt: skip
+    if dry_run:
+        rehearse(judge, [pairs], store or (out and store_beside(out)))
+        return
+    if out is not None:
+        judge = judge.with_store(store_beside(out))
     readings = _read(judge, pairs)
 
     def decoded(decoder: Decoder) -> Scores:
@@ -183,8 +149,10 @@ def score(
             before = decoded(before_prior(decoder))
             output.show(name, results[name], before, titles, range(len(ids)))
         output.stdout.print(output.score_table(results, ids, extra))
-    if store is not None:
-        output.stderr.print(f"readings kept in {store}", style="dim", markup=False, soft_wrap=True)
+    if judge.store is not None:
+        output.stderr.print(
+            f"readings kept in {judge.store.path}", style="dim", markup=False, soft_wrap=True
+        )
     output.finish(results, ids)
 
 

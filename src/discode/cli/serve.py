@@ -8,8 +8,15 @@ from typing import Annotated
 
 import typer
 
-from discode.backends import Runtime, open_backend
-from discode.backends.embedded import introduce
+from discode.cli.model_options import (
+    BaseUrl,
+    Device,
+    Dtype,
+    Model,
+    ModelOption,
+    Threads,
+    model_options,
+)
 from discode.cli.output import stderr
 from discode.decoders import get_decoder
 from discode.errors import InputError, require
@@ -20,13 +27,8 @@ TOKEN = "DISCODE_TOKEN"
 
 
 def serve(
-    model: Annotated[
-        str | None,
-        typer.Option(
-            help="embedded (the default), ORG/NAME of a hub or a folder (discode models), "
-            "embedded:FILE.onnx, or recorded:FILE."
-        ),
-    ] = None,
+    model: Model = None,
+    model_option: ModelOption = None,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0: all.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0: any free one.")] = 8000,
     token_env: Annotated[
@@ -49,22 +51,10 @@ def serve(
     max_captions: Annotated[int, typer.Option(help="Captions a request.")] = 256,
     max_requests: Annotated[int, typer.Option(help="Requests at once; more get 503.")] = 512,
     timeout: Annotated[float, typer.Option(help="Seconds a request.")] = 60.0,
-    threads: Annotated[int | None, typer.Option(help="Cores to use; default: all.")] = None,
-    device: Annotated[str | None, typer.Option(help="cuda, cuda:1, cpu; a local model's.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="bfloat16, float16 or float32.")] = None,
-    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit.")] = None,
-    batch_captions: Annotated[
-        int | None, typer.Option(help="Captions of a picture at once; default: by memory.")
-    ] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
-    ] = False,
-    quantize: Annotated[
-        str | None, typer.Option(help="4bit, 8bit or fp8: a large model in less memory.")
-    ] = None,
-    device_map: Annotated[
-        str | None, typer.Option(help="auto: a large model over several GPUs.")
-    ] = None,
+    threads: Threads = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    base_url: BaseUrl = None,
 ) -> None:
     """Serve the judge over HTTP: an API, and a page at /."""
     for module in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
@@ -82,21 +72,20 @@ def serve(
     token = _token(token_env)
     names = {name.lower() for name in allow_host or ()}
     hosts = (*LOOPBACK, *sorted(names)) if host in LOOPBACK or names else None
-    trust = trust_remote_code or None
-    runtime = Runtime(threads, device, dtype, revision, batch_captions, trust, quantize, device_map)
+    chosen = model_options(
+        model_option, threads=threads, device=device, dtype=dtype, base_url=base_url
+    )
     with open_socket(host, port) as listening:  # before a model is loaded for minutes
-        backend = open_backend("embedded" if model is None else model, runtime)
         judge = load(
-            backend, method=method, prompt=prompt, scale=scale, store=store, batch_size=batch_size
-        )
-        if model is None:
-            introduce(backend.identity)
+            model, method=method, prompt=prompt, scale=scale, store=store, batch_size=batch_size,
+            **chosen,
+        )  # fmt: skip
         options = Options(
             method=method, limits=limits, token=token, allow_urls=allow_urls, hosts=hosts
         )
         where = address(listening)
         stderr.print(
-            f"{backend.identity.model} judges at {where} (Ctrl-C ends it)",
+            f"{judge.backend.identity.model} judges at {where} (Ctrl-C ends it)",
             markup=False, highlight=False, soft_wrap=True,
         )  # fmt: skip
         if token is None and host not in LOOPBACK:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -15,8 +15,7 @@ import typer
 from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task
 from rich.text import Text
 
-from discode.backends import BACKENDS, Recorded, Runtime, open_backend
-from discode.backends.embedded import introduce
+from discode.backends import KINDS, kind_of
 from discode.bulk import BLOCK_ROWS, Shard, Totals, find_inputs, is_many, score_stream
 from discode.bulk import score_to_file as to_file
 from discode.bulk.chunks import Block
@@ -57,20 +56,17 @@ class Recipe:
     """What a judge is made of; workers on other machines make theirs of the same."""
 
     model: str | None
-    runtime: Runtime
+    options: Mapping[str, Any]
     decoder: Decoder
     prompt: str | None
     scale: str | None
     batch_size: int | None
 
-    def judge(self, store: Path | None = None, default: Path | None = None) -> Judge:
-        """Open the model, and a store: the one given, or the default where there is any use."""
-        backend = open_backend(self.model or "embedded", self.runtime)
-        if store is None and not isinstance(backend, Recorded):
-            store = default  # what is replayed from a recording is kept already
+    def judge(self, store: Path | None = None) -> Judge:
+        """Open the model."""
         return load(
-            backend, method=self.decoder, prompt=self.prompt, scale=self.scale, store=store,
-            batch_size=self.batch_size,
+            self.model, method=self.decoder, prompt=self.prompt, scale=self.scale, store=store,
+            batch_size=self.batch_size, **self.options,
         )  # fmt: skip
 
 
@@ -134,9 +130,6 @@ def score_large(
 
         def progress(done: int) -> None:
             nonlocal told
-            # Said when the first rows are done, so that a mistake in the command stays one line.
-            if recipe.model is None and job.judge is not None and not bar.tasks[0].completed:
-                introduce(job.judge.backend.identity)
             bar.advance(task, done)
             if quiet and time.monotonic() - told > LOG_SECONDS:
                 told = time.monotonic()
@@ -154,7 +147,7 @@ def score_large(
     if job.judge is not None and job.judge.store is not None:
         kept = f"readings kept in {job.judge.store.path}"
         output.stderr.print(kept, style="dim", markup=False, soft_wrap=True)
-    signature = signature_of(out) if job.judge is None else job.judge.signature
+    signature = signature_of(out) if job.judge is None else str(job.judge.signature)
     _finish(out, totals, signature, large)
 
 
@@ -191,9 +184,8 @@ def rehearse_large(
             inputs, file, partial(owned, file), images=images, shard_size=options["shard_size"]
         )
     )
-    backend = open_backend(recipe.model or "embedded", recipe.runtime)
-    kept = store or _store(out, shard if is_folder(typed) else None)
-    rehearse(backend, chunks, recipe.prompt, recipe.scale, kept)
+    kept = store or (store_of(out, shard) if is_folder(typed) else store_beside(out))
+    rehearse(recipe.judge(), chunks, kept)
 
 
 @dataclass(frozen=True)
@@ -209,7 +201,7 @@ def _to_file(
 ) -> Job:
     output.check_output(out, *source, store)
     find_inputs(source)  # a mistake in the input is told before a model is opened
-    judge = recipe.judge(store, _store(out, None))
+    judge = recipe.judge(store).with_store(store_beside(out))
     run = partial(to_file, judge, source, out, images=images)
     return Job(lambda progress: run(progress=progress), judge)
 
@@ -229,7 +221,7 @@ def _to_folder(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot write {out}: {error.strerror or error}") from error
-    judge = recipe.judge(store, _store(out, shard))
+    judge = recipe.judge(store).with_store(store_of(out, shard))
     run = partial(
         score_stream,
         judge,
@@ -251,9 +243,9 @@ def _over_ray(
     from discode.bulk.ray import score_ray
 
     for name in CAPS if large.workers != 1 else ():
-        if getattr(recipe.runtime, name) is not None:
+        if recipe.options.get(name) is not None:
             raise InputError(
-                f"--{name.replace('_', '-')}: caps hold for one process, and every worker of Ray "
+                f"{name}: caps hold for one process, and every worker of Ray "
                 "is one; give --workers 1, or leave --engine ray out"
             )
     run = partial(
@@ -273,11 +265,14 @@ ENGINES = {"local": None, "ray": _over_ray}
 """Who carries the work: this process, or a judge on each worker of Ray."""
 
 
-def _store(out: Path, shard: Shard | None) -> Path:
-    """Return where readings are kept: beside a file; in a folder, where there is a share."""
-    if shard is None:
-        return out.with_name(f"{out.name}.readings.db")
-    # One store a share: SQLite is for one machine at a time, and shares run on several.
+def store_beside(out: Path) -> Path:
+    """Return where the readings behind an output file are kept: beside it."""
+    return out.with_name(f"{out.name}.readings.db")
+
+
+def store_of(out: Path, shard: Shard) -> Path:
+    """Return where the readings of a share of an output folder are kept: in the folder."""
+    # One store per share: SQLite is for one machine at a time, and shares run on several.
     name = f"_readings-{shard.index:05d}-of-{shard.count:05d}.db"
     return out / ("_readings.db" if shard.count == 1 else name)
 
@@ -293,10 +288,9 @@ def _options(images: Path | None, large: Large) -> dict[str, Any]:
 
 def _gpus(recipe: Recipe) -> float:
     """Return how many GPUs a worker wants: one for a local model, unless it is to run elsewhere."""
-    if recipe.runtime.device is not None:
-        return float(recipe.runtime.device.startswith("cuda"))
-    scheme = (recipe.model or "embedded").partition(":")[0]
-    return float(scheme == "hf" or (scheme not in BACKENDS and "/" in scheme))
+    if (device := recipe.options.get("device")) is not None:
+        return float(str(device).startswith("cuda"))
+    return float(kind_of(recipe.model or "embedded")[0] is KINDS["hf"])
 
 
 def _finish(out: Path, totals: Totals, signature: str, large: Large) -> None:

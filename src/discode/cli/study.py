@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from discode.backends import Runtime, open_backend
+from discode.backends import open_backend
 from discode.cli import output
+from discode.cli.model_options import BaseUrl, Device, Dtype, Model, ModelOption, model_options
 from discode.errors import InputError
 from discode.images import demo_path
 from discode.studies import cost as study
@@ -23,28 +24,30 @@ def _root() -> None:
 
 @app.command()
 def cost(
-    model: Annotated[str | None, typer.Option(help="As for discode score.")] = None,
+    model: Model = None,
+    model_option: ModelOption = None,
     random_weights: Annotated[
         str | None,
         typer.Option(help="An architecture instead: llava-next-8b, -13b, -34b, tiny."),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cuda, cuda:1, cpu.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="bfloat16, float16 or float32.")] = None,
-    captions: Annotated[int, typer.Option(help="Captions a picture, for the batch columns.")] = 16,
+    device: Device = None,
+    dtype: Dtype = None,
+    base_url: BaseUrl = None,
+    captions: Annotated[int, typer.Option(help="Captions per image, for the batch columns.")] = 16,
 ) -> None:
     """Time the model and the decoders: the paper's computational overhead for scoring."""
-    if (model is None) == (random_weights is None):
-        raise InputError("give either --model or --random-weights")
     if captions < 1:
         raise InputError(f"--captions {captions} is not allowed; give 1 or more")
-    if random_weights is not None:
+    options = model_options(model_option, device=device, dtype=dtype, base_url=base_url)
+    if model is not None and random_weights is None:
+        backend = open_backend(model, options)
+    elif random_weights is not None and model is None:
         from discode.backends.local.backend import Local
         from discode.backends.local.random_weights import random_model
 
         backend = open_backend(Local(random_model(random_weights, device, dtype), read="forced"))
     else:
-        assert model is not None
-        backend = open_backend(model, Runtime(device=device, dtype=dtype))
+        raise InputError("give either --model or --random-weights")
     images = [
         demo_path() / name for name in ("astronaut.jpg", "cat.jpg", "coffee.jpg", "rocket.jpg")
     ]
@@ -65,7 +68,7 @@ def cost(
     identity = backend.identity
     output.stdout.print(
         f"{identity.model} {identity.revision} {identity.dtype}; one pair at a time, then "
-        f"{captions} captions a picture packed and 512 readings a batch",
+        f"{captions} captions per image packed and 512 readings per batch",
         style="dim",
         markup=False,
         highlight=False,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.backends import Backend, Runtime
+from discode.backends import Backend
 from discode.backends.served.client import Chat, Endpoint
 from discode.decoders import METHODS, get_decoder
 from discode.errors import InputError, lookup
@@ -36,7 +37,7 @@ class Workshop:
 
     Attributes:
         model: The judge's model, as :func:`discode.load` takes it; also the five that follow.
-        runtime: How it runs; ``runtime.device`` is for CLIP and BERTScore, too.
+        options: Its options; ``device`` is for CLIP and BERTScore, too.
         prompt, scale, store, batch_size: See :func:`discode.load`.
         clip_model: A CLIP's hub name or folder.
         pac_weights: PAC-S's file of weights for that CLIP (clip_ViT-B-32.pth).
@@ -46,7 +47,7 @@ class Workshop:
     """
 
     model: str | os.PathLike[str] | Backend | None = None
-    runtime: Runtime = field(default_factory=Runtime)
+    options: Mapping[str, Any] = field(default_factory=dict)
     prompt: str | os.PathLike[str] | Prompt | None = None
     scale: str | Scale | None = None
     store: str | os.PathLike[str] | ReadingStore | None = None
@@ -88,7 +89,7 @@ class Workshop:
         """The judge whose readings all decoders share."""
         return load(
             self.model, method="raw", prompt=self.prompt, scale=self.scale, store=self.store,
-            batch_size=self.batch_size, **asdict(self.runtime),
+            batch_size=self.batch_size, **self.options,
         )  # fmt: skip
 
     @cached_property
@@ -104,7 +105,7 @@ class Workshop:
     @cached_property
     def clip(self) -> Encoder:
         """The CLIP of CLIP-S."""
-        return Encoder.open(self.clip_model, device=self.runtime.device)
+        return Encoder.open(self.clip_model, device=self.options.get("device"))
 
     @cached_property
     def pac(self) -> Encoder:
@@ -115,7 +116,7 @@ class Workshop:
                 "--pac-weights), and as clip_model the CLIP they belong to"
             )
         weights = os.fspath(self.pac_weights)
-        return Encoder.open(self.clip_model, weights=weights, device=self.runtime.device)
+        return Encoder.open(self.clip_model, weights=weights, device=self.options.get("device"))
 
     @cached_property
     def talker(self) -> Chat:
@@ -150,7 +151,7 @@ def _cider(shop: Workshop) -> Metric:
 
 def _bert(shop: Workshop) -> Metric:
     return BertScore.open(
-        shop.bert_model, layer=shop.bert_layer, idf=shop.bert_idf, device=shop.runtime.device
+        shop.bert_model, layer=shop.bert_layer, idf=shop.bert_idf, device=shop.options.get("device")
     )
 
 

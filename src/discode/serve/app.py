@@ -174,7 +174,7 @@ class _Service:
             "answers": scale.answers,
             "stems": scale.stems,
             "prompt": f"{prompt.name}-{prompt.digest}",
-            "signature": self.judge.signature,
+            "signature": str(self.judge.signature),
         }
         # Those without an entry of their own are had by options: "discode:sigma2=0.05".
         methods = [{"name": name, "about": row.about} for name, row in METHODS.items()]
@@ -234,8 +234,8 @@ def result(judge: Judge, question: Question, answer: Answer) -> dict[str, Any]:
         "answers": list(scores.answers),
         "scores": rows,
         "counts": scores.counts(),
-        "signature": scores.signature,
-        "before_signature": answer.before.signature,
+        "signature": str(scores.signature),
+        "before_signature": str(answer.before.signature),
     }
 
 

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 import discode
-from discode.backends import Runtime, open_backend
+from discode.backends import open_backend
 from discode.backends.served.backend import Served
 from discode.backends.served.estimate import data_url
 from discode.backends.served.throttle import Gate
@@ -369,12 +369,12 @@ def test_bad_options(server: Server) -> None:
     with pytest.raises(InputError, match="needs the server's address"):
         open_backend("endpoint:tiny")
     with pytest.raises(InputError, match="base_url=http://x/v1 is not for openai:"):
-        open_backend("openai:gpt-4o", Runtime(base_url="http://x/v1"))
+        open_backend("openai:gpt-4o", {"base_url": "http://x/v1"})
     with pytest.raises(InputError, match=r"device=cuda is not for a served model"):
-        open_backend("endpoint:tiny", Runtime(base_url="http://x/v1", device="cuda"))
+        open_backend("endpoint:tiny", {"base_url": "http://x/v1", "device": "cuda"})
     with pytest.raises(InputError, match="base_url=http://x/v1 is not for the embedded model"):
         discode.load("embedded", base_url="http://x/v1")
-    backend = open_backend("openai:gpt-4o", Runtime(key_variable="OTHER_KEY"))
+    backend = open_backend("openai:gpt-4o", {"key_variable": "OTHER_KEY"})
     assert isinstance(backend, Served)
     assert (backend.model, backend.endpoint.key_variable) == ("openai:gpt-4o", "OTHER_KEY")
 

@@ -1,6 +1,6 @@
 """The small judge that runs anywhere: an ONNX file, an image and its captions at a time.
 
-The picture and the instruction are computed once for all captions of a picture; captions are
+The image and the instruction are computed once for all captions of an image; captions are
 batched. Made by ``training/``, which says how. One such file ships with the package.
 """
 
@@ -14,14 +14,14 @@ import threading
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import numpy as np
 
 from discode.backends.embedded.tokenizer import Bpe, normalise
 from discode.errors import ImageError, InputError
-from discode.images import ImageSource, image_digest, open_image
-from discode.pairs import Pair
+from discode.images import ImageSource, open_image
+from discode.pairs import Pair, group_by_image
 from discode.prompts import CAPTION_LAST, Prompt, neutralise
 from discode.readings import Identity, Readings
 from discode.scales import UNIT, Scale
@@ -33,11 +33,17 @@ SHA256 = "0d536ba0c2de25111b8840c5e1c653f97b4701628e136d985e8af585708f30e2"
 CAPTIONS_AT_ONCE = 64
 
 
+class EmbeddedOptions(TypedDict, total=False):
+    """What the embedded model may be told."""
+
+    threads: Annotated[int, "cores to use; all of them by default"]
+
+
 class Embedded:
     """A backend for the shipped model and other artefacts of ``training/``.
 
     Args:
-        path: The ONNX file; the shipped one if None.
+        path: The ONNX file; the shipped one if None or empty.
         threads: Cores to use; all of them if None.
 
     It knows one prompt (``caption-last``), one scale (``unit``) and no references. Captions are
@@ -55,17 +61,17 @@ class Embedded:
     def __init__(
         self, path: str | os.PathLike[str] | None = None, *, threads: int | None = None
     ) -> None:
-        self.path = SHIPPED if path is None else Path(path)
+        self.path = Path(path) if path else SHIPPED
         if threads is not None and (not isinstance(threads, int) or threads < 1):
             raise InputError(f"threads={threads} is not allowed; give 1 or more")
-        digest = _digest(self.path, shipped=path is None)
+        digest = _digest(self.path, shipped=not path)
         self._threads = threads
         self._lock = threading.Lock()
         self._owner = 0
         self._session: Any = None
         metadata = self._run_session().get_modelmeta().custom_metadata_map
         if metadata.get("prompt") != CAPTION_LAST.digest:
-            raise InputError(f"{self.path} is no embedded model of this version of discode")
+            raise InputError(f"{self.path} is not an embedded model of this version of discode")
         tokens = json.loads(metadata["tokens"])
         ids = json.loads(metadata["merges"])
         merges = [(tokens[a], tokens[b]) for a, b in zip(ids[::2], ids[1::2], strict=True)]
@@ -107,21 +113,18 @@ class Embedded:
     def read(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Readings:
-        """Read N pairs; the captions of a picture share its computation."""
+        """Read N pairs; the captions of an image share its computation."""
         self.check(prompt, scale)
         rows: list[Readings] = [Readings.failed(scale, ["not read"])] * len(pairs)
-        pictures: dict[str, list[int]] = {}
+        usable: list[Pair | None] = [None] * len(pairs)
         for number, pair in enumerate(pairs):
             if pair.references:
                 rows[number] = Readings.failed(scale, ["the embedded model takes no references"])
             elif not normalise(pair.caption):
                 rows[number] = Readings.failed(scale, ["the caption is empty"])
             else:
-                try:
-                    pictures.setdefault(image_digest(pair.image), []).append(number)
-                except ImageError as error:
-                    rows[number] = Readings.failed(scale, [str(error)])
-        for numbers in pictures.values():
+                usable[number] = pair
+        for numbers in group_by_image(usable):
             try:
                 pixels = _pixels(pairs[numbers[0]].image, self._side)
             except ImageError as error:
@@ -157,7 +160,7 @@ class Embedded:
 
 @cache
 def introduce(identity: Identity) -> None:
-    """Say who judges where no model was named: one line, once a process.
+    """Say who judges where no model was named: one line, once per process.
 
     It goes to the logger ``discode``, as a warning so that it is seen where logging was not set
     up (on standard error); ``logging.getLogger("discode").setLevel("ERROR")`` silences it.
@@ -186,7 +189,7 @@ def _digest(path: Path, *, shipped: bool) -> str:
 
 
 def _pixels(image: ImageSource, side: int) -> np.ndarray:
-    """Squash a picture to what the model sees: (1, 3, side, side), 0 ... 255."""
+    """Squash an image to what the model sees: (1, 3, side, side), 0 ... 255."""
     from PIL import Image
 
     small = open_image(image).resize((side, side), Image.Resampling.BICUBIC)

@@ -12,6 +12,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from typing import Annotated, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +33,18 @@ ENOUGH = 0.5
 """Below this probability of a stem's first token, the model is let to write its answer itself."""
 
 
+class LocalOptions(TypedDict, total=False):
+    """What a local model may be told."""
+
+    device: Annotated[str, "cuda, cuda:1, cpu or mps"]
+    dtype: Annotated[str, "bfloat16, float16 or float32"]
+    revision: Annotated[str, "branch, tag or commit of the hub"]
+    batch_captions: Annotated[int, "captions of an image that run at once; by memory if not given"]
+    trust_remote_code: Annotated[bool, "run code that comes with the model"]
+    quantize: Annotated[str, "4bit, 8bit or fp8, for a model that is too large otherwise"]
+    device_map: Annotated[str, "auto, for a model that needs several GPUs"]
+
+
 class Local:
     """A backend for a model folder or a hub name.
 
@@ -46,7 +59,7 @@ class Local:
         packing: "auto", or "off" for one forward a pair.
         read: "forced" (stems given, one forward), "auto" (the same, but a model that would have
             begun otherwise is let to write its answer), or "generate" (the paper's way).
-        captions_at_once: Captions of a chunk; by memory if None.
+        batch_captions: Captions of a chunk; by memory if None.
         images_at_once: Pictures in flight; by memory, eight at most, if None.
 
     Exact: packed equals plain to rounding, and a check at load makes sure for this very model;
@@ -68,7 +81,7 @@ class Local:
         trust_remote_code: bool = False,
         packing: str = "auto",
         read: str = "auto",
-        captions_at_once: int | None = None,
+        batch_captions: int | None = None,
         images_at_once: int | None = None,
     ) -> None:
         if packing not in ("auto", "off"):
@@ -76,7 +89,7 @@ class Local:
         if read not in ("auto", "forced", "generate"):
             raise InputError(f"read={read!r} is not allowed; give 'auto', 'forced' or 'generate'")
         for name, number in (
-            ("captions_at_once", captions_at_once),
+            ("batch_captions", batch_captions),
             ("images_at_once", images_at_once),
         ):
             if number is not None and number < 1:
@@ -88,7 +101,7 @@ class Local:
                 os.fspath(model), revision, dtype, device, device_map, quantize, trust_remote_code
             )
         )
-        self.engine = Engine(loaded, captions_at_once)
+        self.engine = Engine(loaded, batch_captions)
         # Whatever changes the numbers is part of who was asked.
         self.identity = Identity(
             loaded.name,

@@ -15,7 +15,7 @@ import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 from discode.backends.served.blocks import Done, in_blocks
 from discode.backends.served.client import PICTURE, Answer, Endpoint, Message, Prices
@@ -68,6 +68,23 @@ class _Job:
     text: str
     picture: Picture
     rows: list[int] = field(default_factory=list)
+
+
+class ServedOptions(TypedDict, total=False):
+    """What a served model may be told."""
+
+    base_url: Annotated[str, "the server's address, as http://localhost:8000/v1"]
+    key_variable: Annotated[str, "environment variable that holds the key"]
+    image_size: Annotated[int, "pixels that longer sides of images are shrunk to"]
+    concurrency: Annotated[int, "requests at a time, at most"]
+    rate: Annotated[float, "requests per second, at most"]
+    timeout: Annotated[float, "seconds to wait for an answer"]
+    max_requests: Annotated[int, "requests in all; what is not asked is NaN"]
+    max_cost: Annotated[float, "what may be spent, by prices; what is not asked is NaN"]
+    prices: Annotated[str, "READ,WRITTEN: the price of a million tokens"]
+    top: Annotated[int, "log-probabilities per position to ask for"]
+    tries: Annotated[int, "how often a server is asked that is busy or broken"]
+    pause: Annotated[float, "seconds before the second try; doubled each time"]
 
 
 class Served:

@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass
 from PIL import ExifTags, Image
 
 from discode.backends.served.client import Prices
-from discode.images import ImageSource, image_bytes, open_image
+from discode.images import ImageSource, SharedImage, image_bytes, open_image
 
 _MIME = {"JPEG": "image/jpeg", "PNG": "image/png"}
 _TILE, _SHORT, _LONG = 512, 768, 2048  # how OpenAI's models cut a picture
@@ -27,6 +27,8 @@ def data_url(image: ImageSource, image_size: int | None = None) -> tuple[str, in
     """
     seen = open_image(image)  # also tells whether it is a picture at all
     kind, data, plain = "PNG", b"", False
+    if isinstance(image, SharedImage) and isinstance(image.source, Image.Image):
+        image = image.source
     if not isinstance(image, Image.Image):
         data = image_bytes(image)
         with Image.open(io.BytesIO(data)) as opened:
