@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from discode.backends import KINDS, Kind
 from discode.images import demo_path
 from discode.judge import load
 from discode.pairs import Pair

@@ -6,25 +6,51 @@
 4.1
 """
 
-from discode.errors import DiscodeError
+from discode.backends import Backend
+from discode.decoders import Decoder, get_decoder
+from discode.errors import (
+    BackendError,
+    DiscodeError,
+    ImageError,
+    InputError,
+    MissingExtraError,
+    StoreError,
+)
+from discode.images import open_image
 from discode.judge import Judge, decode, load
-from discode.pairs import Pair
-from discode.readings import Readings
+from discode.pairs import Pair, make_pairs, read_pairs
+from discode.prompts import Prompt
+from discode.readings import Identity, Readings
 from discode.readings.store import ReadingStore
 from discode.scales import Scale
 from discode.scores import Metric, Scores
+from discode.signature import Signature
 from discode.version import __version__
 
 __all__ = [
+    "Backend",
+    "BackendError",
+    "Decoder",
     "DiscodeError",
+    "Identity",
+    "ImageError",
+    "InputError",
     "Judge",
     "Metric",
+    "MissingExtraError",
     "Pair",
+    "Prompt",
     "ReadingStore",
     "Readings",
     "Scale",
     "Scores",
+    "Signature",
+    "StoreError",
     "__version__",
     "decode",
+    "get_decoder",
     "load",
+    "make_pairs",
+    "open_image",
+    "read_pairs",
 ]

@@ -130,21 +130,27 @@ class Judge:
     def _read_batch(self, pairs: Sequence[Pair]) -> Readings:
         images = ImageBatch()
         pairs = [replace(pair, image=images.share(pair.image)) for pair in pairs]
-        if self.store is None:
-            return self._ask(pairs)
         hidden = "hidden" in self.decoder.requires
         gather = Gather(self.scale, len(pairs))
         # One ask with references, one without: their prompts differ. A pair that stands twice in
         # the batch is asked once.
         groups: dict[str, dict[Item, list[int]]] = {}
+        unkept: list[int] = []
         for number, pair in enumerate(pairs):
             try:
                 template = self.prompt.template(bool(pair.references))
+                if self.store is None:
+                    unkept.append(number)
+                    continue
                 item = Item(image_digest(pair.image), pair.caption, pair.references)
             except (ImageError, InputError) as error:
                 gather.add(Readings.failed(self.scale, [str(error)]), [[number]])
                 continue
             groups.setdefault(template, {}).setdefault(item, []).append(number)
+        if unkept:
+            gather.add(self._ask([pairs[i] for i in unkept]), [[i] for i in unkept])
+        if self.store is None:
+            return gather.readings()
         for template, members in groups.items():
             ask = Ask(self.backend.identity, template, self.scale)
             items, owners = list(members), list(members.values())

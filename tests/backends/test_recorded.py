@@ -54,7 +54,7 @@ def test_several_models_need_a_name(tmp_path: Path, picture: Path) -> None:
         Recorded(tmp_path / "r.db")
     assert discode.load(f"recorded:{tmp_path / 'r.db'}#two").backend.identity.model == "two"
     with pytest.raises(InputError, match="name one of them"):
-        Recorded(tmp_path / "r.db", model="three")
+        Recorded(f"{tmp_path / 'r.db'}#three")
 
 
 def test_an_own_template_is_replayed(tmp_path: Path, picture: Path) -> None:

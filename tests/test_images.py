@@ -1,0 +1,67 @@
+"""Images: read once for all their captions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import discode
+from discode import images
+from discode.errors import ImageError
+from discode.images import ImageBatch, image_bytes, image_digest, open_image
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files whose bytes are read from now on."""
+    seen: list[str] = []
+    read = Path.read_bytes
+
+    def counted(self: Path) -> bytes:
+        seen.append(self.name)
+        return read(self)
+
+    monkeypatch.setattr(Path, "read_bytes", counted)
+    return seen
+
+
+@pytest.mark.parametrize("store", [True, False])
+def test_twenty_captions_read_a_file_once(
+    picture: Path, shipped: Path, tmp_path: Path, reads: list[str], store: bool
+) -> None:
+    judge = discode.load("embedded", threads=1, store=tmp_path / "r.db" if store else None)
+    reads.clear()
+    judge.score(picture, [f"caption {number}" for number in range(20)])
+    assert reads == [picture.name]
+
+
+def test_a_shared_image_is_any_image(picture: Path, reads: list[str]) -> None:
+    shared = ImageBatch().share(picture)
+    digest = image_digest(shared)
+    assert image_bytes(shared) == picture.read_bytes()  # type: ignore[arg-type]
+    assert open_image(shared).size == (8, 8)
+    assert reads == [picture.name] * 2  # the second is the test's own
+    assert digest == image_digest(picture)
+    with Image.open(picture) as opened:
+        assert image_digest(ImageBatch().share(opened)) == image_digest(opened)
+        assert open_image(ImageBatch().share(opened)).size == (8, 8)
+    assert ImageBatch().share(b"bytes") == b"bytes"
+
+
+def test_beyond_the_limit_a_file_is_read_again_and_must_be_the_same(
+    picture: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "KEPT_BYTES", 0)
+    shared = ImageBatch().share(picture)
+    image_digest(shared)
+    assert open_image(shared).size == (8, 8)
+    Image.new("RGB", (8, 8), "blue").save(picture)
+    with pytest.raises(ImageError, match="changed while"):
+        open_image(shared)
+
+
+def test_errors_name_the_file(tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match=r"none\.png"):
+        open_image(ImageBatch().share(tmp_path / "none.png"))
