@@ -8,9 +8,9 @@ import pytest
 from PIL import Image
 
 import discode
-from discode import images
 from discode.errors import ImageError
-from discode.images import ImageBatch, image_bytes, image_digest, open_image
+from discode.images import SharedImage, image_bytes, image_digest, open_image
+from discode.pairs import Pair, share_images
 
 
 @pytest.fixture
@@ -38,23 +38,22 @@ def test_twenty_captions_read_a_file_once(
 
 
 def test_a_shared_image_is_any_image(picture: Path, reads: list[str]) -> None:
-    shared = ImageBatch().share(picture)
+    shared = SharedImage(picture)
     digest = image_digest(shared)
-    assert image_bytes(shared) == picture.read_bytes()  # type: ignore[arg-type]
+    assert image_bytes(shared) == picture.read_bytes()
     assert open_image(shared).size == (8, 8)
     assert reads == [picture.name] * 2  # the second is the test's own
     assert digest == image_digest(picture)
     with Image.open(picture) as opened:
-        assert image_digest(ImageBatch().share(opened)) == image_digest(opened)
-        assert open_image(ImageBatch().share(opened)).size == (8, 8)
-    assert ImageBatch().share(b"bytes") == b"bytes"
+        assert image_digest(SharedImage(opened)) == image_digest(opened)
+        assert open_image(SharedImage(opened)).size == (8, 8)
+    assert share_images([Pair(b"bytes", "a cat")])[0].image == b"bytes"
 
 
 def test_beyond_the_limit_a_file_is_read_again_and_must_be_the_same(
-    picture: Path, monkeypatch: pytest.MonkeyPatch
+    picture: Path,
 ) -> None:
-    monkeypatch.setattr(images, "KEPT_BYTES", 0)
-    shared = ImageBatch().share(picture)
+    shared = SharedImage(picture, [0])
     image_digest(shared)
     assert open_image(shared).size == (8, 8)
     Image.new("RGB", (8, 8), "blue").save(picture)
@@ -64,4 +63,4 @@ def test_beyond_the_limit_a_file_is_read_again_and_must_be_the_same(
 
 def test_errors_name_the_file(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match=r"none\.png"):
-        open_image(ImageBatch().share(tmp_path / "none.png"))
+        open_image(SharedImage(tmp_path / "none.png"))

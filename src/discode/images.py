@@ -8,7 +8,6 @@ import os
 import re
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
@@ -25,15 +24,18 @@ KEPT_BYTES = 64 << 20
 class SharedImage:
     """An image of several pairs: its file is read when it is first needed, and once.
 
-    Made by :class:`ImageBatch`. Backends treat it as any other image: :func:`open_image`,
-    :func:`image_bytes` and :func:`image_digest` take it.
+    Made by :func:`~discode.pairs.share_images`. Backends treat it as any other image:
+    :func:`open_image`, :func:`image_bytes` and :func:`image_digest` take it. ``budget`` holds one
+    number, the bytes that all images of the batch may still keep in memory.
     """
 
-    __slots__ = ("_batch", "_data", "_digest", "source")
+    __slots__ = ("_budget", "_data", "_digest", "source")
 
-    def __init__(self, source: str | os.PathLike[str] | Image.Image, batch: ImageBatch) -> None:
+    def __init__(
+        self, source: str | os.PathLike[str] | Image.Image, budget: list[int] | None = None
+    ) -> None:
         self.source = source
-        self._batch = batch
+        self._budget = [KEPT_BYTES] if budget is None else budget
         self._data: bytes | None = None
         self._digest: str | None = None
 
@@ -58,41 +60,14 @@ class SharedImage:
         data = image_bytes(self.source)
         if self._digest is not None and hashlib.sha256(data).hexdigest() != self._digest:
             raise ImageError(f"{self} changed while it was being read")
-        if self._batch.kept + len(data) <= KEPT_BYTES:
-            self._batch.kept += len(data)
+        if len(data) <= self._budget[0]:
+            self._budget[0] -= len(data)
             self._data = data
         return data
 
 
 ImageSource = str | os.PathLike[str] | bytes | Image.Image | SharedImage
 """A path, the bytes of an image file, an open image, or one that pairs of a batch share."""
-
-
-class ImageBatch:
-    """The images of a batch of pairs: every file is read once, whoever asks for it.
-
-    >>> images = ImageBatch()
-    >>> images.share("dog.jpg") is images.share("dog.jpg")
-    True
-    """
-
-    def __init__(self) -> None:
-        self.kept = 0
-        self._images: dict[Any, SharedImage] = {}
-
-    def share(self, image: ImageSource) -> ImageSource:
-        """Return what stands for ``image`` in this batch; nothing is read yet."""
-        if isinstance(image, bytes | SharedImage):
-            return image
-        key = image_key(image)
-        if key not in self._images:
-            self._images[key] = SharedImage(image, self)
-        return self._images[key]
-
-
-def image_key(image: ImageSource) -> Any:
-    """Return what tells the images of a batch apart, without reading any."""
-    return id(image) if isinstance(image, Image.Image | SharedImage) else image
 
 
 def image_digest(image: ImageSource) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +15,8 @@ from discode.backends.embedded import introduce
 from discode.decoders import Decoder, get_decoder
 from discode.decoders.bounds import possible_error
 from discode.errors import BackendError, ImageError, InputError
-from discode.images import ImageBatch, ImageSource, image_digest
-from discode.pairs import Pair, group_by_image, make_pairs
+from discode.images import ImageSource, image_digest
+from discode.pairs import Pair, group_by_image, make_pairs, share_images
 from discode.prompts import FLEUR, Prompt, get_prompt, is_defused
 from discode.readings import Gather, Readings
 from discode.readings.store import Ask, Item, ReadingStore
@@ -58,7 +59,7 @@ class Judge:
         if not isinstance(self.batch_size, int) or self.batch_size < 1:
             raise InputError(f"batch_size={self.batch_size} is not allowed; give 1 or more")
 
-    @property
+    @cached_property
     def signature(self) -> Signature:
         """How this judge's numbers are made; scores say whether their pairs had references."""
         identity = self.backend.identity
@@ -128,8 +129,7 @@ class Judge:
         return gather.readings()
 
     def _read_batch(self, pairs: Sequence[Pair]) -> Readings:
-        images = ImageBatch()
-        pairs = [replace(pair, image=images.share(pair.image)) for pair in pairs]
+        pairs = share_images(pairs)
         hidden = "hidden" in self.decoder.requires
         gather = Gather(self.scale, len(pairs))
         # One ask with references, one without: their prompts differ. A pair that stands twice in

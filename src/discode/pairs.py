@@ -14,7 +14,7 @@ from PIL import Image
 
 from discode.errors import InputError
 from discode.files import read_rows
-from discode.images import IMAGE_SUFFIXES, ImageSource, image_key
+from discode.images import IMAGE_SUFFIXES, KEPT_BYTES, ImageSource, SharedImage
 
 # Column names met in the wild, in the order they are tried.
 IMAGE_COLUMNS = ("image", "image_path", "file_name", "filename", "image_id")
@@ -45,8 +45,29 @@ def group_by_image(pairs: Iterable[Pair | None]) -> list[list[int]]:
     groups: dict[Any, list[int]] = {}
     for number, pair in enumerate(pairs):
         if pair is not None:
-            groups.setdefault(image_key(pair.image), []).append(number)
+            image = pair.image
+            key = id(image) if isinstance(image, Image.Image) else image
+            groups.setdefault(key, []).append(number)
     return list(groups.values())
+
+
+def share_images(pairs: Sequence[Pair]) -> list[Pair]:
+    """Return the pairs with images that are read once, however many pairs show them.
+
+    >>> one, two = share_images([Pair("dog.jpg", "a dog"), Pair("dog.jpg", "a cat")])
+    >>> one.image is two.image
+    True
+    """
+    budget = [KEPT_BYTES]
+    shared: list[Pair] = list(pairs)
+    for numbers in group_by_image(pairs):
+        image = pairs[numbers[0]].image
+        if not isinstance(image, bytes | SharedImage):
+            image = SharedImage(image, budget)
+            for number in numbers:
+                pair = pairs[number]
+                shared[number] = Pair(image, pair.caption, pair.references, pair.id)
+    return shared
 
 
 def make_pairs(

@@ -23,7 +23,7 @@ from discode.errors import ImageError, InputError
 from discode.images import ImageSource, open_image
 from discode.pairs import Pair, group_by_image
 from discode.prompts import CAPTION_LAST, Prompt, neutralise
-from discode.readings import Identity, Readings
+from discode.readings import Gather, Identity, Readings
 from discode.scales import UNIT, Scale
 
 SHIPPED = Path(__file__).parents[2] / "data" / "embedded.onnx"
@@ -115,28 +115,30 @@ class Embedded:
     ) -> Readings:
         """Read N pairs; the captions of an image share its computation."""
         self.check(prompt, scale)
-        rows: list[Readings] = [Readings.failed(scale, ["not read"])] * len(pairs)
-        usable: list[Pair | None] = [None] * len(pairs)
-        for number, pair in enumerate(pairs):
-            if pair.references:
-                rows[number] = Readings.failed(scale, ["the embedded model takes no references"])
-            elif not normalise(pair.caption):
-                rows[number] = Readings.failed(scale, ["the caption is empty"])
-            else:
-                usable[number] = pair
-        for numbers in group_by_image(usable):
+        gather = Gather(scale, len(pairs))
+
+        def fail(numbers: Sequence[int], reason: str) -> None:
+            gather.add(Readings.failed(scale, [reason]), [numbers])
+
+        for numbers in group_by_image(pairs):
+            usable = []
+            for number in numbers:
+                if pairs[number].references:
+                    fail([number], "the embedded model takes no references")
+                elif not normalise(pairs[number].caption):
+                    fail([number], "the caption is empty")
+                else:
+                    usable.append(number)
             try:
-                pixels = _pixels(pairs[numbers[0]].image, self._side)
+                pixels = _pixels(pairs[numbers[0]].image, self._side) if usable else np.empty(0)
             except ImageError as error:
-                for number in numbers:
-                    rows[number] = Readings.failed(scale, [str(error)])
+                fail(usable, str(error))
                 continue
-            for start in range(0, len(numbers), CAPTIONS_AT_ONCE):
-                part = numbers[start : start + CAPTIONS_AT_ONCE]
+            for start in range(0, len(usable), CAPTIONS_AT_ONCE):
+                part = usable[start : start + CAPTIONS_AT_ONCE]
                 read = self._read(pixels, [pairs[i].caption for i in part], hidden)
-                for place, number in enumerate(part):
-                    rows[number] = read.take([place])
-        return Readings.concat(scale, rows)
+                gather.add(read, [[number] for number in part])
+        return gather.readings()
 
     def _read(self, pixels: np.ndarray, captions: list[str], hidden: bool) -> Readings:
         # The model's own special tokens cannot be spelt: text falls to words and bytes.
