@@ -18,13 +18,13 @@ import typer
 
 from discode.cli import app
 from discode.errors import InputError
-from tests.conftest import CAPTION
+from tests.helpers.fake_model import CAPTION
 from tests.helpers.serving import CAT, Client
 
 SLOW = """
 import time
 from discode.backends import BACKENDS
-from tests.conftest import FakeModel
+from tests.helpers.fake_model import FakeModel
 class Slow(FakeModel):
     def read(self, pairs, prompt, scale, *, hidden=False):
         time.sleep(0.7)
