@@ -82,11 +82,9 @@ def test_a_terminal_shows_speed_and_the_time_left(llava: Path, tmp_path: Path) -
     pairs = tmp_path / "pairs.csv"
     pairs.write_text("image,caption\n" + "".join(f"{CAT},caption {i}\n" for i in range(120)))
     ours, theirs = pty.openpty()
+    options = ("--model", llava, "--device", "cpu", "--batch-size", 8)
     process = subprocess.Popen(
-        [
-            *(*DISCODE, "score", "-i", pairs),
-            *("--model", llava, "--device", "cpu", "--batch-size", "8"),
-        ],
+        [*DISCODE, "score", "-i", str(pairs), *map(str, options)],
         stdout=subprocess.DEVNULL,
         stderr=theirs,
         env=os.environ | {"COLUMNS": "80", "TERM": "xterm"},

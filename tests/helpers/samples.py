@@ -37,6 +37,6 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def read_parts(folder: Path) -> list[dict[str, Any]]:
+def read_parts(folder: Path) -> list[dict[str, object]]:
     """All score rows of a folder, in the order of its shards."""
     return [row for file in sorted(folder.glob("part-*.jsonl")) for row in read_jsonl(file)]
