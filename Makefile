@@ -7,6 +7,9 @@ ALL_CORES := -n logical --maxprocesses 4 --dist loadfile
 # What needs no model, no server and no browser.
 PURE := tests/test_*.py $(addprefix tests/,benchmarks decoders readings stats) src
 
+# One thread per process: several that all use all cores get in each other's way.
+quick test coverage: export OMP_NUM_THREADS := 1
+
 .PHONY: demo quick test coverage lint format docs wheel clean
 
 demo: .venv/demo.stamp
@@ -31,7 +34,7 @@ format: .venv/dev.stamp
 	$(BIN)/ruff format .
 
 docs: .venv/docs.stamp
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 wheel: | $(BIN)/python
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

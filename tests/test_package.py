@@ -11,7 +11,7 @@ import subprocess
 import sys
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ import discode
 
 SOURCE = Path(discode.__file__).parent
 ROOT = SOURCE.parents[1]
+TESTS = Path(__file__).parent
 
 PUBLIC = [
     "DiscodeError", "Judge", "Metric", "Pair", "ReadingStore", "Readings", "Scale", "Scores",
@@ -47,10 +48,11 @@ ROOMS = [
 ]  # fmt: skip
 
 
-def modules() -> Iterator[tuple[Path, ast.Module]]:
+@lru_cache
+def modules() -> list[tuple[Path, ast.Module]]:
     """Every module of the package, by its path, parsed."""
-    for file in sorted(SOURCE.rglob("*.py")):
-        yield file.relative_to(SOURCE), ast.parse(file.read_text(encoding="utf-8"))
+    files = sorted(SOURCE.rglob("*.py"))
+    return [(f.relative_to(SOURCE), ast.parse(f.read_text(encoding="utf-8"))) for f in files]
 
 
 def test_import_is_light() -> None:
@@ -162,6 +164,23 @@ def test_nothing_prints_or_exits_outside_the_command_line() -> None:
             assert "print(" not in text, file
 
 
+def test_a_test_file_imports_from_no_other_one() -> None:
+    """What several of them use is in tests/helpers."""
+    for file in sorted(TESTS.rglob("*.py")):
+        text = file.read_text(encoding="utf-8")
+        found = re.findall(r"^ *(?:from|import) tests\.(?:\w+\.)*(?:conftest|test_\w+)", text, re.M)
+        assert found == [], file
+
+
+def test_no_test_looks_at_the_clock() -> None:
+    """The machine may be busy: speed belongs in perf/. Deadlines of loops are another thing."""
+    for file in sorted(TESTS.rglob("*.py")):
+        if file != Path(__file__):
+            text = file.read_text(encoding="utf-8")
+            assert "perf_counter" not in text, file
+            assert not re.search(r"^ *assert .*monotonic\(", text, re.M), file
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("hatchling", reason="building a wheel wants discode[dev]")
@@ -174,6 +193,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_everything_that_is_used(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as file:
         names = set(file.namelist())
@@ -184,6 +204,7 @@ def test_the_wheel_holds_everything_that_is_used(wheel: Path) -> None:
     assert not {name for name in names if name.startswith(("tests", "training", "docs"))}
 
 
+@pytest.mark.slow
 def test_the_wheel_judges_where_only_it_is_installed(
     wheel: Path, shipped: Path, tmp_path: Path
 ) -> None:
