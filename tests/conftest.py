@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
@@ -16,7 +15,6 @@ import discode
 from discode.backends.embedded import SHIPPED
 from discode.backends.local.load import mend_torchvision
 from discode.images import demo_path
-from tests.helpers.chromium import chromium
 from tests.helpers.fake_model import CAPTION, FakeModel
 from tests.helpers.shipped import NO_MODEL
 
@@ -93,13 +91,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             source = "".join(example.source for example in item.dtest.examples)
             if re.search(r"load\(\)|[eE]mbedded", source):
                 item.add_marker(pytest.mark.skip(reason=NO_MODEL))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """The Chromium of the system."""
-    with chromium() as opened:
-        yield opened
 
 
 @pytest.fixture

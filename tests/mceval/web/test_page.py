@@ -21,7 +21,7 @@ from discode.mceval.database import Database
 from discode.mceval.people import Invitation, invite
 from discode.mceval.tables import Answer, Pass, Person, Void
 from tests.helpers.annotating import EVIL, make_campaign, pictures_in, running
-from tests.helpers.chromium import FLAGS
+from tests.serve.test_page import FLAGS
 
 pytestmark = pytest.mark.slow
 
