@@ -15,8 +15,9 @@ import discode
 from discode.backends.embedded import SHIPPED
 from discode.backends.local.load import mend_torchvision
 from discode.images import demo_path
-from tests.helpers.fake_model import CAPTION, FakeModel
-from tests.helpers.shipped import NO_MODEL
+from tests.helpers.fake_model import CAPTION as CAPTION
+from tests.helpers.fake_model import FakeModel as FakeModel
+from tests.helpers.shipped import NO_MODEL as NO_MODEL
 
 # Helpers that import transformers: nothing to collect in them, and it may not be installed.
 collect_ignore_glob = ["helpers/tiny_*.py"]

@@ -21,7 +21,7 @@ from discode.pairs import Pair
 from discode.prompts import Prompt
 from discode.readings import Readings
 from discode.scales import Scale
-from tests.helpers.fake_model import FakeModel
+from tests.conftest import FakeModel
 
 pytest.importorskip("fastapi", reason="the service wants discode[serve]")
 pytest.importorskip("uvicorn", reason="the service wants discode[serve]")

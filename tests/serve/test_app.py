@@ -18,7 +18,7 @@ from PIL import Image
 from discode.errors import InputError
 from discode.images import MAX_PIXELS, demo_path
 from discode.judge import load
-from tests.helpers.fake_model import FakeModel
+from tests.conftest import FakeModel
 from tests.helpers.serving import CAT, Client, SlowModel, data_url, running
 
 # Behind the skip for want of fastapi:

@@ -14,7 +14,7 @@ import pytest
 from discode.decoders import get_decoder
 from discode.images import demo_path
 from discode.judge import load
-from tests.helpers.fake_model import FakeModel
+from tests.conftest import FakeModel
 from tests.helpers.serving import CAT, Client, SlowModel, running
 
 # Behind the skip for want of fastapi:

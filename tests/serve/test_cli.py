@@ -18,13 +18,13 @@ import typer
 
 from discode.cli import app
 from discode.errors import InputError
-from tests.helpers.fake_model import CAPTION
+from tests.conftest import CAPTION
 from tests.helpers.serving import CAT, Client
 
 SLOW = """
 import time
 from discode.backends import BACKENDS
-from tests.helpers.fake_model import FakeModel
+from tests.conftest import FakeModel
 class Slow(FakeModel):
     def read(self, pairs, prompt, scale, *, hidden=False):
         time.sleep(0.7)

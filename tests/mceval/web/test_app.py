@@ -41,6 +41,7 @@ from discode.mceval.report import domain_rows
 from discode.mceval.rules import Rules
 from discode.mceval.tables import Answer, Image, Person, Slot, Void
 from discode.metrics.registry import Workshop
+from tests.conftest import NO_MODEL
 from tests.helpers import postgres
 from tests.helpers.annotating import (
     Worker,
@@ -52,7 +53,6 @@ from tests.helpers.annotating import (
     texts,
 )  # fmt: skip
 from tests.helpers.campaigns import check_rules
-from tests.helpers.shipped import NO_MODEL
 
 COUNT = 14
 """Pictures a domain."""
