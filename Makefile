@@ -1,14 +1,28 @@
-# Two commands: `make demo` and `make test`. Both create .venv on first use.
+# `make demo` shows what it does, `make quick` is for while you work, `make test` is everything.
+# Each target installs what it needs into .venv on first use.
 PYTHON ?= python3
 BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest
+ALL_CORES := -n logical --maxprocesses 4 --dist loadfile
+# What needs no model, no server and no browser.
+PURE := tests/test_*.py $(addprefix tests/,benchmarks decoders readings stats) src
 
-.PHONY: demo test lint format clean
+# One thread per process: several that all use all cores get in each other's way.
+quick test coverage: export OMP_NUM_THREADS := 1
+
+.PHONY: demo quick test coverage lint format docs wheel clean
 
 demo: .venv/demo.stamp
 	$(BIN)/discode demo --output demo.png
 
+quick: lint
+	$(PYTEST) $(ALL_CORES) -m "not slow and not data" $(PURE)
+
 test: lint
-	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
+	$(PYTEST) $(ALL_CORES)
+
+coverage: .venv/dev.stamp
+	$(PYTEST) $(ALL_CORES) --cov --cov-report term:skip-covered
 
 lint: .venv/dev.stamp
 	$(BIN)/ruff check .
@@ -19,8 +33,14 @@ format: .venv/dev.stamp
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: .venv/docs.stamp
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+wheel: | $(BIN)/python
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
 clean:
-	rm -rf .venv build dist demo.png .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist demo.png .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -32,6 +52,10 @@ $(BIN)/python:
 	$(BIN)/python -m pip install --quiet -e '.[plot]'
 	touch $@
 
+.venv/docs.stamp: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -e '.[docs]'
+	touch $@
+
 .venv/dev.stamp: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -e '.[dev]'
-	touch $@ .venv/demo.stamp
+	touch $@ .venv/demo.stamp .venv/docs.stamp

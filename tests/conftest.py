@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -17,13 +15,9 @@ import discode
 from discode.backends.embedded import SHIPPED
 from discode.backends.local.load import mend_torchvision
 from discode.images import demo_path
-from discode.pairs import Pair
-from discode.prompts import FLEUR, Prompt
-from discode.readings import Identity, Readings
-from discode.scales import UNIT, Scale
-
-CAPTION = "a close up of a brown striped cat with green eyes"
-NO_MODEL = f"no model at {SHIPPED}; training/README.md says how it is made"
+from tests.helpers.fake_model import CAPTION as CAPTION
+from tests.helpers.fake_model import FakeModel as FakeModel
+from tests.helpers.shipped import NO_MODEL as NO_MODEL
 
 # Helpers that import transformers: nothing to collect in them, and it may not be installed.
 collect_ignore_glob = ["helpers/tiny_*.py"]
@@ -52,54 +46,9 @@ def data() -> Path:
     return folder
 
 
-def random_logp(rng: np.random.Generator, n: int, k: int, gap: float = 8.0) -> np.ndarray:
-    """Random log-probabilities (n, k) with some mass off the scale."""
-    logits = rng.uniform(-gap, 0, size=(n, k))
-    logp: np.ndarray = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
-    return logp + np.log(rng.uniform(0.5, 1.0, size=(n, 1)))
-
-
-@dataclass
-class FakeModel:
-    """A backend that answers by a fixed rule and keeps a list of what it was asked."""
-
-    name: str = "fake"
-    capabilities: frozenset[str] = frozenset()
-    prompt: Prompt = FLEUR
-    scale: Scale = UNIT
-    asked: list[str] = field(default_factory=list)
-    rejects: str = "\0"
-
-    @property
-    def identity(self) -> Identity:
-        return Identity(self.name, "r1", "float32")
-
-    def read(
-        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
-    ) -> Readings:
-        parts = []
-        for pair in pairs:
-            self.asked.append(pair.caption)
-            if self.rejects in pair.caption:
-                parts.append(Readings.failed(scale, ["rejected"]))
-                continue
-            rng = np.random.default_rng(len(pair.caption))
-            b, k = len(scale.stems), len(scale.answers)
-            parts.append(
-                Readings(
-                    scale,
-                    random_logp(rng, b, k)[None],
-                    np.log(np.array([[0.7, 0.2][:b]])),
-                    hidden=rng.normal(size=(1, 6)).astype(np.float32) if hidden else None,
-                    head=np.eye(k, 6, dtype=np.float32) if hidden else None,
-                )
-            )
-        return Readings.concat(scale, parts)
-
-
 @pytest.fixture(scope="session")
 def build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder in which training/ has run from data to artefact, on eight pictures."""
+    """A folder in which training/ has run from data to artefact, on eight images."""
     for module in ("torch", "onnx", "onnxscript"):
         pytest.importorskip(module, reason="training and its artefact want discode[dev]")
     from tests.helpers.training_stand_ins import make_build
@@ -146,7 +95,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """A small red image."""
+    path = tmp_path / "image.png"
+    Image.new("RGB", (8, 8), "red").save(path)
+    return path
+
+
+@pytest.fixture
 def picture(tmp_path: Path) -> Path:
+    """The same under its old name, until no test asks for it."""
     path = tmp_path / "picture.png"
     Image.new("RGB", (8, 8), "red").save(path)
     return path

@@ -11,45 +11,45 @@ from discode.errors import InputError
 from discode.prompts import FLEUR
 from discode.readings.exchange import export_readings
 from discode.readings.store import ReadingStore
-from tests.conftest import FakeModel
+from tests.helpers.fake_model import FakeModel
 
 
 @pytest.mark.parametrize("form", ["r.db", "r.jsonl", "r.parquet"])
-def test_replay_equals_the_model(tmp_path: Path, picture: Path, form: str) -> None:
+def test_replay_equals_the_model(tmp_path: Path, image: Path, form: str) -> None:
     if form.endswith("parquet"):
         pytest.importorskip("pyarrow", reason="Parquet wants discode[parquet]")
     captions = ["a", "bb", "ccc"]
-    live = discode.load(FakeModel(), store=tmp_path / "r.db").score(picture, captions)
+    live = discode.load(FakeModel(), store=tmp_path / "r.db").score(image, captions)
     if form != "r.db":
         with ReadingStore(tmp_path / "r.db") as store:
             export_readings(store, tmp_path / form)
-    replay = discode.load(f"recorded:{tmp_path / form}").score(picture, captions)
+    replay = discode.load(f"recorded:{tmp_path / form}").score(image, captions)
     assert np.array_equal(live.value, replay.value)
     assert live.signature == replay.signature
 
 
-def test_what_was_not_recorded_says_so(tmp_path: Path, picture: Path) -> None:
-    discode.load(FakeModel(), store=tmp_path / "r.db").score(picture, "a")
+def test_what_was_not_recorded_says_so(tmp_path: Path, image: Path) -> None:
+    discode.load(FakeModel(), store=tmp_path / "r.db").score(image, "a")
     judge = discode.load(str(tmp_path / "r.db"))
     assert judge.prompt == FLEUR
-    scores = judge.score(picture, ["a", "b"])
+    scores = judge.score(image, ["a", "b"])
     assert np.isnan(scores.value).tolist() == [False, True]
     assert "not recorded" in scores.errors[1]
-    other = discode.load(str(tmp_path / "r.db"), scale="ten").score(picture, "a")
+    other = discode.load(str(tmp_path / "r.db"), scale="ten").score(image, "a")
     assert "the file has scale unit, not ten" in other.errors[0]
     gone = judge.score(tmp_path / "none.png", "a")
     assert "cannot read" in gone.errors[0]
 
 
-def test_hidden_states_are_claimed_only_where_they_are(tmp_path: Path, picture: Path) -> None:
-    discode.load(FakeModel(), store=tmp_path / "r.db").score(picture, "a")
+def test_hidden_states_are_claimed_only_where_they_are(tmp_path: Path, image: Path) -> None:
+    discode.load(FakeModel(), store=tmp_path / "r.db").score(image, "a")
     with pytest.raises(InputError, match="needs hidden"):
         discode.load(str(tmp_path / "r.db"), method="discode:solver=adam")
 
 
-def test_several_models_need_a_name(tmp_path: Path, picture: Path) -> None:
+def test_several_models_need_a_name(tmp_path: Path, image: Path) -> None:
     for name in ("one", "two"):
-        discode.load(FakeModel(name), store=tmp_path / "r.db").score(picture, "a")
+        discode.load(FakeModel(name), store=tmp_path / "r.db").score(image, "a")
     with pytest.raises(InputError, match="one, two"):
         Recorded(tmp_path / "r.db")
     assert discode.load(f"recorded:{tmp_path / 'r.db'}#two").backend.identity.model == "two"
@@ -57,16 +57,16 @@ def test_several_models_need_a_name(tmp_path: Path, picture: Path) -> None:
         Recorded(f"{tmp_path / 'r.db'}#three")
 
 
-def test_an_own_template_is_replayed(tmp_path: Path, picture: Path) -> None:
+def test_an_own_template_is_replayed(tmp_path: Path, image: Path) -> None:
     (tmp_path / "mine.txt").write_text("Rate {caption}")
     judge = discode.load(FakeModel(), prompt=tmp_path / "mine.txt", store=tmp_path / "r.db")
-    judge.score(picture, "a")
+    judge.score(image, "a")
     replay = discode.load(str(tmp_path / "r.db"))
     assert replay.prompt.free == "Rate {caption}"
-    assert np.isfinite(float(replay.score(picture, "a")))
+    assert np.isfinite(float(replay.score(image, "a")))
 
 
-def test_a_read_only_store_is_replayed(tmp_path: Path, picture: Path) -> None:
-    discode.load(FakeModel(), store=tmp_path / "r.db").score(picture, "a")
+def test_a_read_only_store_is_replayed(tmp_path: Path, image: Path) -> None:
+    discode.load(FakeModel(), store=tmp_path / "r.db").score(image, "a")
     (tmp_path / "r.db").chmod(0o444)
-    assert np.isfinite(float(discode.load(str(tmp_path / "r.db")).score(picture, "a")))
+    assert np.isfinite(float(discode.load(str(tmp_path / "r.db")).score(image, "a")))

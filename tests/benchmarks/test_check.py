@@ -12,8 +12,8 @@ from discode.benchmarks.base import sha256
 from discode.benchmarks.check import COUNTS, check_data
 from discode.benchmarks.facts import FACTS, File
 from discode.errors import InputError
-from tests.cli.test_cli import refused, run
 from tests.helpers import mini_benchmarks as mini
+from tests.helpers.command_line import refused, run
 
 
 def states(folder: Path, name: str) -> dict[str, str]:

@@ -1,39 +1,18 @@
+"""Inputs for large runs, and a Ray to run them on."""
+
 from __future__ import annotations
 
-import io
 import json
 import os
-import tarfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from PIL import Image
+
+from tests.helpers.samples import png as png
+from tests.helpers.samples import read_parts as read_parts
 
 ROOT = Path(__file__).parents[2]
-
-
-def png(colour: str = "red") -> bytes:
-    data = io.BytesIO()
-    Image.new("RGB", (8, 8), colour).save(data, "PNG")
-    return data.getvalue()
-
-
-def write_tar(path: Path, files: Mapping[str, bytes], mode: str = "w") -> Path:
-    with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
-        for name, data in files.items():
-            info = tarfile.TarInfo(name)
-            info.size, info.mtime = len(data), 1_700_000_000
-            tar.addfile(info, io.BytesIO(data))
-    return path
-
-
-def read_parts(folder: Path) -> list[dict[str, object]]:
-    """All score rows of a folder, in the order of its shards."""
-    rows = []
-    for file in sorted(folder.glob("part-*.jsonl")):
-        rows += [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    return rows
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from discode.bulk import score_stream
 from discode.bulk.ray import score_ray
 from discode.errors import InputError
 from discode.images import demo_path
-from tests.bulk.conftest import png, write_tar
 from tests.helpers.instant import make_judge, maker, rows
+from tests.helpers.samples import png, write_tar
 
 ray = pytest.importorskip("ray", reason="Ray is tested with discode[ray]")
 pytest.importorskip("ray.data", reason="Ray is tested with discode[ray]")

@@ -26,8 +26,8 @@ from discode.bulk.run import read_chunks
 from discode.errors import InputError
 from discode.judge import load
 from discode.pairs import read_pairs
-from tests.bulk.conftest import png, read_parts, write_tar
 from tests.helpers.instant import Instant, make_judge, rows
+from tests.helpers.samples import png, read_parts, write_tar
 
 pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode[parquet]")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -18,8 +18,8 @@ from discode.bulk.run import read_chunks
 from discode.bulk.tars import split_name
 from discode.errors import InputError
 from discode.pairs import Pair
-from tests.bulk.conftest import png, write_tar
 from tests.helpers.instant import rows
+from tests.helpers.samples import png, write_tar
 
 pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode[parquet]")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -12,8 +12,8 @@ from PIL import Image
 
 from discode.bench.runlog import RunLog
 from discode.benchmarks import load_benchmark
-from tests.cli.test_cli import refused, run
 from tests.helpers import mini_benchmarks as mini
+from tests.helpers.command_line import refused, run
 
 
 @pytest.fixture

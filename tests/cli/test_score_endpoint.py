@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.test_cli import CAT, refused, run
 from tests.helpers.chat_servers import Body, Server, serving
+from tests.helpers.command_line import CAT, refused, run
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_scores(server: Server, tmp_path: Path) -> None:
     assert "2 of 2 pairs are in" in done.stdout
     done = run(*command[:2], "a bird", *command[4:], "--dry-run", "--prices", "2.5,10")
     assert "1 requests to 127.0.0.1" in done.stdout
-    assert "before them one to /tokenize and one without a picture" in done.stdout
+    assert "before them one to /tokenize and one without" in done.stdout
     assert "1 images, 0.1 MB" in done.stdout
     assert "cost: about 0.0" in done.stdout
     assert "nothing was sent" in done.stdout

@@ -12,13 +12,13 @@ import pytest
 
 from discode.files import read_rows
 from discode.images import demo_path
-from tests.bulk.conftest import png, read_parts, write_tar
-from tests.cli.test_cli import refused, run
+from tests.helpers.command_line import refused, run
+from tests.helpers.samples import png, read_parts, write_tar
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """The demo's pairs as a table, and one more whose picture is missing."""
+    """The demo's pairs as a table, and one more whose image is missing."""
     rows = [row for _, row in read_rows(demo_path() / "captions.csv")]
     path = tmp_path / "pairs.csv"
     with path.open("w", newline="") as file:

@@ -12,7 +12,7 @@ from discode.decoders import get_decoder
 from discode.decoders.att import att_loss, log_alpha, log_prior
 from discode.readings import Readings
 from discode.scales import FIVE, TEN, UNIT
-from tests.conftest import random_logp
+from tests.helpers.fake_model import random_logp
 
 SIGMAS = (1.0, 0.5, 0.1, 0.05, 0.01, 1e-4)
 

@@ -14,7 +14,7 @@ from scipy.special import rel_entr
 import discode
 from discode.decoders.att import log_prior
 from discode.decoders.divergences import divergence
-from tests.conftest import random_logp
+from tests.helpers.fake_model import random_logp
 
 Value = Callable[[list[Any], list[Any]], Any]
 

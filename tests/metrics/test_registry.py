@@ -19,7 +19,7 @@ from discode.errors import InputError, MissingExtraError, UnknownNameError
 from discode.images import demo_path
 from discode.metrics import METRICS, Cider, Judged, ScoreFile, Workshop, score
 from discode.pairs import Pair
-from tests.conftest import FakeModel
+from tests.helpers.fake_model import FakeModel
 
 CAT = demo_path() / "cat.jpg"
 PAIRS = [

@@ -9,7 +9,7 @@ import pytest
 from discode.errors import InputError
 from discode.readings import Readings
 from discode.scales import FIVE, TEN, UNIT
-from tests.conftest import random_logp
+from tests.helpers.fake_model import random_logp
 
 RNG = np.random.default_rng(0)
 

@@ -11,7 +11,7 @@ from discode.readings import Identity, Readings
 from discode.readings.exchange import export_readings, import_readings
 from discode.readings.store import Ask, Item, ReadingStore
 from discode.scales import TEN, UNIT
-from tests.conftest import random_logp
+from tests.helpers.fake_model import random_logp
 
 ASK = Ask(Identity("m", "r", "d"), "Rate {caption}", UNIT)
 

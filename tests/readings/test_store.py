@@ -20,7 +20,7 @@ from discode.errors import InputError, StoreError
 from discode.readings import Identity, Readings
 from discode.readings.store import SCHEMA_VERSION, Ask, Item, ReadingStore, key_of
 from discode.scales import FIVE, TEN, UNIT, Scale
-from tests.conftest import random_logp
+from tests.helpers.fake_model import random_logp
 
 ASK = Ask(Identity("model", "rev", "bf16"), "Rate {caption}", TEN)
 ITEM = Item("0" * 64, "a dog", ("ref",))
@@ -230,7 +230,7 @@ RUN = """
     from pathlib import Path
     from discode import load
     from discode.pairs import Pair
-    from tests.conftest import FakeModel
+    from tests.helpers.fake_model import FakeModel
 
     folder = Path(sys.argv[1])
 

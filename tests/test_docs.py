@@ -1,0 +1,80 @@
+"""The documentation as a whole: every link leads somewhere, and the site builds."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("training/*.md"),
+     *ROOT.glob(".github/**/*.md")]
+)  # fmt: skip
+FENCED = re.compile(r"^( *)(```+|~~~+).*?^\1\2$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(<?([^)\s>]+)>?(?: \"[^\"]*\")?\)|(?:src|href)=\"([^\"]+)\"")
+# Pages that are made when the site is built, by docs/hooks.py.
+MADE = {"docs/cli.md"}
+
+
+def prose(page: Path) -> str:
+    """The text of a page without its code."""
+    return re.sub(r"`[^`\n]+`", "code", FENCED.sub("", page.read_text(encoding="utf-8")))
+
+
+def links(page: Path) -> Iterator[tuple[str, str]]:
+    """Yield the path and the anchor of every link of a page that stays in this repository."""
+    for found in LINK.finditer(prose(page)):
+        target = found[1] or found[2]
+        if not re.match(r"[a-z]+:|//", target):
+            path, _, anchor = target.partition("#")
+            yield unquote(path), unquote(anchor)
+
+
+@lru_cache
+def anchors(page: Path) -> frozenset[str]:
+    """What a link to a page may have after its "#": a slug per heading, and ids given by hand."""
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    found = set(re.findall(r"(?:id|name)=\"([^\"]+)\"|\{ ?#([\w.-]+)", text))
+    names = {name for pair in found for name in pair}
+    for heading in re.findall(r"^#+ +(.+?)(?: *\{.*\})?$", text, re.MULTILINE):
+        shown = re.sub(r"!?\[([^]]*)\]\([^)]*\)|[`*]", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", shown.strip().lower()).replace(" ", "-")
+        names |= {slug, re.sub(r"-+", "-", slug).strip("-")}  # GitHub's, and the site's
+    return frozenset(names)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for path, anchor in links(page):
+        target = (page.parent / path).resolve() if path else page
+        assert target.is_relative_to(ROOT), f"{path} leaves the repository"
+        if target.relative_to(ROOT).as_posix() in MADE:
+            continue
+        assert target.exists(), f"{path} is not there"
+        # Anchors of Python names are made by the site, which checks them itself.
+        if anchor and target.suffix == ".md" and not anchor.startswith("discode."):
+            assert anchor in anchors(target), f"{path}#{anchor}: no such heading"
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    for module in ("mkdocs", "material", "mkdocstrings"):
+        pytest.importorskip(module, reason="the site wants discode[docs]")
+    if not (ROOT / "mkdocs.yml").is_file():
+        pytest.skip("no mkdocs.yml here")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path],
+        capture_output=True, text=True, cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "WARNING" not in done.stderr
+    assert (tmp_path / "index.html").is_file()
