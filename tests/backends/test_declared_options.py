@@ -16,7 +16,7 @@ from discode.backends.served.backend import Served, ServedOptions
 @pytest.mark.parametrize(("backend", "options"), [(Local, LocalOptions), (Served, ServedOptions)])
 def test_options_are_the_keywords(backend: type, options: Any) -> None:
     declared = get_type_hints(options, include_extras=True)
-    hints = get_type_hints(backend.__init__)
+    hints = get_type_hints(backend.__init__)  # type: ignore[misc]  # of the class itself
     keywords = {
         name: parameter
         for name, parameter in inspect.signature(backend).parameters.items()

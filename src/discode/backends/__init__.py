@@ -37,14 +37,12 @@ def _hf(spec: str, runtime: Runtime) -> Backend:
         "a local model", "device", "dtype", "revision", "batch_captions", "trust_remote_code",
         "quantize", "device_map",
     )  # fmt: skip
-    if runtime.batch_captions is not None and runtime.batch_captions < 1:
-        raise InputError(f"batch_captions={runtime.batch_captions} is not allowed; give 1 or more")
     return Local(
         spec,
         device=runtime.device,
         dtype=runtime.dtype or "auto",
         revision=runtime.revision,
-        captions_at_once=runtime.batch_captions,
+        batch_captions=runtime.batch_captions,
         trust_remote_code=bool(runtime.trust_remote_code),
         quantize=runtime.quantize,
         device_map=runtime.device_map,

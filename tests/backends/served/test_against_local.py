@@ -36,7 +36,7 @@ class Model:
     """What vLLM does, slowly: greedy tokens, and log-probabilities of the whole vocabulary."""
 
     def __init__(self, local: Local) -> None:
-        self.model, self.processor = local.engine.model, local.engine.processor
+        self.model, self.processor = local.runner.model, local.runner.processor
         self.tokenizer = self.processor.tokenizer
 
     def tokenize(self, body: Body) -> Any:

@@ -260,9 +260,7 @@ class ChatClient:
     def _key(self) -> str:
         key = os.environ.get(self.key_variable, "").strip()
         if not (key.isascii() and key.isprintable()):  # httpx's own error would show it
-            raise InputError(
-                f"{self.key_variable} does not hold a key: it contains odd characters"
-            )
+            raise InputError(f"{self.key_variable} does not hold a key: it contains odd characters")
         return key
 
     def _send(self, url: str, body: bytes) -> tuple[int, httpx.Headers, bytes]:
