@@ -1,4 +1,4 @@
-"""What tests of local models share: images of noise, differences of readings, a fresh Python."""
+"""What tests of local models share: marks, images of noise, differences of readings."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from discode.readings import Readings
+
+LOCAL_MODEL_MARKS = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),  # transformers warns a lot
+    pytest.mark.usefixtures("one_thread"),
+]
 
 
 def noise_image(width: int = 90, height: int = 60, seed: int = 0) -> Image.Image:
@@ -19,7 +26,8 @@ def noise_image(width: int = 90, height: int = 60, seed: int = 0) -> Image.Image
 
 def noise_images(*sizes: tuple[int, int]) -> list[Image.Image]:
     """Images of these widths and heights, each unlike the others."""
-    return [noise_image(*size, seed=number) for number, size in enumerate(sizes)]
+    rng = np.random.default_rng(0)
+    return [Image.fromarray(rng.integers(0, 255, (h, w, 3), dtype=np.uint8)) for w, h in sizes]
 
 
 def largest_difference(a: Readings, b: Readings) -> float:

@@ -19,24 +19,20 @@ from discode.pairs import Pair
 from discode.prompts import CAPTION_LAST, FLEUR
 from discode.scales import FIVE, UNIT
 
-pytest.importorskip("transformers", reason="local models want discode[hf]")
-pytest.importorskip("torch", reason="local models want discode[hf]")
+pytest.importorskip("transformers", reason="local models need discode[hf]")
+pytest.importorskip("torch", reason="local models need discode[hf]")
 
 import torch
 from safetensors.torch import load_file, save_file
 
 from discode.backends.local.backend import Local
 from discode.backends.local.load import folder_digest
-from tests.helpers.local_models import noise_images
+from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
 from tests.helpers.tiny_remote.make import PACKED, make
 from tests.helpers.tiny_remote.modeling_cogvlm import CogVLMConfig, CogVLMForCausalLM
 from tests.helpers.tiny_remote.modeling_minicpmv import MiniCPMV, MiniCPMVConfig
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore"),  # transformers warns a lot
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = LOCAL_MODEL_MARKS
 CAPTIONS = ["a dog runs", "x", "two men on a boat near the long wharf of a harbour at night " * 4]
 
 

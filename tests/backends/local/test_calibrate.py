@@ -11,9 +11,9 @@ from discode.errors import InputError
 from discode.prompts import FLEUR
 from discode.scales import UNIT
 
-pytest.importorskip("torch", reason="local models want discode[hf]")
-pytest.importorskip("transformers", reason="local models want discode[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models want it")
+pytest.importorskip("torch", reason="local models need discode[hf]")
+pytest.importorskip("transformers", reason="local models need discode[hf]")
+pytest.importorskip("torchvision", reason="the image processors of most models need it")
 
 import torch
 
@@ -21,12 +21,9 @@ from discode.backends.local import forward
 from discode.backends.local.backend import Local
 from discode.backends.local.calibrate import calibrate
 from discode.backends.local.packing import packed_attention_mask
+from tests.helpers.local_models import LOCAL_MODEL_MARKS
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore"),  # transformers warns a lot
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = LOCAL_MODEL_MARKS
 
 
 def test_a_model_that_cannot_be_packed_says_so(

@@ -20,21 +20,22 @@ from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import UNIT
 
-pytest.importorskip("torch", reason="local models want discode[hf]")
-pytest.importorskip("transformers", reason="local models want discode[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models want it")
+pytest.importorskip("torch", reason="local models need discode[hf]")
+pytest.importorskip("transformers", reason="local models need discode[hf]")
+pytest.importorskip("torchvision", reason="the image processors of most models need it")
 
 import torch
 
 from discode.backends.local.backend import Local
-from tests.helpers.local_models import largest_difference, noise_image, run_python
+from tests.helpers.local_models import (
+    LOCAL_MODEL_MARKS,
+    largest_difference,
+    noise_image,
+    run_python,
+)
 from tests.helpers.tiny_lvlms import make
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore"),  # transformers warns a lot
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = LOCAL_MODEL_MARKS
 
 
 @pytest.fixture(scope="module", params=["llava_next_llama", "qwen2_vl"])

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="local models want discode[hf]")
-pytest.importorskip("transformers", reason="local models want discode[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models want it")
+pytest.importorskip("torch", reason="local models need discode[hf]")
+pytest.importorskip("transformers", reason="local models need discode[hf]")
+pytest.importorskip("torchvision", reason="the image processors of most models need it")
 
 import torch
 
@@ -20,13 +20,10 @@ from discode.backends.local.fused import (
     rotate,
     use_fused_rotation,
 )
+from tests.helpers.local_models import LOCAL_MODEL_MARKS
 from tests.helpers.tiny_lvlms import make
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore"),  # transformers warns a lot
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = LOCAL_MODEL_MARKS
 
 
 @pytest.mark.parametrize("family", ["llava_next_llama", "aya_vision", "gemma3"])

@@ -12,20 +12,16 @@ from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import FIVE, UNIT
 
-pytest.importorskip("torch", reason="local models want discode[hf]")
-pytest.importorskip("transformers", reason="local models want discode[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models want it")
+pytest.importorskip("torch", reason="local models need discode[hf]")
+pytest.importorskip("transformers", reason="local models need discode[hf]")
+pytest.importorskip("torchvision", reason="the image processors of most models need it")
 
 from discode.backends.local.backend import Local
 from discode.backends.local.generate import GeneratedText, find_answer
-from tests.helpers.local_models import noise_images
+from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
 from tests.helpers.tiny_lvlms import make
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore"),  # transformers warns a lot
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = LOCAL_MODEL_MARKS
 
 CAPTIONS = ["a dog runs", "x", "two men on a boat near the long wharf of a harbour at night " * 4]
 

@@ -17,9 +17,9 @@ import discode
 from discode.backends.local import hub, memory
 from discode.errors import BackendError, InputError, MissingExtraError
 
-pytest.importorskip("torch", reason="local models want discode[hf]")
-pytest.importorskip("transformers", reason="local models want discode[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models want it")
+pytest.importorskip("torch", reason="local models need discode[hf]")
+pytest.importorskip("transformers", reason="local models need discode[hf]")
+pytest.importorskip("torchvision", reason="the image processors of most models need it")
 
 import huggingface_hub
 import torch
@@ -28,13 +28,9 @@ from safetensors.torch import load_file, save_file
 
 from discode.backends.local.backend import Local
 from discode.backends.local.load import folder_digest
-from tests.helpers.local_models import noise_image, run_python
+from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_image, run_python
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore"),  # transformers warns a lot
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = LOCAL_MODEL_MARKS
 
 
 def test_weights_are_weighed_without_being_loaded(llava: Path, tmp_path: Path) -> None:

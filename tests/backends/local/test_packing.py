@@ -11,22 +11,18 @@ from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import UNIT
 
-pytest.importorskip("torch", reason="local models want discode[hf]")
-pytest.importorskip("transformers", reason="local models want discode[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models want it")
+pytest.importorskip("torch", reason="local models need discode[hf]")
+pytest.importorskip("transformers", reason="local models need discode[hf]")
+pytest.importorskip("torchvision", reason="the image processors of most models need it")
 
 import torch
 
 from discode.backends.local.backend import Local
 from discode.backends.local.packing import PackedLayout, packed_attention_mask, stack_layouts
-from tests.helpers.local_models import noise_images
+from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
 from tests.helpers.tiny_lvlms import make
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore"),  # transformers warns a lot
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = LOCAL_MODEL_MARKS
 
 
 def test_layouts_against_brute_force() -> None:

@@ -9,18 +9,15 @@ import pytest
 from discode.prompts import FLEUR
 from discode.scales import FIVE, UNIT
 
-pytest.importorskip("torch", reason="local models want discode[hf]")
-pytest.importorskip("transformers", reason="local models want discode[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models want it")
+pytest.importorskip("torch", reason="local models need discode[hf]")
+pytest.importorskip("transformers", reason="local models need discode[hf]")
+pytest.importorskip("torchvision", reason="the image processors of most models need it")
 
 from discode.backends.local.backend import Local
+from tests.helpers.local_models import LOCAL_MODEL_MARKS
 from tests.helpers.tiny_lvlms import FAMILIES, make
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore"),  # transformers warns a lot
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = LOCAL_MODEL_MARKS
 
 
 @pytest.mark.parametrize("family", FAMILIES)

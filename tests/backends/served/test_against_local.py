@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-pytest.importorskip("torch", reason="local models want discode[hf]")
-pytest.importorskip("transformers", reason="local models want discode[hf]")
+pytest.importorskip("torch", reason="local models need discode[hf]")
+pytest.importorskip("transformers", reason="local models need discode[hf]")
 
 import torch
 
@@ -23,13 +23,10 @@ from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import UNIT
 from tests.helpers.chat_servers import Body, Handler, Server, serving
+from tests.helpers.local_models import LOCAL_MODEL_MARKS
 from tests.helpers.tiny_lvlms import ask, make
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore"),  # transformers warns a lot
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = LOCAL_MODEL_MARKS
 
 
 class Model:

@@ -256,7 +256,7 @@ def load_remote_code(
     """Load the weights into the model's own class, which was written for an older transformers.
 
     transformers 5 builds models without storage. It needs a call of ``post_init`` that older code
-    leaves out, and does not initialize buffers that the checkpoint does not have (tables of
+    leaves out, and does not initialise buffers that the checkpoint does not have (tables of
     positions).
     """
     require("transformers", "hf")

@@ -163,7 +163,7 @@ class Local:
                 fail([row], error)
                 continue
             rows_of.setdefault(key, []).append(row)
-        # Images are decoded and captions tokenized ahead of the model; after Ctrl-C, what has not
+        # Images are decoded and captions tokenised ahead of the model; after Ctrl-C, what has not
         # begun is cancelled.
         with ThreadPoolExecutor(4) as threads, ExitStack() as leaving:
             leaving.callback(threads.shutdown, wait=False, cancel_futures=True)

@@ -26,7 +26,7 @@ def calibrate(runner: ModelRunner, prompt: Prompt, scale: Scale) -> bool:
 
     An image and captions that need no data are read both ways. Where the logits are a factor times
     the head's rows times the state, the runner recomputes them in float32 from then on; where they
-    are not (a soft cap, a quantized head), it takes them as they come.
+    are not (a soft cap, a quantised head), it takes them as they come.
     """
     torch = require("torch", "hf")
     gradient = np.linspace(0, 255, 96 * 64 * 3).astype(np.uint8).reshape(64, 96, 3)

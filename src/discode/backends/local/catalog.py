@@ -61,7 +61,7 @@ CATALOG = (
     HubModel("Qwen/Qwen2-VL-72B-Instruct", 73.4, "qwen2_vl", paper="Qwen2-VL-72B-Instruct"),
     HubModel(
         "zai-org/cogvlm2-llama3-chat-19B", 19.5, "cogvlm2", packed=False, remote=True,
-        paper="CogVLM2-Chat-19B", tested="stand-in", note="its code wants xformers and triton",
+        paper="CogVLM2-Chat-19B", tested="stand-in", note="its code needs xformers and triton",
     ),
     HubModel(
         "openbmb/MiniCPM-V-2_6", 8.1, "minicpmv", remote=True, paper="MiniCPM-V-2.6",

@@ -105,7 +105,7 @@ class ModelRunner:
             self._rotary_modules = find_rotary_modules(self.model)
 
     def process_image(self, image: Any, tokenized: TokenizedPrompt) -> ProcessedImage:
-        """Process an image with the prompt's prefix; what follows the prefix is tokenized apart."""
+        """Process an image with the prompt's prefix; what follows the prefix is tokenised apart."""
         opened = open_image(image)
         ids, inputs = self.process(tokenized.text, opened)
         inputs = {name: self._pinned(value) for name, value in inputs.items()}

@@ -19,7 +19,7 @@ BYTES_PER_WEIGHT = {
     "8bit": 1.0,
     "fp8": 1.0,
 }
-"""Bytes per weight once it is loaded, without the scales of quantized ones."""
+"""Bytes per weight once it is loaded, without the scales of quantised ones."""
 FLOAT_TYPES = ("F64", "F32", "F16", "BF16")
 """safetensors' names of the types that are converted on loading."""
 _HEADER = 100_000_000  # safetensors' own limit
@@ -42,7 +42,7 @@ def weight_files(folder: Path) -> list[Path]:
 def weight_bytes(files: Iterable[Path], kind: str) -> float:
     """Return the size of the weights as ``kind``; only the headers of the files are read.
 
-    Floats are converted on loading; everything else (a checkpoint that is already quantized) stays
+    Floats are converted on loading; everything else (a checkpoint that is already quantised) stays
     as it is.
     """
     total = 0.0

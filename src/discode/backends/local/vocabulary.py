@@ -1,6 +1,6 @@
 """Prompts, stems and answers as the token ids of one model.
 
-Nothing is assumed about a vocabulary: ids are found in context, by tokenizing the whole prompt
+Nothing is assumed about a vocabulary: ids are found in context, by tokenising the whole prompt
 followed by the stem and the answer, and looking at what was added.
 """
 

@@ -96,7 +96,7 @@ class RequestThrottle:
         return self.spent + (self._in_flight + 1) * self.highest_cost <= self.max_cost
 
     def release(self, outcome: str, *, cost: float = 0.0, wait: float = 0.0) -> None:
-        """Say how a request ended: "done", "refused" (``wait`` seconds, please) or "failed"."""
+        """Say how a request ended: "done", "refused" (try after ``wait`` seconds) or "failed"."""
         with self._changed:
             busy = self._in_flight >= self.limit
             self._in_flight -= 1
