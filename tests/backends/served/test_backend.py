@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import discode
-from discode.backends import Runtime, open_backend
 from discode.backends.served.backend import Served
 from discode.errors import InputError
 from discode.images import image_digest
@@ -331,20 +330,21 @@ def test_bad_options(server: Server) -> None:
         ({"prices": "cheap"}, "READ,WRITTEN"),
         ({"prices": "-1,2"}, "READ,WRITTEN"),
         ({"top": 0}, "top=0"),
+        ({"tries": 0}, "tries=0"),
+        ({"pause": -1.0}, "pause=-1"),
     ):
         with pytest.raises(InputError, match=reason) as caught:
             Served("tiny", **options)
         assert "secret" not in str(caught.value)
     with pytest.raises(InputError, match="name of the model"):
         Served("", base_url=server.url)
-    with pytest.raises(InputError, match="needs the server's address"):
-        open_backend("endpoint:tiny")
+    with pytest.raises(InputError, match=r"needs .*base_url"):
+        discode.load("endpoint:tiny")
     with pytest.raises(InputError, match="base_url=http://x/v1 is not for openai:"):
-        open_backend("openai:gpt-4o", Runtime(base_url="http://x/v1"))
-    with pytest.raises(InputError, match=r"device=cuda is not for a served model"):
-        open_backend("endpoint:tiny", Runtime(base_url="http://x/v1", device="cuda"))
+        discode.load("openai:gpt-4o", base_url="http://x/v1")
+    with pytest.raises(InputError, match="device=cuda is not for a served model"):
+        discode.load("endpoint:tiny", base_url="http://x/v1", device="cuda")
     with pytest.raises(InputError, match="base_url=http://x/v1 is not for the embedded model"):
         discode.load("embedded", base_url="http://x/v1")
-    backend = open_backend("openai:gpt-4o", Runtime(key_variable="OTHER_KEY"))
-    assert isinstance(backend, Served)
+    backend = Served("gpt-4o", key_variable="OTHER_KEY")
     assert (backend.model, backend.client.key_variable) == ("openai:gpt-4o", "OTHER_KEY")

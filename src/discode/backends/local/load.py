@@ -19,7 +19,7 @@ from discode.errors import BackendError, DiscodeError, InputError, require
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 QUANTIZE = ("4bit", "8bit", "fp8")
-BLOCK = 1 << 16
+_DIGEST_BLOCK = 1 << 16
 OWN_CODE = (
     "{} brings code of its own; if you trust it, give trust_remote_code=True (--trust-remote-code)"
 )
@@ -192,10 +192,10 @@ def folder_digest(folder: Path) -> str:
         size = path.stat().st_size
         digest.update(f"{path.name} {size}".encode())
         with path.open("rb") as file:
-            blocks = 16 if size > 16 * BLOCK else 1
+            blocks = 16 if size > 16 * _DIGEST_BLOCK else 1
             for number in range(blocks):
-                file.seek(number * (size - BLOCK) // (blocks - 1) if blocks > 1 else 0)
-                digest.update(file.read(BLOCK if blocks > 1 else -1))
+                file.seek(number * (size - _DIGEST_BLOCK) // (blocks - 1) if blocks > 1 else 0)
+                digest.update(file.read(_DIGEST_BLOCK if blocks > 1 else -1))
     return digest.hexdigest()[:8]
 
 

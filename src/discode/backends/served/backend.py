@@ -51,7 +51,7 @@ TOP = 20
 """Log-probabilities per position; hosted servers do not return more."""
 MAX_TOKEN_IDS = 128
 """Token ids that vLLM accepts in ``logprob_token_ids``."""
-BLOCK = 64
+BLOCK_ANSWERS = 64
 """Answers that are handed on, and kept, at a time."""
 KEPT_AFTER = 0.5
 """Seconds that an answer waits for others, at most: a run that is killed asks for it again."""
@@ -392,7 +392,7 @@ class Served:
 def _in_blocks(
     done: _Done, count: int, scale: Scale, after_each: Callable[[], None]
 ) -> Iterator[tuple[list[int], Readings]]:
-    """Yield ``count`` readings and their rows, :data:`BLOCK` at a time or after a short while.
+    """Yield ``count`` readings and their rows, :data:`BLOCK_ANSWERS` or a short while at a time.
 
     ``after_each`` is called after each answer; an exception among the answers is raised.
     """
@@ -414,7 +414,7 @@ def _in_blocks(
             rows += owners
             parts.append(reading if len(owners) == 1 else reading.take([0] * len(owners)))
             number += 1
-        if late or len(parts) == BLOCK or number == count:
+        if late or len(parts) == BLOCK_ANSWERS or number == count:
             yield rows, Readings.concat(scale, parts)
             rows, parts = [], []
 

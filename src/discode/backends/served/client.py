@@ -22,7 +22,12 @@ import httpx
 import numpy as np
 
 from discode.backends.served.throttle import RequestThrottle
-from discode.backends.served.transport import ConnectionPool, hide_key, keep_out_of_logs, parse_json
+from discode.backends.served.transport import (
+    ConnectionPool,
+    hide_key,
+    keep_out_of_logs,
+    parse_without_key,
+)
 from discode.errors import BackendError, InputError, RejectedError, StoppedError
 from discode.readings.base import POSITIVE_TOLERANCE
 
@@ -149,6 +154,8 @@ class ChatClient:
             raise InputError("an endpoint needs the name of the model to ask")
         if self.tries < 1:
             raise InputError(f"tries={self.tries} is not allowed; give 1 or more")
+        if not self.pause >= 0:
+            raise InputError(f"pause={self.pause} is not allowed; give 0 seconds or more")
         if not self.timeout > 0:
             raise InputError(f"timeout={self.timeout} is not allowed; give seconds above 0")
         keep_out_of_logs(self.key_variable)
@@ -206,7 +213,7 @@ class ChatClient:
             return None
         try:
             status, _, data = self._send(f"{root}/{path}", json.dumps(body).encode())
-            return parse_json(data, self._key()) if status == 200 else None
+            return parse_without_key(data, self._key()) if status == 200 else None
         except (httpx.HTTPError, ValueError, RecursionError, BackendError):
             return None
         finally:
@@ -310,7 +317,7 @@ def _date(text: str) -> datetime | None:
 def _answer(data: bytes, key: str = "") -> ChatAnswer:
     """Parse a chat completion; raise :class:`BackendError` where it is not one."""
     try:
-        found = parse_json(data, key)
+        found = parse_without_key(data, key)
         choice = found["choices"][0]
         content = (choice.get("logprobs") or {}).get("content") or ()
         answer = ChatAnswer(
@@ -365,7 +372,7 @@ def _logp(item: Mapping[str, Any]) -> float:
 def _complaint(data: bytes, key: str) -> str:
     """Return a server's own words on one line; some servers repeat the key in them."""
     try:
-        found = parse_json(data, key)
+        found = parse_without_key(data, key)
         message = found["error"]["message"] if "error" in found else found["message"]
     except (ValueError, KeyError, TypeError, RecursionError):
         message = data.decode(errors="replace") or "no reason given"

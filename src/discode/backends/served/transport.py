@@ -37,7 +37,7 @@ def hide_key(text: str, key: str) -> str:
     return text
 
 
-def parse_json(data: bytes, key: str) -> Any:
+def parse_without_key(data: bytes, key: str) -> Any:
     """Return the JSON in ``data`` with the key hidden in every string, however it was escaped."""
     parsed = json.loads(data)
     if len(key) < _SECRET or json.dumps(key)[1:-1] not in json.dumps(parsed):
