@@ -153,11 +153,11 @@ class Vocabulary:
 
         After "0." they have the same first decimal, so their probability belongs to it.
         """
-        return [
+        return sorted(  # a vocabulary's order changes from run to run, and sums with it
             int(i)
             for token, i in self.tokenizer.get_vocab().items()
             if len(token) > 1 and token.isascii() and token.isdigit() and token[0] == digit
-        ]
+        )
 
 
 def readings_from_logp(
