@@ -1,4 +1,4 @@
-"""Draw images/engine.png from the figures perf/engine.py left: python docs/make_engine.py."""
+"""Draw images/engine.png from the figures perf/packing.py left: python docs/make_engine.py."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Throughput of a served model: python perf/endpoint.py [--requests 2000] [--slots 32]
 
-A server of its own process answers after 50 ms, at most ``slots`` at a time and 429 to the others.
-Ideal is what its slots can do; exits with 1 where less than 85 % of that was reached.
+A server in a process of its own answers after 50 ms: at most ``slots`` requests at a time, 429
+to the others. Ideal is what the slots can serve; exits with 1 where less than 85 % was reached.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def answer() -> bytes:
 
 
 async def serve(slots: int, port: Connection) -> None:
-    """Answer for ever."""
-    body, flying = answer(), 0
+    """Answer until the process ends."""
+    body, in_flight = answer(), 0
     took: list[float] = []
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal flying
+        nonlocal in_flight
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).lower()
@@ -62,12 +62,12 @@ async def serve(slots: int, port: Connection) -> None:
                     status, said = b"200 OK", json.dumps(sum(took) / len(took)).encode()
                 elif b"/chat/completions" not in head:
                     status = b"404 Not Found"
-                elif flying < slots:
-                    flying += 1
+                elif in_flight < slots:
+                    in_flight += 1
                     start = time.perf_counter()
                     await asyncio.sleep(LATENCY)
                     took.append(time.perf_counter() - start)
-                    flying -= 1
+                    in_flight -= 1
                     status, said, more = b"200 OK", body, b""
                 length = b"Content-Length: %d\r\n\r\n" % len(said)
                 writer.write(b"HTTP/1.1 " + status + b"\r\n" + more + length + said)
@@ -80,7 +80,7 @@ async def serve(slots: int, port: Connection) -> None:
 
 
 def run(slots: int, port: Connection) -> None:
-    """Be the server's process."""
+    """Run the server; the target of its process."""
     asyncio.run(serve(slots, port))
 
 
@@ -96,21 +96,21 @@ def main() -> None:
     backend = Served("m", base_url=f"http://127.0.0.1:{ours.recv()}/v1")
     with tempfile.TemporaryDirectory() as folder:
         judge = discode.load(backend, store=Path(folder) / "run.db")
-        picture = demo_path() / "cat.jpg"
-        pairs = [Pair(picture, f"a caption, number {n}") for n in range(args.requests)]
+        image = demo_path() / "cat.jpg"
+        pairs = [Pair(image, f"a caption, number {n}") for n in range(args.requests)]
         start, cpu = time.perf_counter(), time.process_time()
         scores = judge.score_pairs(pairs)
         measured = time.perf_counter() - start
         cpu = time.process_time() - cpu
-    took = backend.endpoint.look("took", {})
+    took = backend.client.fetch_json("took", {})
     server.terminate()
     ideal = args.requests * LATENCY / args.slots
-    share, gate = ideal / measured, backend.endpoint.gate
+    share, throttle = ideal / measured, backend.client.throttle
     print(f"{args.requests} requests, {args.slots} slots, {LATENCY * 1e3:.0f} ms each")
     print(f"ideal {ideal:.2f} s, measured {measured:.2f} s: {share:.1%} of the ideal")
     busy = args.requests * took / args.slots / measured
     print(f"the server's own 50 ms took {took * 1e3:.1f} ms; its slots were busy {busy:.1%} of it")
-    print(f"{gate.sent} sent, {gate.limit} at a time at the end; {cpu:.2f} s of CPU")
+    print(f"{throttle.sent} sent, {throttle.limit} at a time at the end; {cpu:.2f} s of CPU")
     print(f"load of the machine {os.getloadavg()[0]:.1f}; failed {scores.counts()['failed']}")
     sys.exit(0 if share >= ENOUGH and not scores.counts()["failed"] else 1)
 

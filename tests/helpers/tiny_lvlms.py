@@ -2,9 +2,9 @@
 
 ``make(family, folder)`` writes what a user would download: config.json, model.safetensors, a
 tokenizer, a processor and a chat template, to be opened by ``AutoModelForImageTextToText`` and
-``AutoProcessor``. Each family has what is peculiar to it (grouped queries, sliding windows,
+``AutoProcessor``. Each family has its peculiarities (grouped queries, sliding windows,
 three-dimensional positions, image tokens that see each other, tiles whose number depends on the
-picture), its special tokens, and a tokenizer of its kind. Weights are the same every time, and
+image), its special tokens, and a tokenizer of its kind. Weights are the same every time, and
 large enough that a wrong mask or position shows in the logits.
 """
 
@@ -33,6 +33,8 @@ FAMILIES: dict[str, Callable[[], Parts]] = {
         plain.lfm2_vl, plain.llama4, plain.mllama,
     )
 }  # fmt: skip
+UNPACKED = {"paligemma", "lfm2_vl", "mllama"}
+"""Families whose captions cannot share the computation of their image."""
 
 
 def make(family: str, folder: Path, *, answers: bool = False) -> Path:
@@ -49,7 +51,7 @@ def make(family: str, folder: Path, *, answers: bool = False) -> Path:
         model = hf.AutoModelForImageTextToText.from_config(config, dtype=torch.float32)
         for weight in model.parameters():
             if weight.numel() == 1:
-                weight.fill_(0.5)  # a gate: closed, it would hide what is behind it
+                weight.fill_(0.5)  # a gate: closed, it would hide what comes before it
             elif weight.ndim > 1:
                 weight.normal_(std=0.15)
             else:
@@ -78,9 +80,9 @@ def teach(model: Any, processor: Any) -> None:
     head[numbers] += directions[-1]  # Llama 3's "85", seldom
 
 
-def ask(processor: Any, picture: Image.Image, text: str) -> Any:
-    """A picture and a text as the processor's inputs for the model, without labels."""
-    content = [{"type": "image", "image": picture}, {"type": "text", "text": text}]
+def ask(processor: Any, image: Image.Image, text: str) -> Any:
+    """An image and a text as the processor's inputs for the model, without labels."""
+    content = [{"type": "image", "image": image}, {"type": "text", "text": text}]
     inputs = processor.apply_chat_template(
         [{"role": "user", "content": content}],
         add_generation_prompt=True,

@@ -1,4 +1,4 @@
-"""Tiny models in which pictures are words: positions and masks are those of plain text."""
+"""Tiny models that treat image tokens like text: plain positions and masks."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select
 
-from discode.backends.served.client import Answer, Message
+from discode.backends.served.client import ChatAnswer, Message
 from discode.errors import BackendError, InputError
 from discode.mceval.candidates import add_file, ask
 from discode.mceval.database import Database
@@ -86,7 +86,7 @@ class Writer:
 
     def __call__(
         self, messages: Sequence[Message], *, max_tokens: int, logprobs: int = 0
-    ) -> Answer:
+    ) -> ChatAnswer:
         content = messages[0]["content"]
         assert content[0]["image_url"]["url"].startswith("data:image/jpeg;base64,")
         assert "Describe" in content[1]["text"]
@@ -95,7 +95,7 @@ class Writer:
             raise KeyboardInterrupt
         if self.asked in self.fails:
             raise BackendError("busy")
-        return Answer("" if self.asked == 3 else f"a\n caption {self.asked}")
+        return ChatAnswer("" if self.asked == 3 else f"a\n caption {self.asked}")
 
 
 def test_a_model_is_asked_and_goes_on(campaign: Database) -> None:
@@ -121,7 +121,7 @@ def test_a_refused_key_stops_the_run(campaign: Database) -> None:
     class HttpError(Writer):
         def __call__(
             self, messages: Sequence[Message], *, max_tokens: int, logprobs: int = 0
-        ) -> Answer:
+        ) -> ChatAnswer:
             raise InputError("the key was refused")
 
     with pytest.raises(InputError, match="key was refused"):

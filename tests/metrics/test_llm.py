@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from discode.backends.served.client import Answer, Endpoint, Token
+from discode.backends.served.client import ChatAnswer, ChatClient, Token
 from discode.errors import BackendError, InputError
 from discode.metrics.llm import ChatMetric, clair, g_veval, make_clair, make_g_veval
 from discode.pairs import Pair
@@ -70,9 +70,9 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     thread.join()
 
 
-def endpoint(server: Server, **options: Any) -> Endpoint:
+def endpoint(server: Server, **options: Any) -> ChatClient:
     url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    return Endpoint(url, "tiny", **{"pause": 0.001, "tries": 2, **options})
+    return ChatClient(url, "tiny", **{"pause": 0.001, "tries": 2, **options})
 
 
 def said(text: str, tokens: list[tuple[str, dict[str, float]]] | None = None) -> Any:
@@ -195,19 +195,19 @@ def test_no_server_and_no_key(server: Server, monkeypatch: pytest.MonkeyPatch) -
     server.script = {"a": (200, said('{"score": 0}'))}
     assert float(make_clair(endpoint(server)).score_pairs([Pair("x", "a", ("b",))])) == 0
     assert server.keys == [None]
-    nobody = Endpoint("http://127.0.0.1:9/v1", "tiny", tries=1)
+    nobody = ChatClient("http://127.0.0.1:9/v1", "tiny", tries=1)
     scores = make_clair(nobody).score_pairs([Pair("x", "a", ("b",))])
     assert "cannot be reached" in scores.errors[0]
 
 
 def test_bad_options() -> None:
-    with pytest.raises(InputError, match="no http:// or https:// address"):
-        Endpoint("file:///etc/passwd", "tiny")
+    with pytest.raises(InputError, match="not an http:// or https:// address"):
+        ChatClient("file:///etc/passwd", "tiny")
     with pytest.raises(InputError, match="name of the model"):
-        Endpoint("http://localhost/v1", "")
+        ChatClient("http://localhost/v1", "")
     with pytest.raises(InputError, match="tries=0"):
-        Endpoint("http://localhost/v1", "tiny", tries=0)
-    chat = Endpoint("http://localhost/v1", "tiny")
+        ChatClient("http://localhost/v1", "tiny", tries=0)
+    chat = ChatClient("http://localhost/v1", "tiny")
     with pytest.raises(InputError, match=r"lacks the placeholder \{caption\}"):
         make_clair(chat, template="rate it")
     with pytest.raises(InputError, match="workers=0"):
@@ -219,15 +219,15 @@ def test_any_function_is_a_chat_model() -> None:
     class Rule:
         name = "rule"
 
-        def __call__(self, messages: Any, *, max_tokens: int, logprobs: int = 0) -> Answer:
-            return Answer(json.dumps({"score": len(messages[0]["content"]) % 7}))
+        def __call__(self, messages: Any, *, max_tokens: int, logprobs: int = 0) -> ChatAnswer:
+            return ChatAnswer(json.dumps({"score": len(messages[0]["content"]) % 7}))
 
     scores = make_clair(Rule()).score_pairs([Pair("x", "a", ("b",)), Pair("x", "ab", ("b",))])
     assert ((scores.value[1] - scores.value[0]) * 100 - 1) % 7 == pytest.approx(0, abs=1e-9)
 
 
 def test_reading_refuses() -> None:
-    for answer in (Answer(""), Answer("$5", (Token("$5", {}),)), Answer("{}")):
+    for answer in (ChatAnswer(""), ChatAnswer("$5", (Token("$5", {}),)), ChatAnswer("{}")):
         with pytest.raises(BackendError):
             g_veval(answer)
         with pytest.raises(BackendError):

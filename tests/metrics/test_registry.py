@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import discode
-from discode.backends.served.client import Answer
+from discode.backends.served.client import ChatAnswer
 from discode.errors import InputError, MissingExtraError, UnknownNameError
 from discode.images import demo_path
 from discode.metrics import METRICS, Cider, Judged, ScoreFile, Workshop, score
@@ -50,8 +50,8 @@ def test_rows_say_what_their_metrics_need() -> None:
     class Rule:
         name = "rule"
 
-        def __call__(self, messages: Any, *, max_tokens: int, logprobs: int = 0) -> Answer:
-            return Answer('{"score": 50}')
+        def __call__(self, messages: Any, *, max_tokens: int, logprobs: int = 0) -> ChatAnswer:
+            return ChatAnswer('{"score": 50}')
 
     shop = Workshop(model=FakeModel(), chat=Rule())
     names = [*JUDGED, *(f"ref-{name}" for name in JUDGED), "g-veval", "ref-g-veval", "clair"]

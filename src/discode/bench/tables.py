@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from discode.backends.local.catalog import FAMILIES
+from discode.backends.local.catalog import CATALOG
 from discode.bench.runlog import RunLog
 from discode.benchmarks import BENCHMARKS, Preferences, Ratings, published
 from discode.errors import InputError, lookup
@@ -123,8 +123,8 @@ def paper_value(label: str, log: RunLog, measure: str) -> tuple[float, str, bool
     ]
     judge = None if metric else re.search(r"\|model:([^|]*)", signature)
     if judge:
-        names = {row.hub: row.paper for row in FAMILIES} | {
-            row.hub.rpartition("/")[2]: row.paper for row in FAMILIES
+        names = {row.hub: row.paper for row in CATALOG} | {
+            row.hub.rpartition("/")[2]: row.paper for row in CATALOG
         }
         ours = names.get(judge[1], "")
         known = bool(ours) and any(cell.model == ours for cell in found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.markup import escape
 from rich.table import Table
 
-from discode.backends.local.catalog import FAMILIES
+from discode.backends.local.catalog import CATALOG
 from discode.cli.output import stdout
 from discode.decoders import METHODS, Discode
 from discode.scales import SCALES
@@ -68,7 +68,7 @@ def scales() -> None:
 
 def models() -> None:
     """List vision-language models to judge with."""
-    widest = max(len(row.hub) for row in FAMILIES)
+    widest = max(len(row.hub) for row in CATALOG)
     stdout.print("GB: of the weights in bfloat16, and in 4 bit\n", highlight=False)
     notes = _table("", "")
     for title, paper in (("the paper's models", True), ("others", False)):
@@ -76,7 +76,7 @@ def models() -> None:
         # Names are to be copied whole: a narrow terminal may break lines, but no cell is cut.
         table.width, table.columns[0].min_width = widest + 32, widest
         table.columns[1].justify = table.columns[2].justify = "right"
-        for row in (row for row in FAMILIES if bool(row.paper) == paper):
+        for row in (row for row in CATALOG if bool(row.paper) == paper):
             table.add_row(
                 row.hub,
                 f"{row.memory:.0f}",

@@ -49,7 +49,7 @@ def rehearse(
         found += Estimate(0, 0, 0, 0, 0, len(chunk) - len(pairs))
         total, known = total + len(chunk), known + len(pairs) - len(new)
     lines = [
-        f"{found.requests} requests to {backend.endpoint.host}; before them {_first(backend)}",
+        f"{found.requests} requests to {backend.client.host}; before them {_first(backend)}",
         f"{found.images} images, {found.bytes / 1e6:.1f} MB to send",
         f"about {found.read:,} tokens to read and {found.written:,} to write (pictures by OpenAI's "
         "rule; other models count otherwise)",

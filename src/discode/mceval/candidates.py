@@ -14,7 +14,7 @@ from pathlib import Path
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from discode.backends.served.client import Chat
+from discode.backends.served.client import ChatModel
 from discode.errors import BackendError, ImageError, InputError
 from discode.images import open_image
 from discode.mceval.database import Database, rules_of
@@ -128,7 +128,7 @@ def _find(index: Mapping[str, int | None], image: str) -> int | None:
 def ask(
     db: Database,
     writer: str,
-    chat: Chat,
+    chat: ChatModel,
     *,
     now: Callable[[], float],
     spare: float = 0.5,

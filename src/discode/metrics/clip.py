@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.backends.local.load import first_line
+from discode.backends.local.load import short_message
 from discode.errors import ImageError, InputError, require
 from discode.images import image_digest, open_image
 from discode.metrics.base import NO_REFERENCES, line, tell
@@ -228,5 +228,5 @@ def _replace(model: Any, path: Path) -> None:
         model.load_state_dict(state, strict=False)
     except RuntimeError as error:
         lines = str(error).strip().splitlines()
-        why = lines[1].strip() if len(lines) > 1 else first_line(error)
+        why = lines[1].strip() if len(lines) > 1 else short_message(error)
         raise InputError(f"{path.name} does not fit this CLIP: {why}") from None

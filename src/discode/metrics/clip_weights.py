@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from discode.backends.local.load import first_line
+from discode.backends.local.load import short_message
 from discode.errors import InputError, require
 
 _BLOCK = re.compile(r"(visual\.)?transformer\.resblocks\.(\d+)\.(.+)")
@@ -48,7 +48,7 @@ def read_weights(path: Path) -> dict[str, Any]:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a broken file raises whatever its bytes lead to
         raise InputError(
-            f"cannot read {path.name}: {first_line(error)}; only tensors are loaded, never code"
+            f"cannot read {path.name}: {short_message(error)}; only tensors are loaded, never code"
         ) from None
     if isinstance(found, Mapping) and isinstance(found.get("state_dict"), Mapping):
         found = found["state_dict"]

@@ -8,10 +8,10 @@ from typing import Any
 
 from discode.backends.local.load import (
     check_folder,
-    first_line,
     folder_digest,
     mend_torchvision,
-    quiet,
+    quiet_hub,
+    short_message,
 )
 from discode.errors import InputError, require
 
@@ -31,20 +31,20 @@ def open_parts(
     if folder.is_dir():
         check_folder(folder, trust_remote_code=False)
     try:
-        with quiet():
+        with quiet_hub():
             model, *rest = pick(transformers, name)
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(
-            f"cannot load the {kind} {name}: {first_line(error)}; give a folder that holds it"
+            f"cannot load the {kind} {name}: {short_message(error)}; give a folder that holds it"
         ) from error
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         return (model.to(device).eval().requires_grad_(False), *rest)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device {device!r} cannot be used here: {first_line(error)}") from None
+        raise InputError(f"device {device!r} cannot be used here: {short_message(error)}") from None
 
 
 def revision_of(name: str, model: Any) -> str:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from discode.backends.served.client import Answer, Chat, Message
+from discode.backends.served.client import ChatAnswer, ChatModel, Message
 from discode.errors import BackendError, ImageError, InputError
 from discode.images import image_digest, open_image
 from discode.metrics.base import NO_REFERENCES, line, numbered, tell
@@ -63,12 +63,12 @@ the references? Answer in JSON with a key "score", a number from 0 to 100, and a
 string."""
 
 
-def g_veval(answer: Answer) -> float:
+def g_veval(answer: ChatAnswer) -> float:
     """Return the expected integer 0..100 behind the first ``$``, renormalised over integers.
 
     >>> from discode.backends.served.client import Token
     >>> tokens = (Token(" $", {}), Token("80", {"80": math.log(0.6), "90": math.log(0.2), "a": 0}))
-    >>> round(g_veval(Answer("The final score is $80$.", tokens)), 6)
+    >>> round(g_veval(ChatAnswer("The final score is $80$.", tokens)), 6)
     82.5
     """
     if not answer.tokens:
@@ -94,10 +94,10 @@ def g_veval(answer: Answer) -> float:
     return sum(number * p for number, p in mass.items()) / total
 
 
-def clair(answer: Answer) -> float:
+def clair(answer: ChatAnswer) -> float:
     """Return the JSON's ``score``, 0..100, divided by 100.
 
-    >>> clair(Answer('Sure: {"score": 85, "reason": "same dog"}'))
+    >>> clair(ChatAnswer('Sure: {"score": 85, "reason": "same dog"}'))
     0.85
     """
     found = _SCORE.search(answer.text)
@@ -128,10 +128,10 @@ class ChatMetric:
         workers: Requests at a time.
     """
 
-    chat: Chat
+    chat: ChatModel
     name: str
     template: str
-    read: Callable[[Answer], float]
+    read: Callable[[ChatAnswer], float]
     image: bool = False
     logprobs: int = 0
     max_tokens: int = 512
@@ -217,7 +217,7 @@ def _jpeg(pair: Pair) -> str:
 
 
 def make_g_veval(
-    chat: Chat, *, references: bool = False, template: str | None = None, workers: int = 8
+    chat: ChatModel, *, references: bool = False, template: str | None = None, workers: int = 8
 ) -> ChatMetric:
     """Return G-VEval (Tong et al., 2025): the picture, and with ``references`` those, too."""
     name = "ref-g-veval" if references else "g-veval"
@@ -225,6 +225,6 @@ def make_g_veval(
     return ChatMetric(chat, name, text, g_veval, image=True, logprobs=5, workers=workers)
 
 
-def make_clair(chat: Chat, *, template: str | None = None, workers: int = 8) -> ChatMetric:
+def make_clair(chat: ChatModel, *, template: str | None = None, workers: int = 8) -> ChatMetric:
     """Return CLAIR (Chan et al., 2023): caption and references, no picture."""
     return ChatMetric(chat, "clair", template or CLAIR, clair, workers=workers)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.backends import Backend
-from discode.backends.served.client import Chat, Endpoint
+from discode.backends.served.client import ChatClient, ChatModel
 from discode.decoders import METHODS, get_decoder
 from discode.errors import InputError, lookup
 from discode.judge import Judge, load
@@ -59,7 +59,7 @@ class Workshop:
     bert_idf: bool = False
     endpoint: str | None = None
     endpoint_model: str | None = None
-    chat: Chat | None = None
+    chat: ChatModel | None = None
 
     def make(self, name: str) -> Metric:
         """Return a metric: a row of ``METRICS``, ``scorefile:PATH#column``, or any decoder.
@@ -119,7 +119,7 @@ class Workshop:
         return Encoder.open(self.clip_model, weights=weights, device=self.options.get("device"))
 
     @cached_property
-    def talker(self) -> Chat:
+    def talker(self) -> ChatModel:
         """The chat model of G-VEval and CLAIR."""
         if self.chat is not None:
             return self.chat
@@ -128,7 +128,7 @@ class Workshop:
                 "g-veval and clair ask a chat model; give endpoint=URL (--endpoint "
                 "http://localhost:8000/v1) and endpoint_model=NAME (--endpoint-model)"
             )
-        return Endpoint(self.endpoint, self.endpoint_model)
+        return ChatClient(self.endpoint, self.endpoint_model)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""The paper's "Computational overhead for scoring": what a decoder costs beside the model it reads.
+"""The paper's "Computational overhead for scoring": the time of a decoder beside that of the model.
 
-Every row is timed in one run on one machine: the backbone reads one pair at a time, as the paper's
-does, and a decoder scores one reading at a time; ``batch`` columns are what this package makes of
-it, captions packed and readings decoded together.
+All rows are timed in one run on one machine: the backbone reads one pair at a time, as in the
+paper, and a decoder scores one reading at a time. In the ``batch`` columns captions are packed and
+readings are decoded together.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CAPTION = "a man in a red shirt is riding a bike down a hill"
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds a pair: of the backbone, and of a decoder, one at a time and in a batch."""
+    """Seconds per pair of the backbone and of a decoder, one pair at a time and in a batch."""
 
     method: str
     backbone: float
@@ -62,11 +62,11 @@ def measure(
     """Time the backbone and every decoder of the table.
 
     Args:
-        backend: The model; one that gives hidden states, for Adam.
+        backend: The model; it must return hidden states, for Adam.
         prompt: How it is asked.
-        images: Some pictures.
-        captions: Captions a picture for the batch columns.
-        repeats: Of several timings the shortest counts: noise only ever adds.
+        images: Some images.
+        captions: Captions per image, for the batch columns.
+        repeats: How often to time; the shortest counts, since noise only adds.
     """
     ones = [Pair(image, CAPTION) for image in images]
     many = [Pair(image, f"{CAPTION} {i}") for image in images for i in range(captions)]

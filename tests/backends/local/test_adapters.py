@@ -19,23 +19,20 @@ from discode.pairs import Pair
 from discode.prompts import CAPTION_LAST, FLEUR
 from discode.scales import FIVE, UNIT
 
-pytest.importorskip("transformers", reason="local models want discode[hf]")
-pytest.importorskip("torch", reason="local models want discode[hf]")
+pytest.importorskip("transformers", reason="local models need discode[hf]")
+pytest.importorskip("torch", reason="local models need discode[hf]")
 
 import torch
 from safetensors.torch import load_file, save_file
 
 from discode.backends.local.backend import Local
 from discode.backends.local.load import folder_digest
+from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
 from tests.helpers.tiny_remote.make import PACKED, make
 from tests.helpers.tiny_remote.modeling_cogvlm import CogVLMConfig, CogVLMForCausalLM
 from tests.helpers.tiny_remote.modeling_minicpmv import MiniCPMV, MiniCPMVConfig
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore"),  # transformers warns a lot
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = LOCAL_MODEL_MARKS
 CAPTIONS = ["a dog runs", "x", "two men on a boat near the long wharf of a harbour at night " * 4]
 
 
@@ -60,11 +57,6 @@ def talks(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return [make(family, root / family, answers=True) for family in PACKED]
 
 
-def pictures(*sizes: tuple[int, int]) -> list[Image.Image]:
-    rng = np.random.default_rng(0)
-    return [Image.fromarray(rng.integers(0, 255, (h, w, 3), dtype=np.uint8)) for w, h in sizes]
-
-
 def local(folder: Path, **options: Any) -> Local:
     return Local(folder, device="cpu", trust_remote_code=True, **options)
 
@@ -83,15 +75,15 @@ def by_itself(folder: Path) -> Any:
 
 def own(model: Any, adapter: Any, image: Any, text: str, more: list[int]) -> Any:
     """The stand-in's own forward on a prompt of its own interface: logits (len(more) + 1, V)."""
-    behind = torch.tensor([more], dtype=torch.long)
+    rest = torch.tensor([more], dtype=torch.long)
     keep = len(more) + 1
     with torch.no_grad():
         if isinstance(model, CogVLMForCausalLM):
             made = model.build_conversation_input_ids(
                 adapter.tokenizer, query=text, history=[], images=[image], template_version="chat"
             )
-            types = torch.cat([made["token_type_ids"][None], torch.zeros_like(behind)], dim=1)
-            ids = torch.cat([made["input_ids"][None], behind], dim=1)
+            types = torch.cat([made["token_type_ids"][None], torch.zeros_like(rest)], dim=1)
+            ids = torch.cat([made["input_ids"][None], rest], dim=1)
             return model(
                 input_ids=ids,
                 token_type_ids=types,
@@ -104,55 +96,55 @@ def own(model: Any, adapter: Any, image: Any, text: str, more: list[int]) -> Any
             add_generation_prompt=True,
         )
         data = adapter.processor([prompt], [[image]], return_tensors="pt")
-        data["input_ids"] = torch.cat([data["input_ids"], behind], dim=1)
+        data["input_ids"] = torch.cat([data["input_ids"], rest], dim=1)
         data["position_ids"] = torch.arange(data["input_ids"].shape[1])[None]
         return model(data).logits[0, -keep:]
 
 
 def test_readings_are_the_models_own(folder: Path) -> None:
     backend = local(folder, read="forced")
-    assert backend.engine.packed == PACKED[folder.name]
+    assert backend.runner.packed == PACKED[folder.name]
     model = by_itself(folder)
-    images = pictures((90, 60), (90, 60), (20, 12), (50, 120))
+    images = noise_images((90, 60), (90, 60), (20, 12), (50, 120))
     pairs = [Pair(image, text) for image in images for text in CAPTIONS]
     said = backend.read(pairs, FLEUR, UNIT, hidden=True)
     assert not said.errors
     assert said.hidden is not None
     assert said.head is not None
-    asked = backend.engine.vocabulary.asked(FLEUR, UNIT, references=False)
-    head = backend.engine.model.get_output_embeddings().weight
+    tokenized = backend.runner.vocabulary.tokenize_prompt(FLEUR, UNIT, references=False)
+    head = backend.runner.model.get_output_embeddings().weight
     for row, pair in enumerate(pairs):
         text = FLEUR.render(pair.caption, (), UNIT)
-        for stem, ids in enumerate(asked.stems):
-            logits = own(model, backend.engine.model, pair.image, text, list(ids))
+        for stem, ids in enumerate(tokenized.stems):
+            logits = own(model, backend.runner.model, pair.image, text, list(ids))
             logp = logits.log_softmax(-1)
             path = sum(float(logp[step, token]) for step, token in enumerate(ids))
             assert said.stem_logp[row, stem] == pytest.approx(path, abs=1e-5)
-            for answer, group in enumerate(asked.answers[stem]):
+            for answer, group in enumerate(tokenized.answers[stem]):
                 whole = float(logp[-1, list(group)].logsumexp(-1))
                 assert said.answer_logp[row, stem, answer] == pytest.approx(whole, abs=1e-5)
             if stem == said.stem_logp[row].argmax():
-                rows = logits[-1, [group[0] for group in asked.answers[stem]]].numpy()
+                rows = logits[-1, [group[0] for group in tokenized.answers[stem]]].numpy()
                 assert np.abs(said.head @ said.hidden[row] - rows).max() < 1e-4
     assert head.shape[1] == said.hidden.shape[1]
-    backend.engine.packed = False
+    backend.runner.packed = False
     plain = backend.read(pairs, FLEUR, UNIT, hidden=True)
     assert np.abs(plain.answer_logp - said.answer_logp).max() < 1e-5
     assert plain.hidden is not None
     assert np.abs(plain.hidden - said.hidden).max() < 1e-4
-    # pictures and captions make a difference, so the above is no comparison of constants
+    # images and captions make a difference: the above does not compare constants
     assert np.abs(said.answer_logp[0] - said.answer_logp[3]).max() > 1e-3
     assert np.abs(said.answer_logp[0] - said.answer_logp[1]).max() > 1e-3
 
 
 def test_the_first_step_of_generate(folder: Path) -> None:
     backend = local(folder)
-    image = pictures((90, 60))[0]
-    asked = backend.engine.vocabulary.asked(FLEUR, UNIT, references=False)
-    work, _ = backend._prepare([Pair(image, "a dog runs")], [0], asked)
-    written = backend.engine.write(work, 0)
+    image = noise_images((90, 60))[0]
+    tokenized = backend.runner.vocabulary.tokenize_prompt(FLEUR, UNIT, references=False)
+    group, _ = backend._prepare([Pair(image, "a dog runs")], [0], tokenized)
+    written = backend.runner.generate(group, 0)
     text = FLEUR.render("a dog runs", (), UNIT)
-    model, adapter = by_itself(folder), backend.engine.model
+    model, adapter = by_itself(folder), backend.runner.model
     logp = own(model, adapter, image, text, written.tokens).log_softmax(-1).numpy()
     steps = len(written.tokens)
     assert steps > 1
@@ -171,7 +163,7 @@ def test_the_first_step_of_generate(folder: Path) -> None:
 
 
 def test_generate_reads_what_was_written(talks: list[Path]) -> None:
-    pairs = [Pair(image, text) for image in pictures((80, 60), (40, 90)) for text in CAPTIONS]
+    pairs = [Pair(image, text) for image in noise_images((80, 60), (40, 90)) for text in CAPTIONS]
     for folder in talks:
         said = local(folder, read="generate").read(pairs, FLEUR, UNIT, hidden=True)
         forced = local(folder).read(pairs, FLEUR, UNIT, hidden=True)
@@ -191,25 +183,25 @@ def test_generate_reads_what_was_written(talks: list[Path]) -> None:
 
 def test_other_prompts_scales_and_references(folder: Path) -> None:
     backend = local(folder, read="forced")
-    image = pictures((80, 60))[0]
+    image = noise_images((80, 60))[0]
     pairs = [Pair(image, "a dog", references=("a cat", "a cow")), Pair(image, "a dog")]
     both = backend.read(pairs, CAPTION_LAST, FIVE)
     assert not both.errors
-    asked = backend.engine.vocabulary.asked(CAPTION_LAST, FIVE, references=True)
+    tokenized = backend.runner.vocabulary.tokenize_prompt(CAPTION_LAST, FIVE, references=True)
     text = CAPTION_LAST.render("a dog", ("a cat", "a cow"), FIVE)
-    logp = own(by_itself(folder), backend.engine.model, image, text, []).log_softmax(-1)[0]
-    for answer, group in enumerate(asked.answers[0]):
+    logp = own(by_itself(folder), backend.runner.model, image, text, []).log_softmax(-1)[0]
+    for answer, group in enumerate(tokenized.answers[0]):
         assert both.answer_logp[0, 0, answer] == pytest.approx(float(logp[group[0]]), abs=1e-5)
 
 
 def test_captions_cannot_spell_control_tokens(folder: Path) -> None:
     backend = local(folder, read="forced")
-    vocabulary = backend.engine.vocabulary
+    vocabulary = backend.runner.vocabulary
     ids = set(vocabulary.tokenizer.convert_tokens_to_ids(sorted(vocabulary.control_tokens)))
-    asked = vocabulary.asked(FLEUR, UNIT, references=False)
-    image = pictures((90, 60))[0]
-    inputs = backend.engine.processor.apply_chat_template(
-        [{"role": "user", "content": [{"image": image}, {"text": asked.text}]}],
+    tokenized = vocabulary.tokenize_prompt(FLEUR, UNIT, references=False)
+    image = noise_images((90, 60))[0]
+    inputs = backend.runner.processor.apply_chat_template(
+        [{"role": "user", "content": [{"image": image}, {"text": tokenized.text}]}],
         add_generation_prompt=True,
         tokenize=True,
     )["input_ids"][0]
@@ -217,8 +209,8 @@ def test_captions_cannot_spell_control_tokens(folder: Path) -> None:
     tricks = [f"a dog {token} {token}{token}" for token in sorted(vocabulary.control_tokens)]
     tricks.append("(<image>./</image>) a dog (<image>./</image>)")
     for trick in tricks:
-        text = asked.render(trick, ())
-        made = backend.engine.processor.apply_chat_template(
+        text = tokenized.render(trick, ())
+        made = backend.runner.processor.apply_chat_template(
             [{"role": "user", "content": [{"image": image}, {"text": text}]}],
             add_generation_prompt=True,
             tokenize=True,
@@ -229,14 +221,14 @@ def test_captions_cannot_spell_control_tokens(folder: Path) -> None:
 
 
 def test_half_precision(folder: Path) -> None:
-    pairs = [Pair(image, "a dog") for image in pictures((90, 60), (20, 30))]
+    pairs = [Pair(image, "a dog") for image in noise_images((90, 60), (20, 30))]
     whole = local(folder, read="forced").read(pairs, FLEUR, UNIT)
     half = local(folder, read="forced", dtype="bfloat16").read(pairs, FLEUR, UNIT)
     assert not half.errors
     assert np.abs(whole.answer_logp - half.answer_logp).max() < 0.3
 
 
-def test_odd_pictures(folder: Path, tmp_path: Path) -> None:
+def test_odd_images(folder: Path, tmp_path: Path) -> None:
     backend = local(folder, read="forced")
     Image.new("RGB", (1, 1), "red").save(tmp_path / "dot.png")
     Image.new("RGB", (300, 1), "red").save(tmp_path / "line.png")
@@ -252,10 +244,10 @@ def test_odd_pictures(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_judge_in_two_lines(folder: Path, tmp_path: Path) -> None:
-    picture = tmp_path / "p.png"
-    pictures((80, 60))[0].save(picture)
+    image = tmp_path / "p.png"
+    noise_images((80, 60))[0].save(image)
     judge = discode.load(folder, device="cpu", trust_remote_code=True)
-    scores = judge.score(picture, ["a dog", "a cat"])
+    scores = judge.score(image, ["a dog", "a cat"])
     assert len(scores.value) == 2
     assert f"model:{folder.name}" in judge.signature
     assert f"revision:{folder_digest(folder)}" in judge.signature
@@ -312,7 +304,7 @@ def test_code_that_loads_but_does_not_run(folder: Path, tmp_path: Path) -> None:
 
 
 def test_tables_that_are_in_no_checkpoint(folder: Path) -> None:
-    model, right = local(folder).engine.model.model, by_itself(folder)
+    model, right = local(folder).runner.model.model, by_itself(folder)
     tables = dict(right.named_buffers())
     lost = [key for key in tables if key not in right.state_dict()]
     assert any("inv_freq" in key or "table" in key for key in lost)

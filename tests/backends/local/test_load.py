@@ -7,7 +7,7 @@ import json
 import shutil
 import socket
 import struct
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ import discode
 from discode.backends.local import hub, memory
 from discode.errors import BackendError, InputError, MissingExtraError
 
-pytest.importorskip("torch", reason="local models want discode[hf]")
-pytest.importorskip("transformers", reason="local models want discode[hf]")
-pytest.importorskip("torchvision", reason="the picture processors of most families want it")
+pytest.importorskip("torch", reason="local models need discode[hf]")
+pytest.importorskip("transformers", reason="local models need discode[hf]")
+pytest.importorskip("torchvision", reason="the image processors of most models need it")
 
 import huggingface_hub
 import torch
@@ -27,19 +27,10 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from discode.backends.local.backend import Local
-from tests.backends.local.test_bad_input import photo, python
-from tests.helpers.tiny_lvlms import make
+from discode.backends.local.load import folder_digest
+from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_image, run_python
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore"),  # transformers warns a lot
-    pytest.mark.usefixtures("one_thread"),
-]
-
-
-@pytest.fixture(scope="module")
-def llava(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make("llava_next_llama", tmp_path_factory.mktemp("llava") / "llava")
+pytestmark = LOCAL_MODEL_MARKS
 
 
 def test_weights_are_weighed_without_being_loaded(llava: Path, tmp_path: Path) -> None:
@@ -57,13 +48,74 @@ def test_weights_are_weighed_without_being_loaded(llava: Path, tmp_path: Path) -
     assert memory.weight_bytes(memory.weight_files(tmp_path), "float16") == 9
 
 
+def _without(*names: str) -> Any:
+    def change(folder: Path) -> None:
+        for name in names:
+            for path in folder.glob(name):
+                path.unlink()
+
+    return change
+
+
+def _pickled(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def _remote(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    config["auto_map"] = {"AutoModel": "modeling.Model"}
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def _text_only(folder: Path) -> None:
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (_without("config.json"), "no config.json"),
+        (_without("tokenizer*"), "no tokenizer"),
+        (_without("*processor_config.json"), "no image processor"),
+        (_without("chat_template*"), "no chat template"),
+        (_without("model.safetensors"), "no weights"),
+        (_pickled, "pickles can run code"),
+        (_remote, "trust_remote_code"),
+        (_text_only, "does not take images"),
+    ],
+)
+def test_folders_that_cannot_judge(llava: Path, tmp_path: Path, change: Any, words: str) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(llava, folder)
+    change(folder)
+    with pytest.raises(InputError, match=words) as caught:
+        Local(folder, device="cpu")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_is_known_by_what_it_holds(llava: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(llava, folder)
+    first = folder_digest(folder)
+    assert first == folder_digest(llava) == Local(llava, device="cpu").identity.revision
+    weights = folder / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    assert folder_digest(folder) != first
+    (folder / "large.safetensors").write_bytes(bytes(3_000_000))
+    second = folder_digest(folder)
+    (folder / "large.safetensors").write_bytes(bytes(2_999_999) + b"1")
+    assert folder_digest(folder) != second
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "no safetensors file"),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "no safetensors file"),
-        (struct.pack("<Q", 10) + b"{broken}  ", "no safetensors file"),
-        (None, "lacks its last 100 bytes"),
+        (b"", "not a safetensors file"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "not a safetensors file"),
+        (struct.pack("<Q", 10) + b"{broken}  ", "not a safetensors file"),
+        (None, "the last 100 bytes of"),
     ],
 )
 def test_half_a_download_is_said_to_be_one(
@@ -125,25 +177,25 @@ def test_free_memory(tmp_path: Path) -> None:
         assert free is not None
         assert 0 < free < 2**50
     assert memory.free_bytes("mps") is None
-    assert memory._container(tmp_path) is None
+    assert memory._container_free(tmp_path) is None
     for name, text in (("max", "1000"), ("current", "800"), ("stat", "anon 1\ninactive_file 50\n")):
         (tmp_path / f"memory.{name}").write_text(text)
-    assert memory._container(tmp_path) == 250
+    assert memory._container_free(tmp_path) == 250
     (tmp_path / "memory.max").write_text("max\n")
-    assert memory._container(tmp_path) is None
+    assert memory._container_free(tmp_path) is None
 
 
 def test_a_hub_model_is_weighed_before_the_download(monkeypatch: pytest.MonkeyPatch) -> None:
     found = type("Metadata", (), {"parameter_count": {"BF16": 100, "U8": 10}})
     monkeypatch.setattr(huggingface_hub, "get_safetensors_metadata", lambda *_, **__: found)
-    assert hub.weight_bytes("org/name", None, "float32", offline=False) == 410
-    assert hub.weight_bytes("org/none-of-this", None, "float32", offline=True) == 0
+    assert hub.hub_weight_bytes("org/name", None, "float32", offline=False) == 410
+    assert hub.hub_weight_bytes("org/none-of-this", None, "float32", offline=True) == 0
 
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError("no such model")
 
     monkeypatch.setattr(huggingface_hub, "get_safetensors_metadata", refuse)
-    assert hub.weight_bytes("org/name", None, "float32", offline=False) == 0
+    assert hub.hub_weight_bytes("org/name", None, "float32", offline=False) == 0
 
 
 NOWHERE = "http://127.0.0.1:9"
@@ -155,13 +207,19 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_proxy")
-def test_a_hub_that_is_not_there_is_said_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_is_not_there_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", NOWHERE)
-    start = time.perf_counter()
+    tried: list[Any] = []
+
+    def refuse(address: Any, *_: Any) -> None:
+        tried.append(address)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
     with pytest.raises(InputError, match=f"{NOWHERE} cannot be reached, and .* local cache"):
         discode.load("some-org/some-model", device="cpu")
-    assert time.perf_counter() - start < 5
-    with pytest.raises(InputError, match=r"no hub name \(ORG/NAME\)"):
+    assert tried == [("127.0.0.1", 9)]  # once; the hub's library would try again and again
+    with pytest.raises(InputError, match=r"nor a hub name \(ORG/NAME\)"):
         discode.load("some//model//", device="cpu")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(InputError, match="HF_HUB_OFFLINE is set"):
@@ -174,21 +232,25 @@ def test_who_is_reachable(monkeypatch: pytest.MonkeyPatch) -> None:
         assert hub.reachable(f"http://127.0.0.1:{server.getsockname()[1]}")
     assert not hub.reachable(NOWHERE)
     # a name server that never answers
-    monkeypatch.setattr(hub, "PATIENCE", 0.2)
-    monkeypatch.setattr(socket, "create_connection", lambda *_: time.sleep(2))
-    start = time.perf_counter()
+    monkeypatch.setattr(hub, "CONNECT_SECONDS", 0.2)
+    answered = threading.Event()
+
+    def connect(*_: Any) -> socket.socket:
+        answered.wait(60)
+        return socket.socket()
+
+    monkeypatch.setattr(socket, "create_connection", connect)
     assert not hub.reachable("https://example.org")
-    assert time.perf_counter() - start < 1
+    answered.set()
     monkeypatch.setattr(hub, "getproxies", lambda: {"https": "http://proxy"})
     assert hub.reachable("https://example.org")
 
 
 CACHED = """
-import sys, time
+import sys
 import discode
-start = time.perf_counter()
 judge = discode.load("some-org/some-model", device="cpu")
-print(judge.backend.identity.model, judge.backend.identity.revision, time.perf_counter() - start)
+print(judge.backend.identity.model, judge.backend.identity.revision)
 assert float(judge.score(sys.argv[1], "a dog")) >= 0
 """
 
@@ -199,18 +261,16 @@ def test_a_model_in_the_cache_loads_without_a_network(llava: Path, tmp_path: Pat
     shutil.copytree(llava, cache / "snapshots" / commit)
     (cache / "refs").mkdir()
     (cache / "refs" / "main").write_text(commit)
-    photo().save(tmp_path / "photo.png")
+    noise_image().save(tmp_path / "photo.png")
     env = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": NOWHERE, "https_proxy": "", "http_proxy": ""}
-    done = python(CACHED, tmp_path / "photo.png", **env)
+    done = run_python(CACHED, tmp_path / "photo.png", **env)
     assert done.returncode == 0, done.stderr
-    model, revision, seconds = done.stdout.split()
-    assert (model, revision) == ("some-org/some-model", commit[:12])
-    assert float(seconds) < 20
+    assert done.stdout.split() == ["some-org/some-model", commit[:12]]
     config = cache / "snapshots" / commit / "config.json"
     settings = json.loads(config.read_text()) | {
         "model_type": "their_own",
         "auto_map": {"AutoConfig": "theirs.Config"},
     }
     config.write_text(json.dumps(settings))
-    done = python(CACHED, tmp_path / "photo.png", **env)
+    done = run_python(CACHED, tmp_path / "photo.png", **env)
     assert "some-org/some-model brings code of its own" in done.stderr

@@ -1,4 +1,4 @@
-"""A checkpoint served over HTTP reads as the same checkpoint at home."""
+"""A checkpoint served over HTTP gives the same readings as the same checkpoint run locally."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-pytest.importorskip("torch", reason="local models want discode[hf]")
-pytest.importorskip("transformers", reason="local models want discode[hf]")
+pytest.importorskip("torch", reason="local models need discode[hf]")
+pytest.importorskip("transformers", reason="local models need discode[hf]")
 
 import torch
 
@@ -23,20 +23,17 @@ from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import UNIT
 from tests.helpers.chat_servers import Body, Handler, Server, serving
+from tests.helpers.local_models import LOCAL_MODEL_MARKS
 from tests.helpers.tiny_lvlms import ask, make
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore"),  # transformers warns a lot
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = LOCAL_MODEL_MARKS
 
 
 class Model:
     """What vLLM does, slowly: greedy tokens, and log-probabilities of the whole vocabulary."""
 
     def __init__(self, local: Local) -> None:
-        self.model, self.processor = local.engine.model, local.engine.processor
+        self.model, self.processor = local.runner.model, local.runner.processor
         self.tokenizer = self.processor.tokenizer
 
     def tokenize(self, body: Body) -> Any:
@@ -45,12 +42,12 @@ class Model:
 
     def completion(self, body: Body) -> Any:
         content = body["messages"][0]["content"]
-        picture, text = Image.new("RGB", (16, 16)), content
+        image, text = Image.new("RGB", (16, 16)), content
         if not isinstance(content, str):
             data = content[0]["image_url"]["url"].partition(",")[2]
-            picture = Image.open(io.BytesIO(base64.b64decode(data)))
+            image = Image.open(io.BytesIO(base64.b64decode(data)))
             text = content[1]["text"]
-        inputs = dict(ask(self.processor, picture, text))
+        inputs = dict(ask(self.processor, image, text))
         places, end = [], self.tokenizer.eos_token_id
         with torch.no_grad():
             for _ in range(body["max_tokens"]):
@@ -110,7 +107,7 @@ def test_the_same_readings(server: Server, local: Local, picture: Path, tmp_path
     backend = Served("tiny", base_url=server.url)
     far = backend.read(pairs, FLEUR, UNIT)
     near = local.read(pairs, FLEUR, UNIT)
-    assert backend.able().ids
+    assert backend.server_features().token_ids
     assert not far.errors
     assert not np.asarray(far.truncated).any()
     stem = np.nan_to_num(far.stem_logp, nan=-np.inf).argmax(axis=1)

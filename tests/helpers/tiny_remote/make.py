@@ -44,9 +44,11 @@ def minicpmv(folder: Path) -> Any:
     tok.save_pretrained(folder)
     auto = {"AutoProcessor": "MiniCPMVProcessor", "AutoImageProcessor": "MiniCPMVImageProcessor"}
     named = {key: f"processing_minicpmv.{name}" for key, name in auto.items()}
-    pictures = {"image_processor_type": "MiniCPMVImageProcessor", "version": 2.6}
-    pictures |= {"processor_class": "MiniCPMVProcessor"}
-    (folder / "preprocessor_config.json").write_text(json.dumps(pictures | {"auto_map": named}))
+    image_settings = {"image_processor_type": "MiniCPMVImageProcessor", "version": 2.6}
+    image_settings |= {"processor_class": "MiniCPMVProcessor"}
+    (folder / "preprocessor_config.json").write_text(
+        json.dumps(image_settings | {"auto_map": named})
+    )
     settings = TEXT | rope() | {"vocab_size": len(tok), "tie_word_embeddings": False}
     settings |= {"eos_token_id": tok.eos_token_id, "model_type": "minicpmv", "version": 2.6}
     auto = {"AutoConfig": "MiniCPMVConfig", "AutoModel": "MiniCPMV"}

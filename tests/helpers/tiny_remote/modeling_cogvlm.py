@@ -1,8 +1,8 @@
 """A stand-in for CogVLM2's remote code: its interface and its peculiarities, two layers of it.
 
-Weights of their own for picture tokens, positions that stand still within a picture, an additive
-mask made inside, a cache of tuples, a head that runs on every place, and a table of frequencies
-that is in no checkpoint.
+Weights of their own for image tokens, one position for the inside of an image, an additive
+mask made inside, a cache of tuples, a head that runs on every position, and a table of
+frequencies that is not in the checkpoint.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CogVLMConfig(PretrainedConfig):  # type: ignore[misc]
 
 
 def positions(types: Any) -> Any:
-    """Count text tokens and the picture's two ends; what lies between stands at one place."""
+    """Count text tokens and the image's two ends; all between them share one position."""
     inner = types == 1
     first = inner & ~nn.functional.pad(inner, (1, 0))[:, :-1]
     last = inner & ~nn.functional.pad(inner, (0, 1))[:, 1:]
@@ -60,7 +60,7 @@ class Rotary(nn.Module):
 
 
 class Expert(nn.Module):
-    """Two layers, one for text and one for what is inside a picture."""
+    """Two layers, one for text and one for what is inside an image."""
 
     def __init__(self, before: int, after: int) -> None:
         super().__init__()

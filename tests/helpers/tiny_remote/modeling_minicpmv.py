@@ -1,7 +1,7 @@
 """A stand-in for MiniCPM-V 2.6's remote code: its interface and its peculiarities, tiny.
 
-A picture and its slices, each of its own size; a table of positions that is in no checkpoint; no
-``post_init``; transformers' Qwen2 behind it.
+An image and its slices, each of its own size; a table of positions that is not in the checkpoint;
+no ``post_init``; then transformers' Qwen2.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ class MiniCPMV(Qwen2PreTrainedModel):  # type: ignore[misc]
     ) -> Any:
         """As the real one up to the text: what its language model's ``generate`` returns."""
         assert image is None
-        pictures = [part for part in msgs[0]["content"] if not isinstance(part, str)]
+        images = [part for part in msgs[0]["content"] if not isinstance(part, str)]
         parts = [x if isinstance(x, str) else "(<image>./</image>)" for x in msgs[0]["content"]]
         prompt = processor.tokenizer.apply_chat_template(
             [{"role": "user", "content": "\n".join(parts)}],
             tokenize=False,
             add_generation_prompt=True,
         )
-        inputs = processor([prompt], [pictures], return_tensors="pt", max_length=8192)
+        inputs = processor([prompt], [images], return_tensors="pt", max_length=8192)
         embedded, _ = self.get_vllm_embedding(inputs)
         return self.llm.generate(
             inputs_embeds=embedded, attention_mask=inputs["attention_mask"], pad_token_id=0, **more

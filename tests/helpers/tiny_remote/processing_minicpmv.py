@@ -22,13 +22,13 @@ class MiniCPMVImageProcessor(BaseImageProcessor):  # type: ignore[misc]
         self.version = more.pop("version", 2.6)
 
     def fitted(self, image: Any) -> Any:
-        """The picture at about the scale's area, its sides multiples of the patch."""
+        """The image at about the scale's area, its sides multiples of the patch."""
         shrink = min(1.0, self.scale_resolution / (image.width * image.height) ** 0.5)
         sides = (max(1, round(n * shrink / self.patch_size)) for n in image.size)
         return image.resize([min(n, 48) * self.patch_size for n in sides])
 
     def slices(self, image: Any) -> list[Any]:
-        """The whole picture, and its halves where it is a large one."""
+        """The whole image, and its halves if it is large."""
         width, height = image.size
         if width * height <= 4 * self.scale_resolution**2:
             return [self.fitted(image)]

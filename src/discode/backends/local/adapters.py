@@ -1,9 +1,9 @@
-"""Models that bring code and a chat interface of their own, made to look like all the others.
+"""Adapters for models that bring code and a chat interface of their own: CogVLM2, MiniCPM-V 2.6.
 
 An adapter is model and processor in one: it has what :mod:`discode.backends.local.forward` and
-:mod:`discode.backends.local.vocabulary` ask of transformers' own (``tokenizer``,
+:mod:`discode.backends.local.vocabulary` use of transformers' own classes (``tokenizer``,
 ``apply_chat_template``, a call with ``logits_to_keep``, ``generate``), and nothing else. A new one
-is a row in ``REMOTE``.
+is a row in ``REMOTE_CODE_MODELS``.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from typing import Any
 from discode.errors import BackendError, InputError, require
 
 Conversation = list[dict[str, Any]]
-MARK = "7dog7"
-"""A question that no prompt holds by itself: what stands around it is CogVLM's template."""
+MARKER = "7dog7"
+"""A question that no template contains: what surrounds it is CogVLM's template."""
 
 
 class CogVLM:
-    """CogVLM2: ids and token types by ``build_conversation_input_ids``; one forward a pair.
+    """CogVLM2: ids and token types by ``build_conversation_input_ids``; one forward pass per pair.
 
-    Its code takes no mask of ours, so captions cannot be packed. Its cache, tuples of keys and
-    values, is what its own ``prepare_inputs_for_generation`` wants; transformers 5 offers another.
+    Its code does not take masks, so captions cannot be packed. Its cache (tuples of keys and
+    values) is what its own ``prepare_inputs_for_generation`` needs; that of transformers 5 differs.
     """
 
     base_model = None
@@ -34,11 +34,11 @@ class CogVLM:
         self.model, self.tokenizer, self.config = model, tokenizer, model.config
         self.get_output_embeddings, self.modules = model.get_output_embeddings, model.modules
         made = model.build_conversation_input_ids(
-            tokenizer, query=MARK, history=[], template_version="chat"
+            tokenizer, query=MARKER, history=[], template_version="chat"
         )
-        self.around = tokenizer.decode(made["input_ids"].tolist()).split(MARK)
+        self.around = tokenizer.decode(made["input_ids"].tolist()).split(MARKER)
         if len(self.around) != 2:
-            raise InputError(f"CogVLM's prompt is not one text around a question: {self.around}")
+            raise InputError(f"CogVLM's prompt does not contain its question once: {self.around}")
 
     def apply_chat_template(
         self,
@@ -49,12 +49,12 @@ class CogVLM:
         return_dict: bool = False,
         return_tensors: str | None = None,
     ) -> Any:
-        """Return the prompt as a string, the picture left out, or as the model's inputs."""
-        picture, text = (part.get("image", part.get("text")) for part in conversation[0]["content"])
+        """Return the prompt as a string, without the image, or as the model's inputs."""
+        image, text = (part.get("image", part.get("text")) for part in conversation[0]["content"])
         if not tokenize:
             return str(text).join(self.around)
         made = self.model.build_conversation_input_ids(
-            self.tokenizer, query=text, history=[], images=[picture], template_version="chat"
+            self.tokenizer, query=text, history=[], images=[image], template_version="chat"
         )
         return {
             "input_ids": made["input_ids"][None],
@@ -73,10 +73,10 @@ class CogVLM:
         token_type_ids: Any,
         images: Any,
     ) -> Any:
-        """Run whole prompts (B, L) with pictures (B, 3, H, W)."""
+        """Run whole prompts (B, L) with images (B, 3, H, W)."""
         if past_key_values is not None:
-            raise BackendError("its code takes no masks")
-        with _last(self.get_output_embeddings(), logits_to_keep):
+            raise BackendError("its code does not take masks")
+        with _keep_last(self.get_output_embeddings(), logits_to_keep):
             return self.model(
                 input_ids=input_ids,
                 token_type_ids=token_type_ids,
@@ -96,7 +96,7 @@ class CogVLM:
         max_new_tokens: int,
         **how: Any,
     ) -> Any:
-        """Write greedily, with logits and states; ``how`` could only ask for the same."""
+        """Generate greedily, with logits and states; ``how`` could only ask for the same."""
         torch = require("torch", "hf")
         length = input_ids.shape[1]
         cache, logits, states = None, [], []
@@ -109,11 +109,11 @@ class CogVLM:
                 attention_mask=attention_mask,
                 use_cache=True,
             )
-            with _last(self.get_output_embeddings(), 1) as seen:
-                said = self.model(**inputs, return_dict=True)
-            cache = said.past_key_values
-            token = said.logits[:, -1].argmax(-1, keepdim=True)
-            logits.append(said.logits[:, -1])
+            with _keep_last(self.get_output_embeddings(), 1) as seen:
+                out = self.model(**inputs, return_dict=True)
+            cache = out.past_key_values
+            token = out.logits[:, -1].argmax(-1, keepdim=True)
+            logits.append(out.logits[:, -1])
             states.append(seen)
             input_ids = torch.cat([input_ids, token], dim=1)
             more = torch.zeros_like(token)
@@ -127,9 +127,9 @@ class CogVLM:
 class MiniCPMV:
     """MiniCPM-V 2.6: its own processor and vision tower before transformers' Qwen2.
 
-    The language model takes embeddings for the prefix and ids behind it, so captions are packed.
-    A picture is cut into slices of different sizes: their pixels travel as one long row (1, 3, p,
-    ΣL) with the ``lengths`` (1, S) to cut it at.
+    The language model takes embeddings for the prefix and ids after it, so captions are packed.
+    An image is cut into slices of different sizes: their pixels are passed as one row (1, 3, p, ΣL)
+    with the ``lengths`` (1, S) at which to cut it.
     """
 
     base_model = None
@@ -148,9 +148,9 @@ class MiniCPMV:
         return_dict: bool = False,
         return_tensors: str | None = None,
     ) -> Any:
-        """Return the prompt as a string with the picture's mark, or as the model's inputs."""
+        """Return the prompt as a string with the image's mark, or as the model's inputs."""
         torch = require("torch", "hf")
-        picture, text = (part.get("image", part.get("text")) for part in conversation[0]["content"])
+        image, text = (part.get("image", part.get("text")) for part in conversation[0]["content"])
         prompt = self.tokenizer.apply_chat_template(
             [{"role": "user", "content": f"(<image>./</image>)\n{text}"}],
             tokenize=False,
@@ -158,7 +158,7 @@ class MiniCPMV:
         )
         if not tokenize:
             return prompt
-        made = self.processor([prompt], [[picture]], return_tensors="pt")
+        made = self.processor([prompt], [[image]], return_tensors="pt")
         slices = made["pixel_values"][0]
         return {
             "input_ids": made["input_ids"].long(),
@@ -182,7 +182,7 @@ class MiniCPMV:
         tgt_sizes: Any = None,
         image_bound: Any = None,
     ) -> Any:
-        """Run ids (B, L) with pictures, or behind them over the cache."""
+        """Run ids (B, L) with images, or after them over the cache."""
         embedded = (
             None
             if pixel_values is None
@@ -208,14 +208,14 @@ class MiniCPMV:
         image_bound: Any,
         **how: Any,
     ) -> Any:
-        """Let the language model write; ``how`` is its ``generate``'s."""
+        """Let the language model generate; ``how`` are options of its ``generate``."""
         embedded = self._embed(input_ids, pixel_values, lengths, tgt_sizes, image_bound)
         return self.model.llm.generate(input_ids=input_ids, inputs_embeds=embedded, **how)
 
     def _embed(
         self, input_ids: Any, pixel_values: Any, lengths: Any, tgt_sizes: Any, image_bound: Any
     ) -> Any:
-        """Return the embeddings (B, L, D) of ids and pictures."""
+        """Return the embeddings (B, L, D) of ids and images."""
         slices = [
             list(row.split(cut, dim=-1))
             for row, cut in zip(pixel_values, lengths.tolist(), strict=True)
@@ -231,28 +231,33 @@ class MiniCPMV:
 
 
 @dataclass(frozen=True)
-class Remote:
-    """How one of them is opened: its class in ``auto_map``, who reads its prompts, its adapter."""
+class RemoteCodeModel:
+    """How a model with remote code is opened.
+
+    ``model`` names its class in ``auto_map``, ``reader`` the transformers class that opens its
+    tokenizer or processor.
+    """
 
     model: str
     reader: str
     adapter: Callable[[Any, Any], Any]
 
 
-REMOTE = {
-    "CogVLMForCausalLM": Remote("AutoModelForCausalLM", "AutoTokenizer", CogVLM),
-    "MiniCPMV": Remote("AutoModel", "AutoProcessor", MiniCPMV),
+REMOTE_CODE_MODELS = {
+    "CogVLMForCausalLM": RemoteCodeModel("AutoModelForCausalLM", "AutoTokenizer", CogVLM),
+    "MiniCPMV": RemoteCodeModel("AutoModel", "AutoProcessor", MiniCPMV),
 }
-"""By the first of ``config.architectures``: CogVLM2's configuration has no model type."""
+"""By the first of ``config.architectures``: CogVLM2's configuration does not have a model type."""
 
 
-def open_remote(
-    row: Remote, name: str, config: Any, revision: str | None, options: dict[str, Any]
+def load_remote_code(
+    row: RemoteCodeModel, name: str, config: Any, revision: str | None, options: dict[str, Any]
 ) -> Any:
-    """Load the weights into the model's own class, as ``from_pretrained`` did when it was written.
+    """Load the weights into the model's own class, which was written for an older transformers.
 
-    transformers 5 builds models without storage. It wants a call of ``post_init`` that older code
-    leaves out, and leaves buffers that are in no checkpoint (tables of positions) uninitialised.
+    transformers 5 builds models without storage. It needs a call of ``post_init`` that older code
+    leaves out, and does not initialise buffers that the checkpoint does not have (tables of
+    positions).
     """
     require("transformers", "hf")
     from transformers.dynamic_module_utils import get_class_from_dynamic_module
@@ -281,8 +286,8 @@ def open_remote(
 
 
 @contextmanager
-def _last(head: Any, keep: int) -> Iterator[list[Any]]:
-    """Give the head the last ``keep`` places alone, and collect them: older code runs it on all."""
+def _keep_last(head: Any, keep: int) -> Iterator[list[Any]]:
+    """Pass only the last ``keep`` positions to the head and collect them: older code passes all."""
     seen: list[Any] = []
 
     def cut(_: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,7 +1,7 @@
 """Local vision-language models: any ``AutoModelForImageTextToText`` as a judge.
 
-One forward reads it all: the stems "0." and "1." are forced, and the probabilities of '0', '1', '.'
-and of the digits behind each stem come from the same pass. Captions of a picture share its
+One forward pass reads everything: the stems "0." and "1." are forced, and the probabilities of '0',
+'1', '.' and of the digits after each stem come from the same pass. Captions of an image share its
 computation (:mod:`discode.backends.local.packing`).
 """
 
@@ -17,32 +17,36 @@ from typing import Annotated, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.backends.local.forward import TOKENS_AT_ONCE, Engine, Work
-from discode.backends.local.generate import to_reading
-from discode.backends.local.load import Loaded, first_line, load_model
-from discode.backends.local.vocabulary import Asked, to_readings
+from discode.backends.local.calibrate import calibrate
+from discode.backends.local.forward import MAX_PACKED_TOKENS, CaptionGroup, ModelRunner
+from discode.backends.local.generate import reading_from_generated
+from discode.backends.local.load import LoadedModel, load_model, short_message
+from discode.backends.local.vocabulary import TokenizedPrompt, readings_from_logp
 from discode.errors import BackendError, DiscodeError, ImageError, InputError, require
-from discode.images import Digests
+from discode.images import image_digest
 from discode.pairs import Pair
 from discode.prompts import FLEUR, Prompt
 from discode.readings import Gather, Identity, Readings
 from discode.scales import UNIT, Scale
 
 LOG = logging.getLogger("discode")
-ENOUGH = 0.5
-"""Below this probability of a stem's first token, the model is let to write its answer itself."""
+MIN_LEAD = 0.5
+"""Below this probability that an answer begins with a stem, we let the model generate it."""
 
 
 class LocalOptions(TypedDict, total=False):
-    """What a local model may be told."""
+    """The options of ``hf:ORG/NAME`` and ``hf:FOLDER``."""
 
-    device: Annotated[str, "cuda, cuda:1, cpu or mps"]
-    dtype: Annotated[str, "bfloat16, float16 or float32"]
-    revision: Annotated[str, "branch, tag or commit of the hub"]
-    batch_captions: Annotated[int, "captions of an image that run at once; by memory if not given"]
-    trust_remote_code: Annotated[bool, "run code that comes with the model"]
-    quantize: Annotated[str, "4bit, 8bit or fp8, for a model that is too large otherwise"]
-    device_map: Annotated[str, "auto, for a model that needs several GPUs"]
+    device: Annotated[str, "cuda, cuda:1, cpu or mps (the GPU if there is one)"]
+    dtype: Annotated[str, "auto (bfloat16 on a GPU, else float32), bfloat16, float16 or float32"]
+    revision: Annotated[str, "branch, tag or commit of the hub's repository"]
+    quantize: Annotated[str, "4bit, 8bit or fp8"]
+    device_map: Annotated[str, "auto spreads a model over several GPUs"]
+    trust_remote_code: Annotated[bool, "run the code that comes with the model"]
+    read: Annotated[str, "auto, forced (the stem is given) or generate (the paper's way)"]
+    packing: Annotated[str, "auto, or off for one forward pass per pair"]
+    batch_captions: Annotated[int, "captions of an image that run at once (by memory)"]
+    batch_images: Annotated[int, "images that run at once (by memory, at most 8)"]
 
 
 class Local:
@@ -50,20 +54,20 @@ class Local:
 
     Args:
         model: Hub name ("llava-hf/llama3-llava-next-8b-hf"), folder, or a model already loaded.
-        revision: Branch, tag or commit of the hub's repository.
-        dtype: "auto" (bfloat16 on a GPU, else float32), "float32", "bfloat16", "float16".
         device: "cuda", "cuda:1", "cpu", "mps"; the GPU if there is one.
-        device_map: accelerate's, "auto" for a model that wants several GPUs.
+        dtype: "auto" (bfloat16 on a GPU, else float32), "float32", "bfloat16", "float16".
+        revision: Branch, tag or commit of the hub's repository.
         quantize: "4bit" or "8bit" (bitsandbytes), "fp8".
-        trust_remote_code: Run the code that comes with the model. Off: it may do anything.
-        packing: "auto", or "off" for one forward a pair.
-        read: "forced" (stems given, one forward), "auto" (the same, but a model that would have
-            begun otherwise is let to write its answer), or "generate" (the paper's way).
-        batch_captions: Captions of a chunk; by memory if None.
-        images_at_once: Pictures in flight; by memory, eight at most, if None.
+        device_map: accelerate's; "auto" for a model that needs several GPUs.
+        trust_remote_code: Run the code that comes with the model. It may do anything.
+        read: "forced" (the stems are given: one forward pass), "auto" (the same, but a model that
+            would have begun otherwise generates its answer), or "generate" (the paper's way).
+        packing: "auto", or "off" for one forward pass per pair.
+        batch_captions: Captions of an image that run at once; None: by memory.
+        batch_images: Images that run at once; None: by memory, at most eight.
 
-    Exact: packed equals plain to rounding, and a check at load makes sure for this very model;
-    where it fails, the plain path is taken and a warning says so.
+    Packed and separate passes agree up to rounding. This is checked for each model when it is
+    opened; where it fails, pairs run separately and a warning says so.
     """
 
     prompt = FLEUR
@@ -71,206 +75,214 @@ class Local:
 
     def __init__(
         self,
-        model: str | os.PathLike[str] | Loaded,
+        model: str | os.PathLike[str] | LoadedModel,
         *,
-        revision: str | None = None,
-        dtype: str = "auto",
         device: str | None = None,
-        device_map: str | None = None,
+        dtype: str = "auto",
+        revision: str | None = None,
         quantize: str | None = None,
+        device_map: str | None = None,
         trust_remote_code: bool = False,
-        packing: str = "auto",
         read: str = "auto",
+        packing: str = "auto",
         batch_captions: int | None = None,
-        images_at_once: int | None = None,
+        batch_images: int | None = None,
     ) -> None:
         if packing not in ("auto", "off"):
             raise InputError(f"packing={packing!r} is not allowed; give 'auto' or 'off'")
         if read not in ("auto", "forced", "generate"):
             raise InputError(f"read={read!r} is not allowed; give 'auto', 'forced' or 'generate'")
-        for name, number in (
-            ("batch_captions", batch_captions),
-            ("images_at_once", images_at_once),
-        ):
+        for name, number in (("batch_captions", batch_captions), ("batch_images", batch_images)):
             if number is not None and number < 1:
                 raise InputError(f"{name}={number} is not allowed; give 1 or more")
         loaded = (
             model
-            if isinstance(model, Loaded)
+            if isinstance(model, LoadedModel)
             else load_model(
-                os.fspath(model), revision, dtype, device, device_map, quantize, trust_remote_code
+                os.fspath(model),
+                device=device,
+                dtype=dtype,
+                revision=revision,
+                quantize=quantize,
+                device_map=device_map,
+                trust_remote_code=trust_remote_code,
             )
         )
-        self.engine = Engine(loaded, batch_captions)
-        # Whatever changes the numbers is part of who was asked.
+        self.runner = ModelRunner(loaded, batch_captions)
+        # Whatever changes the numbers is part of the identity.
         self.identity = Identity(
             loaded.name,
             loaded.revision + (f"+{read}" if read != "auto" else ""),
             f"{quantize}-{loaded.dtype}" if quantize else loaded.dtype,
         )
-        self._read_by, self._images_at_once = read, images_at_once
-        # A GPU wants several pictures with all their captions; elsewhere a batch takes long enough.
+        self._read_by, self._batch_images = read, batch_images
+        # A GPU is used well by several images with all their captions; a CPU by a few pairs.
         self.batch_size = 512 if loaded.device.type == "cuda" else 64
         try:
-            agrees = self.engine.calibrate(FLEUR, UNIT)
+            packing_is_exact = calibrate(self.runner, FLEUR, UNIT)
         except require("torch", "hf").OutOfMemoryError as error:
             raise BackendError(
                 f"{loaded.name} leaves no memory on {loaded.device} to run it: "
-                f"{first_line(error)}; try quantize='4bit', device_map='auto' or a smaller model"
+                f"{short_message(error)}; try quantize='4bit', device_map='auto' or a smaller model"
             ) from error
         except DiscodeError:
             raise
-        # A model whose first forward fails, in whatever way, is no judge; code that came with one
-        # may want another machine or another version of something.
+        # The first forward pass may fail in any way: code that comes with a model may need another
+        # machine or another version of something.
         except Exception as error:
             raise BackendError(
-                f"{loaded.name} was loaded but cannot be run: {first_line(error)}"
+                f"{loaded.name} was loaded but cannot be run: {short_message(error)}"
             ) from error
-        self.engine.packed = agrees and packing == "auto"
+        self.runner.packed = packing_is_exact and packing == "auto"
 
     @property
     def capabilities(self) -> frozenset[str]:
         """Hidden states, where the logits are the head's product with them and nothing else."""
-        return frozenset({"hidden"} if self.engine.linear else ())
+        return frozenset({"hidden"} if self.runner.logit_scale else ())
 
     def check(self, prompt: Prompt, scale: Scale) -> None:
         """Raise unless the tokenizer has one token for every answer."""
-        self.engine.vocabulary.asked(prompt, scale, references=prompt.free is None)
+        self.runner.vocabulary.tokenize_prompt(prompt, scale, references=prompt.free is None)
 
     def read(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Readings:
-        """Read N pairs; the captions of a picture share its computation."""
+        """Read N pairs; the captions of an image share its computation."""
         gather = Gather(scale, len(pairs))
 
         def fail(rows: Sequence[int], reason: object) -> None:
             gather.add(Readings.failed(scale, [str(reason)] * len(rows)), [[row] for row in rows])
 
-        groups: dict[tuple[str, bool], list[int]] = {}
-        digests = Digests()
+        rows_of: dict[tuple[str, bool], list[int]] = {}
         for row, pair in enumerate(pairs):
             try:
                 prompt.template(bool(pair.references))
-                key = (digests.of(pair.image), bool(pair.references))
+                key = (image_digest(pair.image), bool(pair.references))
             except (ImageError, InputError) as error:
                 fail([row], error)
                 continue
-            groups.setdefault(key, []).append(row)
-        # Decoding and words run ahead of the model; Ctrl-C does not wait for what has not begun.
+            rows_of.setdefault(key, []).append(row)
+        # Images are decoded and captions tokenised ahead of the model; after Ctrl-C, what has not
+        # begun is cancelled.
         with ThreadPoolExecutor(4) as threads, ExitStack() as leaving:
             leaving.callback(threads.shutdown, wait=False, cancel_futures=True)
             jobs = []
-            for (_, references), rows in groups.items():
-                asked = self.engine.vocabulary.asked(prompt, scale, references=references)
-                jobs.append((threads.submit(self._prepare, pairs, rows, asked), rows))
-            ready: list[Work] = []
+            for (_, references), rows in rows_of.items():
+                tokenized = self.runner.vocabulary.tokenize_prompt(
+                    prompt, scale, references=references
+                )
+                jobs.append((threads.submit(self._prepare, pairs, rows, tokenized), rows))
+            ready: list[CaptionGroup] = []
             for job, rows in jobs:
                 try:
-                    work, refused = job.result()
+                    group, refused = job.result()
                 except (ImageError, BackendError) as error:
                     fail(rows, error)
                     continue
                 for row, reason in refused.items():
                     fail([row], reason)
-                if not work.rows:
+                if not group.rows:
                     continue
-                most = self._images_at_once or self.engine.pictures_at_once(work.picture)
-                longest = max(len(ids) for each in (*ready, work) for ids in each.suffixes)
+                most = self._batch_images or self.runner.images_that_fit(group.image)
+                longest = max(len(ids) for each in (*ready, group) for ids in each.suffixes)
                 if ready and (
                     len(ready) >= most
-                    or (len(ready) + 1) * longest > TOKENS_AT_ONCE  # all are padded to it
-                    or ready[0].picture.shape() != work.picture.shape()
-                    or ready[0].asked is not work.asked
+                    or (len(ready) + 1) * longest > MAX_PACKED_TOKENS  # all are padded to it
+                    or ready[0].image.shape() != group.image.shape()
+                    or ready[0].tokenized is not group.tokenized
                 ):
-                    self._answer(ready, gather, hidden)
+                    self._read_groups(ready, gather, hidden)
                     ready = []
-                ready.append(work)
+                ready.append(group)
             if ready:
-                self._answer(ready, gather, hidden)
+                self._read_groups(ready, gather, hidden)
         return gather.readings()
 
     def _prepare(
-        self, pairs: Sequence[Pair], rows: Sequence[int], asked: Asked
-    ) -> tuple[Work, dict[int, str]]:
-        """Return a picture and its captions as the model wants them, and what cannot be asked."""
-        work = Work(asked, self.engine.picture(pairs[rows[0]].image, asked), [], [], [])
+        self, pairs: Sequence[Pair], rows: Sequence[int], tokenized: TokenizedPrompt
+    ) -> tuple[CaptionGroup, dict[int, str]]:
+        """Return an image and its captions as the model's inputs, and why rows are left out."""
+        image = self.runner.process_image(pairs[rows[0]].image, tokenized)
+        group = CaptionGroup(tokenized, image, [], [], [])
         refused = {}
-        room = self.engine.room(work.picture, asked)
+        most = self.runner.max_suffix(image, tokenized)
         for row in rows:
             try:
-                suffix = asked.suffix(pairs[row].caption, pairs[row].references)
-                if len(suffix) > room:
+                suffix = tokenized.suffix(pairs[row].caption, pairs[row].references)
+                if len(suffix) > most:
                     raise InputError(
-                        f"the caption makes a prompt of {len(suffix) - room} tokens more than the "
+                        f"the caption makes a prompt of {len(suffix) - most} tokens more than the "
                         "model can see"
                     )
-            # A tokenizer refuses in its own ways (half a character); it is this caption's affair.
+            # Tokenizers refuse captions (half a character) with all kinds of exceptions.
             except Exception as error:
-                refused[row] = f"the caption cannot be asked about: {first_line(error)}"
+                refused[row] = f"the caption cannot be asked about: {short_message(error)}"
                 continue
-            work.pairs.append(pairs[row])
-            work.rows.append(row)
-            work.suffixes.append(suffix)
-        return work, refused
+            group.pairs.append(pairs[row])
+            group.rows.append(row)
+            group.suffixes.append(suffix)
+        return group, refused
 
-    def _answer(self, ready: list[Work], gather: Gather, hidden: bool) -> None:
-        """Read pictures that share a shape; what fails fails alone."""
-        captions_at_once = self.engine.captions_at_once
+    def _read_groups(self, groups: list[CaptionGroup], gather: Gather, hidden: bool) -> None:
+        """Read images that share a shape; one that fails does not fail the others."""
+        batch_captions = self.runner.batch_captions
         reason, short = "", False
         try:
-            many = self._read_pictures(ready, hidden)
-        # A model's code fails in its own ways; a picture must not take its neighbours along.
+            many = self._readings(groups, hidden)
+        # A model's code may raise anything; only the image that caused it is to fail.
         except Exception as error:
             short = isinstance(error, require("torch", "hf").OutOfMemoryError)
             what = "ran out of memory with" if short else "failed on"
-            reason = f"the model {what} this picture{' alone' * short}: {first_line(error)[:200]}"
-        # From here on nothing holds on to the error, and through it to the memory of what failed.
-        if short:  # with one caption at a time: it was the pictures
-            self.engine.captions_at_once = captions_at_once
-        if reason and len(ready) > 1:
+            reason = f"the model {what} this image{' alone' * short}: {short_message(error)[:200]}"
+        # From here on nothing refers to the error, and through it to the memory of what failed.
+        if short:  # even with one caption at a time: it was the images
+            self.runner.batch_captions = batch_captions
+        if reason and len(groups) > 1:
             if short:
-                self._images_at_once = len(ready) // 2
+                self._batch_images = len(groups) // 2
                 LOG.warning(
-                    "discode: out of memory; going on with %d pictures at once",
-                    self._images_at_once,
+                    "discode: out of memory; continuing with %d images at once", self._batch_images
                 )
-            for one in ready:
-                self._answer([one], gather, hidden)
+            for group in groups:
+                self._read_groups([group], gather, hidden)
             return
         if reason:
-            many = [Readings.failed(ready[0].asked.scale, [reason] * len(ready[0].rows))]
-        for work, readings in zip(ready, many, strict=True):
-            gather.add(readings, [[row] for row in work.rows])
+            many = [Readings.failed(groups[0].tokenized.scale, [reason] * len(groups[0].rows))]
+        for group, readings in zip(groups, many, strict=True):
+            gather.add(readings, [[row] for row in group.rows])
 
-    def _read_pictures(self, ready: list[Work], hidden: bool) -> list[Readings]:
-        asked = ready[0].asked
-        head = self.engine.rows(asked).cpu().numpy() if hidden else None
-        own = head[asked.answer_columns] if head is not None else None
+    def _readings(self, groups: list[CaptionGroup], hidden: bool) -> list[Readings]:
+        tokenized = groups[0].tokenized
+        head = self.runner.head_rows(tokenized).cpu().numpy() if hidden else None
+        answer_head = head[tokenized.answer_columns] if head is not None else None
 
-        def write(work: Work, place: int) -> Readings:
-            return to_reading(self.engine.write(work, place), asked, own)
+        def generate(group: CaptionGroup, index: int) -> Readings:
+            generated = self.runner.generate(group, index)
+            return reading_from_generated(generated, tokenized, answer_head)
 
         if self._read_by == "generate":
             return [
-                Readings.concat(asked.scale, [write(work, i) for i in range(len(work.rows))])
-                for work in ready
+                Readings.concat(
+                    tokenized.scale, [generate(group, i) for i in range(len(group.rows))]
+                )
+                for group in groups
             ]
         result = []
-        answers = self.engine.forward(ready)
-        for work, (logp, states) in zip(ready, answers, strict=True):
-            readings = to_readings(asked, logp, states, head)
-            gather = Gather(asked.scale, len(work.rows))
+        answers = self.runner.forward(groups)
+        for group, (logp, states) in zip(groups, answers, strict=True):
+            readings = readings_from_logp(tokenized, logp, states, head)
+            gather = Gather(tokenized.scale, len(group.rows))
             gather.add(readings, [[i] for i in range(len(readings))])
-            unsure = np.flatnonzero(_mass(readings) < ENOUGH).tolist()
+            unsure = np.flatnonzero(_lead_mass(readings) < MIN_LEAD).tolist()
             for i in unsure if self._read_by == "auto" else ():
-                written = write(work, i)
-                if not written.errors:  # else the forced reading is the best there is
-                    gather.add(written, [[i]])
+                generated = generate(group, i)
+                if not generated.errors:  # else the forced reading is the best we have
+                    gather.add(generated, [[i]])
             result.append(gather.readings())
         return result
 
 
-def _mass(readings: Readings) -> NDArray[np.float64]:
-    """Return the probability (N,) that an answer begins as the scale wants it."""
+def _lead_mass(readings: Readings) -> NDArray[np.float64]:
+    """Return the probability (N,) that an answer begins with a stem of the scale, or is one."""
     lead = readings.answer_logp[:, 0] if readings.lead_logp is None else readings.lead_logp
     return np.asarray(np.exp(lead).sum(axis=1))

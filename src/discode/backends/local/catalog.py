@@ -1,8 +1,8 @@
-"""Vision-language models people judge with, as rows: the paper's ten, and their successors.
+"""The vision-language models that ``discode models`` lists: the paper's ten, and their successors.
 
-A row is documentation, not a gate: any ``AutoModelForImageTextToText`` loads, and so does what has
-an adapter (:mod:`discode.backends.local.adapters`). ``packed`` says whether captions of a picture
-share its computation; the check at load has the last word.
+A row is documentation, not a condition: any ``AutoModelForImageTextToText`` loads, and so does what
+has an adapter (:mod:`discode.backends.local.adapters`). ``packed`` says whether captions of an
+image share its computation; the check when a model is opened decides.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Family:
+class HubModel:
     """A model of the hub.
 
-    ``tested`` names what was run: "tiny" (a tiny checkpoint of the same transformers class, packed
-    against plain), "stand-in" (tiny remote code of the same interface), or "" (nothing yet).
+    ``tested`` says what was run: "tiny" (a tiny checkpoint of the same transformers class, packed
+    and not), "stand-in" (tiny remote code with the same interface), or "" (nothing).
     """
 
     hub: str
@@ -44,44 +44,48 @@ CONVERT = (
     "give a folder that transformers' convert_internvl_weights_to_hf.py made of it: as it is on "
     "the hub, only its own code loads it"
 )
-FAMILIES = (
-    Family("llava-hf/llama3-llava-next-8b-hf", 8.4, "llava_next", paper="LLaVA-NeXT-8B"),
-    Family("llava-hf/llava-v1.6-vicuna-13b-hf", 13.4, "llava_next", paper="LLaVA-NeXT-13B"),
-    Family("llava-hf/llava-v1.6-34b-hf", 34.8, "llava_next", paper="LLaVA-NeXT-34B"),
-    Family(
+CATALOG = (
+    HubModel("llava-hf/llama3-llava-next-8b-hf", 8.4, "llava_next", paper="LLaVA-NeXT-8B"),
+    HubModel("llava-hf/llava-v1.6-vicuna-13b-hf", 13.4, "llava_next", paper="LLaVA-NeXT-13B"),
+    HubModel("llava-hf/llava-v1.6-34b-hf", 34.8, "llava_next", paper="LLaVA-NeXT-34B"),
+    HubModel(
         "llava-hf/llava-next-72b-hf", 73.3, "llava_next", paper="LLaVA-NeXT-72B",
         note="the paper's default",
     ),
-    Family("OpenGVLab/InternVL2_5-8B", 8.1, "internvl", paper="InternVL-2.5-8B", note=CONVERT),
-    Family(
+    HubModel("OpenGVLab/InternVL2_5-8B", 8.1, "internvl", paper="InternVL-2.5-8B", note=CONVERT),
+    HubModel(
         "OpenGVLab/InternVL2_5-78B", 78.4, "internvl", paper="InternVL-2.5-78B",
         note="as InternVL2_5-8B",
     ),
-    Family("Qwen/Qwen2-VL-7B-Instruct", 8.3, "qwen2_vl", paper="Qwen2-VL-7B-Instruct"),
-    Family("Qwen/Qwen2-VL-72B-Instruct", 73.4, "qwen2_vl", paper="Qwen2-VL-72B-Instruct"),
-    Family(
+    HubModel("Qwen/Qwen2-VL-7B-Instruct", 8.3, "qwen2_vl", paper="Qwen2-VL-7B-Instruct"),
+    HubModel("Qwen/Qwen2-VL-72B-Instruct", 73.4, "qwen2_vl", paper="Qwen2-VL-72B-Instruct"),
+    HubModel(
         "zai-org/cogvlm2-llama3-chat-19B", 19.5, "cogvlm2", packed=False, remote=True,
-        paper="CogVLM2-Chat-19B", tested="stand-in", note="its code wants xformers and triton",
+        paper="CogVLM2-Chat-19B", tested="stand-in", note="its code needs xformers and triton",
     ),
-    Family(
+    HubModel(
         "openbmb/MiniCPM-V-2_6", 8.1, "minicpmv", remote=True, paper="MiniCPM-V-2.6",
         tested="stand-in",
     ),
-    Family("Qwen/Qwen2.5-VL-7B-Instruct", 8.3, "qwen2_5_vl"),
-    Family("Qwen/Qwen3-VL-8B-Instruct", 8.8, "qwen3_vl"),
-    Family(
+    HubModel("Qwen/Qwen2.5-VL-7B-Instruct", 8.3, "qwen2_5_vl"),
+    HubModel("Qwen/Qwen3-VL-8B-Instruct", 8.8, "qwen3_vl"),
+    HubModel(
         "OpenGVLab/InternVL2_5-8B-MPO-hf", 8.1, "internvl",
         note="InternVL2_5-8B after preference training, converted already",
     ),
-    Family("OpenGVLab/InternVL3-8B-hf", 7.9, "internvl"),
-    Family("google/gemma-3-12b-it", 12.2, "gemma3"),
-    Family("HuggingFaceTB/SmolVLM2-2.2B-Instruct", 2.2, "smolvlm"),
-    Family("HuggingFaceM4/Idefics3-8B-Llama3", 8.5, "idefics3"),
-    Family("mistralai/Mistral-Small-3.1-24B-Instruct-2503", 24.0, "mistral3"),
-    Family("zai-org/GLM-4.1V-9B-Thinking", 10.3, "glm4v", note="thinks first: expect 'generated'"),
-    Family("llava-hf/llava-onevision-qwen2-7b-ov-hf", 8.0, "llava_onevision"),
-    Family("CohereLabs/aya-vision-8b", 8.6, "aya_vision"),
-    Family("google/paligemma2-10b-mix-448", 9.7, "paligemma", packed=False, note="a prefix-LM"),
-    Family("meta-llama/Llama-4-Scout-17B-16E-Instruct", 108.6, "llama4"),
-    Family("LiquidAI/LFM2-VL-1.6B", 1.6, "lfm2_vl", packed=False, note="convolutions carry state"),
+    HubModel("OpenGVLab/InternVL3-8B-hf", 7.9, "internvl"),
+    HubModel("google/gemma-3-12b-it", 12.2, "gemma3"),
+    HubModel("HuggingFaceTB/SmolVLM2-2.2B-Instruct", 2.2, "smolvlm"),
+    HubModel("HuggingFaceM4/Idefics3-8B-Llama3", 8.5, "idefics3"),
+    HubModel("mistralai/Mistral-Small-3.1-24B-Instruct-2503", 24.0, "mistral3"),
+    HubModel(
+        "zai-org/GLM-4.1V-9B-Thinking", 10.3, "glm4v", note="thinks first: expect 'generated'",
+    ),
+    HubModel("llava-hf/llava-onevision-qwen2-7b-ov-hf", 8.0, "llava_onevision"),
+    HubModel("CohereLabs/aya-vision-8b", 8.6, "aya_vision"),
+    HubModel("google/paligemma2-10b-mix-448", 9.7, "paligemma", packed=False, note="a prefix-LM"),
+    HubModel("meta-llama/Llama-4-Scout-17B-16E-Instruct", 108.6, "llama4"),
+    HubModel(
+        "LiquidAI/LFM2-VL-1.6B", 1.6, "lfm2_vl", packed=False, note="convolutions carry state",
+    ),
 )  # fmt: skip

@@ -1,9 +1,9 @@
-"""The work between the matrix products, in fewer passes over memory.
+"""Norms, rotations and attention with fewer passes over GPU memory than in transformers.
 
-On a large GPU a fifth of a prefix goes into normalising and rotating, which transformers writes as
-five to eight kernels each. Here they are one and three. Nothing is assumed about a family: what
-gives the same numbers on a probe is replaced, what does not is left alone. And where transformers
-copies keys and values for every group of heads, captions read them where they lie.
+On a large GPU a fifth of the time for a prefix goes into norms and rotations, which take five to
+eight kernels each in transformers. Here they take one and three. Nothing is assumed about a model:
+what gives the same numbers on a probe is replaced, the rest is left alone. And where transformers
+copies keys and values for each group of heads, captions read them in place.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 from discode.errors import require
 
 ROTATION = "apply_rotary_pos_emb"
-"""What transformers' modules call the function that turns queries and keys."""
+"""The name of the function that rotates queries and keys in the modules of transformers."""
 
 
 def fuse_norms(model: Any) -> int:
-    """Let every root-mean-square norm run as one kernel; returns how many do.
+    """Let root-mean-square norms run as one kernel each; return how many do.
 
-    ``weight · x / sqrt(mean(x²) + eps)``, computed in float32 and rounded once, where transformers
-    rounds before the weight and again behind it.
+    ``weight · x / sqrt(mean(x²) + eps)`` is computed in float32 and rounded once; transformers
+    rounds before the weight and again after it.
     """
     torch = require("torch", "hf")
     done = 0
@@ -37,14 +37,14 @@ def fuse_norms(model: Any) -> int:
         probe = torch.linspace(-2, 3, 2 * len(weight), device=weight.device, dtype=weight.dtype)
         probe = probe.reshape(1, 2, len(weight))
         with torch.inference_mode():
-            if _alike(norm(probe), module(probe)):
+            if _nearly_equal(norm(probe), module(probe)):
                 module.forward = norm
                 done += 1
     return done
 
 
 class _Norm:
-    """A norm's forward."""
+    """The forward function of a norm."""
 
     def __init__(self, weight: Any, eps: float | None) -> None:
         self._run = require("torch", "hf").nn.functional.rms_norm
@@ -55,12 +55,12 @@ class _Norm:
 
 
 def rotate(q: Any, k: Any, cos: Any, sin: Any, unsqueeze_dim: int = 1) -> tuple[Any, Any]:
-    """Turn queries and keys (B, H, L, D) by cos and sin (B, L, D): three kernels each, not five."""
+    """Rotate queries and keys (B, H, L, D) by cos and sin (B, L, D), with three kernels each."""
     cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
-    return _turned(q, cos, sin), _turned(k, cos, sin)
+    return _rotated(q, cos, sin), _rotated(k, cos, sin)
 
 
-def _turned(x: Any, cos: Any, sin: Any) -> Any:
+def _rotated(x: Any, cos: Any, sin: Any) -> Any:
     half = x.shape[-1] // 2
     out = x * cos
     out[..., :half].addcmul_(x[..., half:], sin[..., :half], value=-1)
@@ -68,12 +68,12 @@ def _turned(x: Any, cos: Any, sin: Any) -> Any:
     return out
 
 
-Rotations = dict[ModuleType, Any]
-"""transformers' modules, and the function each rotates with."""
+RotaryModules = dict[ModuleType, Any]
+"""Modules of transformers, and the function that each one rotates with."""
 
 
-def rotations(model: Any) -> Rotations:
-    """Return transformers' modules behind a model whose rotation is :func:`rotate`."""
+def find_rotary_modules(model: Any) -> RotaryModules:
+    """Return the Python modules of a model whose rotation equals :func:`rotate`."""
     torch = require("torch", "hf")
     owners = {sys.modules[type(module).__module__] for module in model.modules()}
     q = torch.linspace(-2, 3, 48).reshape(1, 2, 3, 8)
@@ -83,20 +83,22 @@ def rotations(model: Any) -> Rotations:
     for owner in owners:
         theirs: Any = getattr(owner, ROTATION, None)
         try:
-            turned = theirs(*given)
+            rotated = theirs(*given)
         except (TypeError, ValueError, RuntimeError):
-            continue  # it has none, or one of its own kind
-        if all(_alike(ours, other) for ours, other in zip(rotate(*given), turned, strict=True)):
+            continue  # it has none, or another kind
+        if all(
+            _nearly_equal(ours, other) for ours, other in zip(rotate(*given), rotated, strict=True)
+        ):
             found[owner] = theirs
     return found
 
 
 @contextmanager
-def rotating(owners: Rotations) -> Iterator[None]:
-    """Use :func:`rotate` in these modules for a while.
+def use_fused_rotation(owners: RotaryModules) -> Iterator[None]:
+    """Use :func:`rotate` in these modules within the context.
 
-    Models in other threads may meet here: what is exchanged are equal functions, and the last to
-    leave puts back transformers' own.
+    Other threads may do so at the same time: the functions are equal, and the last to leave puts
+    back that of transformers.
     """
     try:
         for owner in owners:
@@ -107,13 +109,13 @@ def rotating(owners: Rotations) -> Iterator[None]:
             setattr(owner, ROTATION, function)
 
 
-def grouped(
+def grouped_attention(
     module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **settings: Any
 ) -> tuple[Any, None]:
-    """Attend with G query heads to each key head, none of which is copied.
+    """Let G query heads attend to each key head, without copying the keys and values.
 
     ``query`` is (B, G·H, Q, D), ``key`` and ``value`` (B, H, K, D), the result (B, Q, G·H, D).
-    ``settings`` are what transformers hands to every attention; the scale is the one used.
+    ``settings`` are what transformers passes to every attention; only the scaling is used.
     """
     attend = require("torch", "hf").nn.functional.scaled_dot_product_attention
     batch, heads, width, size = query.shape
@@ -128,20 +130,20 @@ def grouped(
 
 
 @contextmanager
-def attending(config: Any) -> Iterator[None]:
-    """Let a language model attend by :func:`grouped` for a while; one thread at a time."""
+def use_grouped_attention(config: Any) -> Iterator[None]:
+    """Use :func:`grouped_attention` within the context; for one thread at a time."""
     transformers = require("transformers", "hf")
-    transformers.AttentionInterface.register(grouped.__name__, grouped)
+    transformers.AttentionInterface.register(grouped_attention.__name__, grouped_attention)
     before = config._attn_implementation
-    config._attn_implementation = grouped.__name__
+    config._attn_implementation = grouped_attention.__name__
     try:
         yield
     finally:
         config._attn_implementation = before
 
 
-def _alike(ours: Any, theirs: Any) -> bool:
-    """Whether two results agree to the rounding of their type."""
+def _nearly_equal(ours: Any, theirs: Any) -> bool:
+    """Whether two results agree up to the rounding of their type."""
     torch = require("torch", "hf")
     if not isinstance(theirs, torch.Tensor) or ours.shape != theirs.shape:
         return False

@@ -1,9 +1,9 @@
-"""Reading an answer that the model wrote itself, the paper's and FLEUR's way.
+"""Readings of answers that the model generates itself, as in the paper and in FLEUR.
 
-A few tokens are generated greedily; T is the place where the first decimal (or, on scales without
-stems, the answer) was written, and the probabilities of the answers are those at T. Slower than
-forcing the stem, and it fails where the model writes no number; used on request, and as the way out
-where forcing has little to do with what the model would have said.
+We let the model generate a few tokens, greedily; T is the position of the first decimal (or, on
+scales without stems, of the answer), and the probabilities of the answers are those at T. This is
+slower than forcing the stem, and fails where the model writes no number. It is used on request, and
+where the forced stem is unlikely for the model.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.backends.local.vocabulary import Asked
+from discode.backends.local.vocabulary import TokenizedPrompt
 from discode.readings import Readings
 
-TOKENS = 10
+MAX_NEW_TOKENS = 10
 """Enough for "Score: 0.75"."""
 
 
 @dataclass(frozen=True)
-class Written:
-    """What a model wrote: S tokens, and each step's log-probabilities (S, V) and state (S, D)."""
+class GeneratedText:
+    """S generated tokens, and the log-probabilities (S, V) and the state (S, D) of each step."""
 
     tokens: list[int]
     pieces: list[str]
@@ -31,67 +31,73 @@ class Written:
     states: Any
 
 
-def located(written: Written, asked: Asked) -> tuple[int, int] | None:
-    """Return (stem, step T of the answer), or None where no answer stands.
+def find_answer(generated: GeneratedText, tokenized: TokenizedPrompt) -> tuple[int, int] | None:
+    """Return (stem, step T of the answer), or None where there is no answer.
 
-    The text before T must end with the stem, and no digit or dot may stand before that: "10.5"
-    holds no "0.".
+    The text before T must end with the stem, and no digit or dot may come before that: "10.5" does
+    not contain the stem "0.".
     """
     text = ""
-    for step, piece in enumerate(written.pieces):
-        for number, stem in enumerate(asked.scale.stems):
+    for step, piece in enumerate(generated.pieces):
+        for number, stem in enumerate(tokenized.scale.stems):
             if not text.endswith(stem):
                 continue
             before = text[: len(text) - len(stem)]
             if before and (before[-1].isdigit() or before[-1] == "."):
                 continue
             wanted = piece if stem else piece.strip()
-            if stem and wanted[:1] in asked.scale.answers:
+            if stem and wanted[:1] in tokenized.scale.answers:
                 return number, step
-            if not stem and wanted in asked.scale.answers:
+            if not stem and wanted in tokenized.scale.answers:
                 return number, step
         text += piece
     return None
 
 
-def to_reading(written: Written, asked: Asked, head: NDArray[np.float32] | None) -> Readings:
+def reading_from_generated(
+    generated: GeneratedText, tokenized: TokenizedPrompt, head: NDArray[np.float32] | None
+) -> Readings:
     """Return the reading of one answer, or a NaN row that says what was written instead."""
-    scale = asked.scale
-    found = located(written, asked)
+    scale = tokenized.scale
+    found = find_answer(generated, tokenized)
     if found is None:
-        text = "".join(written.pieces)
-        return Readings.failed(scale, [f"the model did not answer with a rating but {text!r}"])
-    stem, place = found
+        text = "".join(generated.pieces)
+        return Readings.failed(scale, [f"the model did not answer with a rating but with {text!r}"])
+    stem, step_t = found
     b, k = len(scale.stems), len(scale.answers)
 
     def answers(step: int) -> NDArray[np.float64]:
-        row = written.logp[step]
+        row = generated.logp[step]
         return np.array(
             [
                 np.logaddexp.reduce(row[list(group)].astype(np.float64))
-                for group in asked.answers[stem]
+                for group in tokenized.answers[stem]
             ]
         ).clip(max=0)
 
     answer_logp = np.full((1, b, k), np.nan)
-    answer_logp[0, stem] = answers(place)
+    answer_logp[0, stem] = answers(step_t)
     stem_logp, lead_logp = np.full((1, b), np.nan), np.full((1, b), np.nan)
-    width = len(asked.stems[stem])
-    chosen = [float(written.logp[s][written.tokens[s]]) for s in range(place - width, place)]
+    width = len(tokenized.stems[stem])
+    chosen = [float(generated.logp[s][generated.tokens[s]]) for s in range(step_t - width, step_t)]
     stem_logp[0, stem] = min(0.0, sum(chosen))
     if width:
         lead_logp[0, stem] = min(0.0, chosen[0])
     second = None
-    more = place + 1
-    if asked.stems[stem] and more < len(written.pieces) and written.pieces[more][:1].isdigit():
+    more = step_t + 1
+    if (
+        tokenized.stems[stem]
+        and more < len(generated.pieces)
+        and generated.pieces[more][:1].isdigit()
+    ):
         second = answers(more)[None]
     return Readings(
         scale,
         answer_logp,
         stem_logp,
-        lead_logp=lead_logp if any(asked.stems) else None,
+        lead_logp=lead_logp if any(tokenized.stems) else None,
         second_logp=second,
         how=np.array(["generated"]),
-        hidden=None if head is None else written.states[place][None],
+        hidden=None if head is None else generated.states[step_t][None],
         head=head,
     )

@@ -1,4 +1,4 @@
-"""The hub of models: is it there, and what of it is here already?"""
+"""The model hub: whether it can be reached, and what is in the local cache."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from urllib.request import getproxies
 from discode.backends.local import memory
 from discode.errors import InputError, require
 
-PATIENCE = 4.0
-"""Seconds to wait for a connection; the hub's library would try for half a minute, or several."""
+CONNECT_SECONDS = 4.0
+"""How long to wait for a connection; the hub's library would try for half a minute or longer."""
 
 
 def cached_folder(name: str, revision: str | None) -> Path | None:
@@ -20,30 +20,30 @@ def cached_folder(name: str, revision: str | None) -> Path | None:
     hub = require("huggingface_hub", "hf")
     try:
         found = hub.try_to_load_from_cache(name, "config.json", revision=revision)
-    except ValueError:  # its words for a name that cannot be one
+    except ValueError:  # how it refuses names that cannot exist
         raise InputError(
-            f"{name!r} is no model's folder here, and no hub name (ORG/NAME) either"
+            f"{name!r} is neither the folder of a model nor a hub name (ORG/NAME)"
         ) from None
     return Path(found).parent if isinstance(found, str) else None
 
 
-def offline(name: str, revision: str | None) -> bool:
-    """Return whether only the local cache can be used; raise where it lacks the model, too."""
+def must_use_cache(name: str, revision: str | None) -> bool:
+    """Return whether the hub cannot be used; raise where the cache does not have the model."""
     constants = require("huggingface_hub.constants", "hf")
-    here, asked = cached_folder(name, revision), constants.is_offline_mode()
-    if not asked and reachable(constants.ENDPOINT):
+    folder, offline = cached_folder(name, revision), constants.is_offline_mode()
+    if not offline and reachable(constants.ENDPOINT):
         return False
-    if here is None:
-        why = "HF_HUB_OFFLINE is set" if asked else f"{constants.ENDPOINT} cannot be reached"
+    if folder is None:
+        why = "HF_HUB_OFFLINE is set" if offline else f"{constants.ENDPOINT} cannot be reached"
         raise InputError(
             f"cannot load {name}: {why}, and {name} is not in the local cache "
-            f"({constants.HF_HUB_CACHE}); download it where there is a network, or give a folder"
+            f"({constants.HF_HUB_CACHE}); download it on a machine with a network, or give a folder"
         )
     return True
 
 
-def weight_bytes(name: str, revision: str | None, kind: str, *, offline: bool) -> float:
-    """Return what a model's weights take as ``kind``, before they are downloaded; 0 if unknown."""
+def hub_weight_bytes(name: str, revision: str | None, kind: str, *, offline: bool) -> float:
+    """Return the size of a model's weights as ``kind`` before the download; 0 if unknown."""
     if offline:
         folder = cached_folder(name, revision)
         files = memory.weight_files(folder) if folder is not None else []
@@ -51,29 +51,29 @@ def weight_bytes(name: str, revision: str | None, kind: str, *, offline: bool) -
     hub = require("huggingface_hub", "hf")
     try:
         counts = hub.get_safetensors_metadata(name, revision=revision).parameter_count
-    # A courtesy: whatever the hub does not like is said better by what comes next.
+    # Only an early warning: whatever is wrong, loading the model will say it better.
     except Exception:
         return 0.0
-    size = memory.BYTES[kind]
-    return float(sum(n * (size if t in memory.FLOATS else 1) for t, n in counts.items()))
+    size = memory.BYTES_PER_WEIGHT[kind]
+    return float(sum(n * (size if t in memory.FLOAT_TYPES else 1) for t, n in counts.items()))
 
 
 def reachable(address: str) -> bool:
-    """Return whether anybody answers at a web address; behind a proxy, the proxy is trusted."""
+    """Return whether a server accepts connections at a web address; a proxy is taken to work."""
     parts = urlsplit(address)
     if {parts.scheme, "all"} & getproxies().keys():
         return True
     port = parts.port or (80 if parts.scheme == "http" else 443)
-    answered: list[bool] = []
+    accepted: list[bool] = []
 
-    def knock() -> None:
+    def connect() -> None:
         try:
-            socket.create_connection((parts.hostname or "", port), PATIENCE).close()
-            answered.append(True)
+            socket.create_connection((parts.hostname or "", port), CONNECT_SECONDS).close()
+            accepted.append(True)
         except OSError:
             pass
 
-    thread = Thread(target=knock, daemon=True)  # a name server that is silent minds no timeout
+    thread = Thread(target=connect, daemon=True)  # looking up a name has no timeout of its own
     thread.start()
-    thread.join(PATIENCE)
-    return bool(answered)
+    thread.join(CONNECT_SECONDS)
+    return bool(accepted)

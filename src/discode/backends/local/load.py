@@ -14,31 +14,29 @@ from threading import RLock
 from typing import Any
 
 from discode.backends.local import hub, memory
-from discode.backends.local.adapters import REMOTE, open_remote
+from discode.backends.local.adapters import REMOTE_CODE_MODELS, load_remote_code
 from discode.errors import BackendError, DiscodeError, InputError, require
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 QUANTIZE = ("4bit", "8bit", "fp8")
-BLOCK = 1 << 16
+_DIGEST_BLOCK = 1 << 16
 OWN_CODE = (
     "{} brings code of its own; if you trust it, give trust_remote_code=True (--trust-remote-code)"
 )
 KEPT_SUFFIXES = (".json", ".jinja", ".safetensors", ".model", ".py")
-"""Files that a folder's digest is made of: whatever changes the numbers."""
-
-
-_KEPT: list[Any] = []
+"""Files that count for a folder's digest: whatever changes the numbers."""
+_LIBRARIES: list[Any] = []  # what torch must not forget
 
 
 def mend_torchvision() -> None:
-    """Let a torchvision for CUDA be imported beside a torch without.
+    """Make a torchvision built for CUDA importable with a torch that has none.
 
-    Where torch has no CUDA, pip may still bring torchvision's CUDA build, which fails for want of
-    two operators that nobody here calls. transformers then hides every picture processor: a broken
-    torchvision is worse than none.
+    Where torch has no CUDA, pip may still install torchvision's CUDA build. Its import fails: two
+    operators are missing, which we never call. transformers then hides all image processors, so a
+    broken torchvision is worse than none.
     """
     found = find_spec("torchvision")
-    if _KEPT or found is None or found.origin is None or find_spec("torch") is None:
+    if _LIBRARIES or found is None or found.origin is None or find_spec("torch") is None:
         return
     torch = require("torch", "hf")
     version = Path(found.origin).with_name("version.py").read_text(encoding="utf-8")
@@ -46,11 +44,11 @@ def mend_torchvision() -> None:
         library = torch.library.Library("torchvision", "DEF")
         for operator in ("nms", "qnms"):
             library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _KEPT.append(library)  # it owns what it defines
+        _LIBRARIES.append(library)  # its operators live as long as it does
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedModel:
     """A model and its processor."""
 
     model: Any
@@ -60,13 +58,13 @@ class Loaded:
     dtype: str
     device: Any
     lock: Any = field(default_factory=RLock, compare=False)
-    """Held while the model runs: its hooks and its state are for one caller at a time."""
+    """Held while the model runs: its hooks and its state are for one thread at a time."""
 
 
-def placed(device: str | None, dtype: str) -> tuple[str, str]:
-    """Return the device and the type of numbers to use, or say why they cannot be.
+def choose_device_and_dtype(device: str | None, dtype: str) -> tuple[str, str]:
+    """Return the device and the dtype to use; raise where they cannot be used.
 
-    >>> placed("cpu", "auto")
+    >>> choose_device_and_dtype("cpu", "auto")
     ('cpu', 'float32')
     """
     torch = require("torch", "hf")
@@ -77,7 +75,7 @@ def placed(device: str | None, dtype: str) -> tuple[str, str]:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device {device!r} cannot be used here: {first_line(error)}") from None
+        raise InputError(f"device {device!r} cannot be used here: {short_message(error)}") from None
     if dtype == "auto":
         dtype = "bfloat16" if device.startswith("cuda") else "float32"
     return device, dtype
@@ -85,70 +83,71 @@ def placed(device: str | None, dtype: str) -> tuple[str, str]:
 
 def load_model(
     name: str,
-    revision: str | None,
-    dtype: str,
-    device: str | None,
-    device_map: str | None,
-    quantize: str | None,
-    trust_remote_code: bool,
-) -> Loaded:
-    """Load a hub name or a folder; safetensors only, no remote code unless the user says so."""
+    *,
+    device: str | None = None,
+    dtype: str = "auto",
+    revision: str | None = None,
+    quantize: str | None = None,
+    device_map: str | None = None,
+    trust_remote_code: bool = False,
+) -> LoadedModel:
+    """Load a hub name or a folder: safetensors only, and remote code only if the user says so."""
     mend_torchvision()
     torch, transformers = require("torch", "hf"), require("transformers", "hf")
     if quantize not in (None, *QUANTIZE):
         raise InputError(f"quantize={quantize!r} is not allowed; give one of {', '.join(QUANTIZE)}")
-    device, dtype = placed(device, dtype)
+    device, dtype = choose_device_and_dtype(device, dtype)
     folder = Path(name)
     if not folder.is_dir() and (folder.is_absolute() or name.startswith((".", "~"))):
         raise InputError(f"no model folder at {name}")
     if folder.is_dir():
         check_folder(folder, trust_remote_code)
         if revision is not None:
-            raise InputError(f"revision={revision} is for a name of the hub; {name} is a folder")
+            raise InputError(f"revision={revision} is for a hub name; {name} is a folder")
     quantization = _quantization(transformers, getattr(torch, dtype), quantize)
     common: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     if not folder.is_dir():
-        common["local_files_only"] = hub.offline(name, revision)
+        common["local_files_only"] = hub.must_use_cache(name, revision)
     try:
-        with quiet():
+        with quiet_hub():
             config = transformers.AutoConfig.from_pretrained(name, **common)
         known = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
         if not known and not trust_remote_code:
             raise InputError(
-                f"{name} is a {config.model_type!r} model, which takes no pictures here; give a "
+                f"{name} is a {config.model_type!r} model, which does not take images; give a "
                 "vision-language model (discode models lists some)"
             )
-        remote = None if known else REMOTE.get((config.architectures or [""])[0])
+        remote = None if known else REMOTE_CODE_MODELS.get((config.architectures or [""])[0])
         if folder.is_dir() and not remote:
             _check_processor(folder)
         reader = getattr(transformers, remote.reader if remote else "AutoProcessor")
         processor = reader.from_pretrained(name, **common)
         if not remote and getattr(processor, "tokenizer", None) is None:
-            raise InputError(f"{name} has no tokenizer beside its picture processor")
+            raise InputError(f"{name} has no tokenizer beside its image processor")
         if not remote and not getattr(processor, "chat_template", None):
             raise InputError(f"{name} has no chat template; a judge needs a chat model")
-        straight = quantize is not None or not device.startswith("cpu")
+        to_device = quantize is not None or not device.startswith("cpu")
         if device_map is None:
             kind = quantize or dtype
             needed = (
                 memory.weight_bytes(memory.weight_files(folder), kind)
                 if folder.is_dir()
-                else hub.weight_bytes(name, revision, kind, offline=common["local_files_only"])
+                else hub.hub_weight_bytes(name, revision, kind, offline=common["local_files_only"])
             )
             memory.check_fits(name, needed, kind, device)
         options = {
             "dtype": getattr(torch, dtype),
             "use_safetensors": True,
-            "device_map": device_map or ({"": device} if straight else None),
+            "device_map": device_map or ({"": device} if to_device else None),
             "quantization_config": quantization,
         }
         model = (
-            open_remote(remote, name, config, revision, options)
+            load_remote_code(remote, name, config, revision, options)
             if remote
             else transformers.AutoModelForImageTextToText.from_pretrained(
                 name,
                 config=config,
-                attn_implementation="sdpa",  # packing wants masks of its own
+                attn_implementation="sdpa",  # packing needs masks of its own
                 **options,
                 **common,
             )
@@ -157,20 +156,20 @@ def load_model(
         raise
     except torch.OutOfMemoryError as error:
         raise BackendError(
-            f"{name} does not fit on {device}: {first_line(error)}; try quantize='4bit' or "
+            f"{name} does not fit on {device}: {short_message(error)}; try quantize='4bit' or "
             "device_map='auto'"
         ) from error
-    # A settings file of the wrong shape fails anywhere in transformers, with any error.
+    # A broken settings file may fail anywhere in transformers, with any exception.
     except Exception as error:
         if "trust_remote_code=True" in str(error) and not trust_remote_code:
             raise InputError(OWN_CODE.format(name)) from None
-        raise InputError(f"cannot load {name}: {first_line(error)}") from error
+        raise InputError(f"cannot load {name}: {short_message(error)}") from error
     model = model.eval().requires_grad_(False)
     if remote:
         model = processor = remote.adapter(model, processor)
-    kept = None if folder.is_dir() else hub.cached_folder(name, revision)
-    commit = kept.name if kept else revision or "main"
-    return Loaded(
+    cached = None if folder.is_dir() else hub.cached_folder(name, revision)
+    commit = cached.name if cached else revision or "main"
+    return LoadedModel(
         model,
         processor,
         folder.resolve().name if folder.is_dir() else name,
@@ -183,8 +182,8 @@ def load_model(
 def folder_digest(folder: Path) -> str:
     """Return eight hexadecimal digits that tell a model's folder from others of its name.
 
-    All small files count whole, large ones by their size and sixteen blocks spread over them:
-    a trained tensor changes everywhere, and nobody waits for 150 GB to be read.
+    Small files count whole, large ones by their size and sixteen blocks spread over them: training
+    changes a tensor everywhere, and reading 150 GB would take minutes.
     """
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
@@ -193,16 +192,16 @@ def folder_digest(folder: Path) -> str:
         size = path.stat().st_size
         digest.update(f"{path.name} {size}".encode())
         with path.open("rb") as file:
-            blocks = 16 if size > 16 * BLOCK else 1
+            blocks = 16 if size > 16 * _DIGEST_BLOCK else 1
             for number in range(blocks):
-                file.seek(number * (size - BLOCK) // (blocks - 1) if blocks > 1 else 0)
-                digest.update(file.read(BLOCK if blocks > 1 else -1))
+                file.seek(number * (size - _DIGEST_BLOCK) // (blocks - 1) if blocks > 1 else 0)
+                digest.update(file.read(_DIGEST_BLOCK if blocks > 1 else -1))
     return digest.hexdigest()[:8]
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Keep the hub's retries to itself: what fails is said once, in one line."""
+def quiet_hub() -> Iterator[None]:
+    """Silence the hub's warnings about retries: a failure is reported once, in one line."""
     logger = logging.getLogger("huggingface_hub")
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -213,14 +212,14 @@ def quiet() -> Iterator[None]:
 
 
 def check_folder(folder: Path, trust_remote_code: bool) -> None:
-    """Say what a folder lacks before transformers does so at length."""
+    """Raise where a folder lacks something, in one line; transformers would take paragraphs."""
     config = folder / "config.json"
     if not config.is_file():
-        raise InputError(f"{folder} has no config.json; it is no model folder")
+        raise InputError(f"{folder} has no config.json; it is not a model folder")
     try:
         settings = json.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"{config} cannot be read: {first_line(error)}") from None
+        raise InputError(f"{config} cannot be read: {short_message(error)}") from None
     if "auto_map" in settings and not trust_remote_code:
         raise InputError(OWN_CODE.format(folder))
     if not any(folder.glob("*.safetensors")):
@@ -230,10 +229,10 @@ def check_folder(folder: Path, trust_remote_code: bool) -> None:
 
 
 def _check_processor(folder: Path) -> None:
-    """Say which half of its processor a folder lacks; transformers tells what it tried instead."""
+    """Say which half of its processor a folder lacks; transformers says what it tried instead."""
     for what, names in (
         ("tokenizer (tokenizer.json)", ("tokenizer*", "vocab*", "*.model", "tekken.json")),
-        ("picture processor (preprocessor_config.json)", ("*processor_config.json",)),
+        ("image processor (preprocessor_config.json)", ("*processor_config.json",)),
     ):
         if not any(any(folder.glob(name)) for name in names):
             raise InputError(f"{folder} has no {what}; copy all files of the model into it")
@@ -243,7 +242,7 @@ def _quantization(transformers: Any, dtype: Any, quantize: str | None) -> Any:
     if quantize is None:
         return None
     if quantize == "fp8":
-        require("kernels", "quantize")  # transformers runs fp8 with a kernel of the hub
+        require("kernels", "quantize")  # transformers runs fp8 with a kernel from the hub
         return transformers.FineGrainedFP8Config()
     require("bitsandbytes", "quantize")
     return transformers.BitsAndBytesConfig(
@@ -253,6 +252,6 @@ def _quantization(transformers: Any, dtype: Any, quantize: str | None) -> Any:
     )
 
 
-def first_line(error: BaseException) -> str:
-    """Return an error's first line: transformers writes paragraphs."""
+def short_message(error: BaseException) -> str:
+    """Return the first line of an error: transformers writes paragraphs."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

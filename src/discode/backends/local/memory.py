@@ -1,4 +1,4 @@
-"""Whether a model's weights fit, asked before they are loaded: afterwards the system kills us."""
+"""Whether a model's weights fit into memory: checked before loading, which could be killed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ from typing import Any
 
 from discode.errors import BackendError, InputError, require
 
-BYTES = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "4bit": 0.5, "8bit": 1.0, "fp8": 1.0}
-"""Bytes a weight takes once loaded; scales of quantised ones are left out."""
-FLOATS = ("F64", "F32", "F16", "BF16")
-"""safetensors' names of what is converted on loading."""
-_HEADER = 100_000_000  # safetensors' own bound
+BYTES_PER_WEIGHT = {
+    "float32": 4.0,
+    "bfloat16": 2.0,
+    "float16": 2.0,
+    "4bit": 0.5,
+    "8bit": 1.0,
+    "fp8": 1.0,
+}
+"""Bytes per weight once it is loaded, without the scales of quantised ones."""
+FLOAT_TYPES = ("F64", "F32", "F16", "BF16")
+"""safetensors' names of the types that are converted on loading."""
+_HEADER = 100_000_000  # safetensors' own limit
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -33,10 +40,10 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def weight_bytes(files: Iterable[Path], kind: str) -> float:
-    """Return what the weights take as ``kind``, from the headers alone: nothing else is read.
+    """Return the size of the weights as ``kind``; only the headers of the files are read.
 
-    Floats are converted on loading; what is stored as anything else (a checkpoint that is
-    quantised already) stays as it is.
+    Floats are converted on loading; everything else (a checkpoint that is already quantised) stays
+    as it is.
     """
     total = 0.0
     for path in files:
@@ -44,31 +51,31 @@ def weight_bytes(files: Iterable[Path], kind: str) -> float:
             with path.open("rb") as file:
                 (length,) = struct.unpack("<Q", file.read(8))
                 if length > _HEADER:
-                    raise ValueError("its header has no end")
+                    raise ValueError("its header is too long")
                 tensors = json.loads(file.read(length))
             tensors.pop("__metadata__", None)
             for tensor in tensors.values():
                 first, last = tensor["data_offsets"]
-                floats = tensor["dtype"] in FLOATS
-                total += prod(tensor["shape"]) * BYTES[kind] if floats else last - first
+                floats = tensor["dtype"] in FLOAT_TYPES
+                total += prod(tensor["shape"]) * BYTES_PER_WEIGHT[kind] if floats else last - first
             missing = 8 + length + max((t["data_offsets"][1] for t in tensors.values()), default=0)
             missing -= path.stat().st_size
         except (OSError, ValueError, KeyError, TypeError, AttributeError, struct.error) as error:
-            why = getattr(error, "strerror", None) or "it is no safetensors file"
+            why = getattr(error, "strerror", None) or "it is not a safetensors file"
             raise InputError(f"cannot read {path}: {why}; download it again") from None
         if missing > 0:
-            raise InputError(f"{path} lacks its last {missing} bytes; download it again")
+            raise InputError(f"the last {missing} bytes of {path} are missing; download it again")
     return total
 
 
 def free_bytes(device: str) -> int | None:
-    """Return the free memory of a device, or None where nobody knows."""
+    """Return the free memory of a device, or None where it is not known."""
     if device.startswith("cuda"):
         torch = require("torch", "hf")
         return int(torch.cuda.mem_get_info(device)[0])
     if device != "cpu":
         return None
-    known = [size for size in (_available(), _container()) if size is not None]
+    known = [size for size in (_system_free(), _container_free()) if size is not None]
     return min(known, default=None)
 
 
@@ -83,10 +90,10 @@ def check_fits(name: str, needed: float, kind: str, device: str) -> None:
 
 
 def tokens_that_fit(config: Any, size: int, device: Any) -> int:
-    """Return for how many tokens a GPU's free memory is enough; elsewhere nobody knows.
+    """Estimate for how many tokens a GPU's free memory is enough; elsewhere it is not known.
 
-    A token leaves its keys and values in every layer, and passes through the widest layer and, one
-    in eight at most, through the head in float32. Where this is too hopeful, chunks halve.
+    Each token keeps its keys and values in every layer and passes through the widest layer; at most
+    one in eight passes through the head in float32. Where this is too optimistic, we halve chunks.
     """
     torch = require("torch", "hf")
     if device.type != "cuda":
@@ -106,14 +113,14 @@ def _gigabytes(size: float) -> str:
 
 
 def _advice(kind: str) -> str:
-    """Return what takes less memory than ``kind``."""
+    """Return options that take less memory than ``kind``."""
     smaller = ["dtype='bfloat16'"] if kind == "float32" else []
     smaller += ["quantize='4bit'"] if kind != "4bit" else []
     return "try " + ", ".join([*smaller, "device_map='auto' (several GPUs) or a smaller model"])
 
 
-def _available() -> int | None:
-    """Return what Linux says it could give to a program."""
+def _system_free() -> int | None:
+    """Return the memory that Linux says a program could get."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -121,8 +128,8 @@ def _available() -> int | None:
     return next((int(line.split()[1]) * 1024 for line in lines if "MemAvailable" in line), None)
 
 
-def _container(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Return what is left of a container's own limit; the cache of files gives way."""
+def _container_free(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Return what is left of a container's limit; the cache of files counts as free."""
     try:
         limit, used = (
             int((folder / f"memory.{name}").read_text(encoding="ascii"))

@@ -1,13 +1,13 @@
-"""Many captions of one picture in one forward.
+"""Many captions of one image in one forward pass: how they are laid out and masked.
 
-A prompt is a *prefix* (the picture and the instruction, the same for every caption) and a *suffix*
+A prompt is a *prefix* (the image and the instruction, the same for every caption) and a *suffix*
 (the caption, the end of the prompt, and the forced stems). The prefix is computed once; then all
 suffixes run as one sequence over its cache:
 
     prefix | caption 1 | 0 . | 1 . | caption 2 | 0 . | 1 . | ...
 
-Each suffix sees the prefix and itself, the stems of a caption do not see each other, and positions
-start anew behind the prefix. So every answer is what a forward of its own would give.
+Each suffix attends to the prefix and to itself, the stems of a caption do not attend to each other,
+and positions start anew after the prefix. So each answer is what a separate pass would give.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Suffixes of one picture in one sequence of Q tokens.
+class PackedLayout:
+    """Suffixes of one image in one sequence of Q tokens.
 
-    ``tokens``, ``steps`` (position behind the prefix) and ``branch`` are (Q,); a token of branch b
-    sees its caption's trunk and branch b. ``keep`` (N, R) says where each caption's R answers are
-    read: behind the trunk, then behind every token of every stem.
+    ``tokens``, ``steps`` (positions after the prefix), ``owner`` (the caption) and ``branch`` are
+    (Q,). Branch -1 is the caption itself, its trunk; a token of branch b, the b-th stem, attends to
+    the trunk and to branch b. ``keep`` (N, R) are the positions where the R answers of each caption
+    are read: the end of the trunk, then every token of every stem.
     """
 
     tokens: Ints
@@ -38,10 +39,10 @@ class Layout:
     keep: Ints
 
     @classmethod
-    def of(cls, suffixes: Sequence[Sequence[int]], stems: Sequence[Sequence[int]]) -> Layout:
+    def of(cls, suffixes: Sequence[Sequence[int]], stems: Sequence[Sequence[int]]) -> PackedLayout:
         """Lay out N suffixes, each followed by every stem.
 
-        >>> layout = Layout.of([[5, 6], [7]], [[1, 2], [3]])
+        >>> layout = PackedLayout.of([[5, 6], [7]], [[1, 2], [3]])
         >>> layout.tokens.tolist(), layout.steps.tolist()
         ([5, 6, 1, 2, 3, 7, 1, 2, 3], [0, 1, 2, 3, 2, 0, 1, 2, 1])
         >>> layout.keep.tolist()
@@ -68,10 +69,10 @@ class Layout:
         return cls(*(np.array(row, np.int64) for row in rows))
 
 
-def stack(layouts: Sequence[Layout]) -> tuple[Ints, Ints, Ints, Ints, list[Ints]]:
-    """Pad layouts of B pictures: tokens, steps, owner and branch (B, Q), places to read.
+def stack_layouts(layouts: Sequence[PackedLayout]) -> tuple[Ints, Ints, Ints, Ints, list[Ints]]:
+    """Pad the layouts of B images: tokens, steps, owner and branch (B, Q), positions to keep.
 
-    Padding belongs to owners of its own: it sees itself alone, and nobody sees it.
+    Each padding token is an owner of its own: it attends to itself, and no other attends to it.
     """
     width = max(len(layout.tokens) for layout in layouts)
     tokens, steps, branch = (np.zeros((len(layouts), width), np.int64) for _ in range(3))
@@ -83,7 +84,7 @@ def stack(layouts: Sequence[Layout]) -> tuple[Ints, Ints, Ints, Ints, list[Ints]
     return tokens, steps, owner, branch, [layout.keep for layout in layouts]
 
 
-def masks(
+def packed_attention_mask(
     owner: Any,
     branch: Any,
     steps: Any,
@@ -93,12 +94,12 @@ def masks(
     window: int | None = None,
     chunk: int | None = None,
 ) -> Any:
-    """Return the additive mask (B, 1, Q, prefix + Q), from tensors (B, Q) and where they are.
+    """Return the additive mask (B, 1, Q, prefix + Q) for tensors (B, Q), on their device.
 
-    A token sees the prefix, and of its own caption what stands before it on the trunk or on its
-    own branch. ``window`` bounds how far back one sees (sliding attention), ``chunk`` how far back
-    to a multiple of it (chunked attention). Places are those of a sequence of its own: step s
-    stands ``prefix + s`` from the start.
+    A token attends to the prefix and, within its caption, to what comes before it on the trunk or
+    on its own branch. ``window`` limits how far back it attends (sliding attention); ``chunk``
+    limits it to its own chunk of positions (chunked attention). Positions are those of a separate
+    sequence: step s is at ``prefix + s``.
     """
     import torch
 

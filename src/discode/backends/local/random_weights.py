@@ -1,6 +1,6 @@
-"""Models of a named architecture with random weights: for timing where no checkpoint is at hand.
+"""Models of a known architecture with random weights, for timing without a checkpoint.
 
-The shapes, the prompt and the number of tokens are those of the real model; what it says means
+The shapes, the prompt and the number of tokens are those of the real model; its answers mean
 nothing.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from discode.backends.local.load import Loaded, mend_torchvision, placed
+from discode.backends.local.load import LoadedModel, choose_device_and_dtype, mend_torchvision
 from discode.errors import lookup, require
 from discode.prompts import FLEUR
 from discode.scales import UNIT
@@ -61,8 +61,8 @@ _TEMPLATE = (
 )
 
 
-def tokenizer() -> Any:
-    """Return a tokenizer that writes English at about a token a word, digits one by one."""
+def stand_in_tokenizer() -> Any:
+    """Return a tokenizer that takes about one token per English word, and one per digit."""
     transformers, tokenizers = require("transformers", "hf"), require("tokenizers", "hf")
     words = "a man in red shirt is riding bike down hill dog runs on the beach two people near"
     text = [FLEUR.render(words, (), UNIT)] * 3 + [f" {word}" for word in words.split()] * 3
@@ -88,13 +88,13 @@ def tokenizer() -> Any:
     )
 
 
-def random_model(name: str, device: str | None = None, dtype: str | None = None) -> Loaded:
+def random_model(name: str, device: str | None = None, dtype: str | None = None) -> LoadedModel:
     """Return a model of a named architecture with random weights."""
     mend_torchvision()
     torch, transformers = require("torch", "hf"), require("transformers", "hf")
     shape = lookup(ARCHITECTURES, name, "architecture")
-    device, dtype = placed(device, dtype or "auto")
-    words = tokenizer()
+    device, dtype = choose_device_and_dtype(device, dtype or "auto")
+    words = stand_in_tokenizer()
     side = shape.side
     tiles = [[side, 2 * side], [2 * side, side], [2 * side, 2 * side], [3 * side, side]]
     config = transformers.LlavaNextConfig(
@@ -134,4 +134,4 @@ def random_model(name: str, device: str | None = None, dtype: str | None = None)
         )
     model = model.to(device).eval().requires_grad_(False)
     model.generation_config.eos_token_id = None  # random weights must not stop early
-    return Loaded(model, processor, f"random-{name}", "random", dtype, torch.device(device))
+    return LoadedModel(model, processor, f"random-{name}", "random", dtype, torch.device(device))

@@ -1,7 +1,7 @@
-"""What the answers are for one model's tokenizer: prompts as ids, stems, answer tokens.
+"""Prompts, stems and answers as the token ids of one model.
 
 Nothing is assumed about a vocabulary: ids are found in context, by tokenising the whole prompt
-with the stem and the answer behind it and looking at what was added.
+followed by the stem and the answer, and looking at what was added.
 """
 
 from __future__ import annotations
@@ -18,54 +18,55 @@ from discode.prompts import Prompt
 from discode.readings import Readings
 from discode.scales import Scale
 
-# Captions begin in many ways; the ids before all of them alike are the shared prefix.
+# Captions that begin in different ways: the ids that come before all of them are the prefix.
 _BEGINNINGS = ("a dog", "7 dogs", "'a'", "Été", "猫", ".", "-a", ")", "\u0301a", "\U0001f415", '"')
 
 
 def conversation(text: str, image: Any = None) -> list[dict[str, Any]]:
-    """Return what chat templates take: one turn, the picture first."""
-    picture = {"type": "image"} if image is None else {"type": "image", "image": image}
-    return [{"role": "user", "content": [picture, {"type": "text", "text": text}]}]
+    """Return what chat templates take: one turn, the image first."""
+    shown = {"type": "image"} if image is None else {"type": "image", "image": image}
+    return [{"role": "user", "content": [shown, {"type": "text", "text": text}]}]
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """One prompt on one scale, as one tokenizer sees it."""
+class TokenizedPrompt:
+    """One prompt on one scale, as the ids of one tokenizer."""
 
     vocabulary: Vocabulary
     prompt: Prompt
     scale: Scale
     text: str
-    """The prompt with a caption that stands in for all."""
-    head: tuple[int, ...]
-    """Ids that all prompts begin with, the picture one placeholder."""
+    """The prompt with an example caption."""
+    prefix: tuple[int, ...]
+    """The ids before the caption, which all captions share; the image is one placeholder."""
     tail: list[int]
     """The other ids of ``text``."""
     stems: tuple[tuple[int, ...], ...]
     answers: tuple[tuple[tuple[int, ...], ...], ...]
-    """(B, K) groups of ids: several where the vocabulary has tokens of several digits."""
+    """(B, K) groups of ids: several ids where the vocabulary has tokens of several digits."""
 
     @property
     def answer_columns(self) -> list[int]:
-        """Where the answers' own tokens stand in ``wanted``."""
+        """The columns of ``wanted`` that hold the first id of each answer."""
         column = {token: i for i, token in enumerate(self.wanted)}
         return [column[group[0]] for group in self.answers[0]]
 
     def render(self, caption: str, references: Sequence[str]) -> str:
-        """Return the prompt with a caption that cannot talk back."""
+        """Return the prompt with a caption, whose control tokens are disarmed."""
         control = self.vocabulary.control_tokens
         return self.prompt.render(caption, references, self.scale, control)
 
     def suffix(self, caption: str, references: Sequence[str]) -> list[int]:
-        """Return the ids behind the shared prefix for a caption."""
+        """Return the ids that follow the shared prefix for a caption."""
         ids = self.vocabulary.encode(self.render(caption, references))
-        if tuple(ids[: len(self.head)]) != self.head:
-            raise InputError(f"the tokenizer joins the caption {caption[:20]!r} to the instruction")
-        return ids[len(self.head) :]
+        if tuple(ids[: len(self.prefix)]) != self.prefix:
+            start = caption[:20]
+            raise InputError(f"the tokenizer merges the caption {start!r} with the instruction")
+        return ids[len(self.prefix) :]
 
     @property
     def wanted(self) -> list[int]:
-        """Every id whose probability is read."""
+        """All ids whose probability is read, in ascending order."""
         ids = {i for stem in self.stems for i in stem}
         return sorted(ids | {i for stem in self.answers for group in stem for i in group})
 
@@ -78,21 +79,21 @@ class Vocabulary:
         self.tokenizer = getattr(processor, "tokenizer", processor)
         added = {str(token) for token in self.tokenizer.get_added_vocab()}
         self.control_tokens = frozenset(added | set(self.tokenizer.all_special_tokens))
-        self._asked: dict[tuple[str, Scale], Asked] = {}
+        self._prompts: dict[tuple[str, Scale], TokenizedPrompt] = {}
 
     def chat(self, text: str) -> str:
-        """Return the chat template around a text, the picture as its placeholder."""
+        """Return the chat template around a text, with the placeholder of the image."""
         return str(
             self.processor.apply_chat_template(
                 conversation(text), add_generation_prompt=True, tokenize=False
             )
         )
 
-    def encode(self, text: str, behind: str = "") -> list[int]:
-        """Return the ids of a prompt's text in the chat template, and of what stands behind."""
-        string = self.chat(text) + behind
+    def encode(self, text: str, continuation: str = "") -> list[int]:
+        """Return the ids of a prompt's text in the chat template, and of a continuation."""
+        string = self.chat(text) + continuation
         start = self.tokenizer.bos_token
-        # As the processors do: a template that writes the first token gets no second one.
+        # As the processors do: a template that writes the first token itself gets no second one.
         special = start is None or not string.startswith(start)
         return [int(i) for i in self.tokenizer(string, add_special_tokens=special)["input_ids"]]
 
@@ -102,14 +103,14 @@ class Vocabulary:
         after = self.tokenizer.decode(tokens[: step + 1], skip_special_tokens=True)
         return str(after[len(before) :])
 
-    def asked(self, prompt: Prompt, scale: Scale, *, references: bool) -> Asked:
-        """Return a prompt on a scale as ids; raises where the tokenizer cannot write it."""
+    def tokenize_prompt(self, prompt: Prompt, scale: Scale, *, references: bool) -> TokenizedPrompt:
+        """Return a prompt on a scale as ids; raise where an answer is not one token."""
         key = (prompt.template(references), scale)
-        if key not in self._asked:
-            self._asked[key] = self._ask(prompt, scale, references)
-        return self._asked[key]
+        if key not in self._prompts:
+            self._prompts[key] = self._tokenize(prompt, scale, references)
+        return self._prompts[key]
 
-    def _ask(self, prompt: Prompt, scale: Scale, references: bool) -> Asked:
+    def _tokenize(self, prompt: Prompt, scale: Scale, references: bool) -> TokenizedPrompt:
         def render(caption: str) -> str:
             given = [caption] if references else []
             return prompt.render(caption, given, scale, self.control_tokens)
@@ -129,51 +130,54 @@ class Vocabulary:
                 added = self._added(text, first, stem + answer)[len(ids) :]
                 if len(added) != 1:
                     raise InputError(
-                        f"the answer {stem + answer!r} is not one token behind its stem for this "
+                        f"the answer {stem + answer!r} is not one token after its stem for this "
                         "model's tokenizer; take another scale (unit, ten, five, letters)"
                     )
                 more = self._longer(answer) if stem.endswith(".") else []
                 groups.append((added[0], *more))
             answers.append(tuple(groups))
-        return Asked(
+        return TokenizedPrompt(
             self, prompt, scale, text, tuple(first[:shared]), first[shared:], stems, tuple(answers)
         )
 
-    def _added(self, text: str, first: list[int], behind: str) -> list[int]:
-        ids = self.encode(text, behind)
+    def _added(self, text: str, first: list[int], continuation: str) -> list[int]:
+        ids = self.encode(text, continuation)
         if ids[: len(first)] != first:
-            raise InputError(f"this model's tokenizer joins {behind!r} to the end of its prompt")
+            raise InputError(
+                f"this model's tokenizer merges {continuation!r} with the end of its prompt"
+            )
         return ids[len(first) :]
 
     def _longer(self, digit: str) -> list[int]:
-        """Return tokens of several digits that begin with ``digit``: "85" is an 8, too.
+        """Return tokens of several digits that begin with ``digit``: "85" begins with 8.
 
-        Behind "0." they spell the same first decimal, so their probability belongs to it.
+        After "0." they have the same first decimal, so their probability belongs to it.
         """
-        return [
+        return sorted(  # a vocabulary's order changes from run to run, and sums with it
             int(i)
             for token, i in self.tokenizer.get_vocab().items()
             if len(token) > 1 and token.isascii() and token.isdigit() and token[0] == digit
-        ]
+        )
 
 
-def to_readings(
-    asked: Asked,
+def readings_from_logp(
+    tokenized: TokenizedPrompt,
     logp: NDArray[np.float64],
     states: NDArray[np.float32],
     head: NDArray[np.float32] | None,
 ) -> Readings:
-    """Turn log-probabilities (N, R, I) of ``asked.wanted`` at the R places into readings.
+    """Turn log-probabilities (N, R, I) of ``tokenized.wanted`` at the R positions into readings.
 
-    Where ``head`` (I, D), its rows for ``asked.wanted``, is given, ``states`` (N, R, D) are kept.
+    With the rows of the head for ``tokenized.wanted``, ``head`` (I, D), the readings keep the
+    hidden states: those of ``states`` (N, R, D) before the answer.
     """
-    column = {token: i for i, token in enumerate(asked.wanted)}
-    n, b, k = len(logp), len(asked.stems), len(asked.scale.answers)
+    column = {token: i for i, token in enumerate(tokenized.wanted)}
+    n, b, k = len(logp), len(tokenized.stems), len(tokenized.scale.answers)
     stem_logp, lead_logp = np.zeros((n, b)), np.zeros((n, b))
     answer_logp = np.empty((n, b, k))
     places = []
     place = 0
-    for number, (stem, groups) in enumerate(zip(asked.stems, asked.answers, strict=True)):
+    for number, (stem, groups) in enumerate(zip(tokenized.stems, tokenized.answers, strict=True)):
         before = 0
         for step, token in enumerate(stem):
             value = logp[:, before, column[token]]
@@ -190,12 +194,12 @@ def to_readings(
     if head is not None:
         likelier = np.array(places)[stem_logp.argmax(axis=1)]
         hidden = states[np.arange(n), likelier]
-        rows = head[asked.answer_columns]
+        rows = head[tokenized.answer_columns]
     return Readings(
-        asked.scale,
+        tokenized.scale,
         answer_logp.clip(max=0),
         stem_logp.clip(max=0),
-        lead_logp=lead_logp.clip(max=0) if any(asked.stems) else None,
+        lead_logp=lead_logp.clip(max=0) if any(tokenized.stems) else None,
         hidden=hidden,
         head=rows,
     )

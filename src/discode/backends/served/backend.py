@@ -1,9 +1,10 @@
 """Served models as judges: any server that returns log-probabilities in OpenAI's chat format.
 
-A request shows the picture first, then the question, and lets the model write a few tokens,
-greedily; the likeliest other tokens at each place are the reading (:mod:`.spelled`). What a server
-can do is found out once, by a request without a picture. Where it knows vLLM's
-``logprob_token_ids``, the answers' own tokens are asked for, and nothing is left out.
+A request shows the image first, then the question, and lets the model generate a few tokens,
+greedily. The likeliest tokens at each position are the reading
+(:mod:`discode.backends.served.parse_logprobs`). What a server can do is found out once, by a
+request without an image. Where it knows vLLM's ``logprob_token_ids``, we ask for the tokens of all
+answers, so that none is missing.
 """
 
 from __future__ import annotations
@@ -13,24 +14,30 @@ import logging
 import queue
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypedDict
 
-from discode.backends.served.blocks import Done, in_blocks
-from discode.backends.served.client import PICTURE, Answer, Endpoint, Message, Prices
+from discode.backends.served.client import (
+    IMAGE_PLACEHOLDER,
+    ChatAnswer,
+    ChatClient,
+    Message,
+    Prices,
+)
 from discode.backends.served.estimate import (
     ANSWER_TOKENS,
+    EncodedImage,
     Estimate,
-    Picture,
     data_url,
-    picture_tokens,
+    image_tokens,
     text_tokens,
 )
-from discode.backends.served.parse_logprobs import to_reading
-from discode.backends.served.throttle import Gate
+from discode.backends.served.parse_logprobs import reading_from_tokens
+from discode.backends.served.throttle import RequestThrottle
 from discode.errors import DiscodeError, InputError, RejectedError
-from discode.images import Digests
+from discode.images import image_digest
 from discode.pairs import Pair
 from discode.prompts import FLEUR, Prompt
 from discode.readings import Gather, Identity, Readings
@@ -38,53 +45,61 @@ from discode.scales import UNIT, Scale
 
 LOG = logging.getLogger("discode")
 OPENAI = "https://api.openai.com/v1"
-TOKENS = 10
+MAX_TOKENS = 10
 """Enough for "Score: 0.75"."""
 TOP = 20
-"""Log-probabilities a place; no hosted server gives more."""
-MOST_IDS = 128
-"""Token ids that vLLM takes."""
+"""Log-probabilities per position; hosted servers do not return more."""
+MAX_TOKEN_IDS = 128
+"""Token ids that vLLM accepts in ``logprob_token_ids``."""
+BLOCK_ANSWERS = 64
+"""Answers that are handed on, and kept, at a time."""
+KEPT_AFTER = 0.5
+"""Seconds that an answer waits for others, at most: a run that is killed asks for it again."""
 _TRIAL = "Print the number 0.7 and nothing else."
 _SPACES = " \n▁ĠĊ"
 
+_Done = queue.SimpleQueue[tuple[list[int], Readings | BaseException]]
+"""The rows of a request with its one reading, or the exception that the program raised."""
+
+
+class ServedOptions(TypedDict, total=False):
+    """The options of ``openai:NAME`` and ``endpoint:NAME``."""
+
+    base_url: Annotated[str, "the server's address up to the version: http://localhost:8000/v1"]
+    key_variable: Annotated[str, "environment variable that holds the key (OPENAI_API_KEY)"]
+    image_size: Annotated[int, "shrink images whose longer side has more pixels than this"]
+    concurrency: Annotated[int, "most requests in flight (64); the server's own limit is found"]
+    rate: Annotated[float, "most requests per second"]
+    timeout: Annotated[float, "seconds to wait for an answer (120)"]
+    max_requests: Annotated[int, "most requests in all; retries and the first trial count"]
+    max_cost: Annotated[float, "most that may be spent; needs prices"]
+    prices: Annotated[str, "READ,WRITTEN: prices per million tokens, as 2.5,10"]
+    top: Annotated[int, "log-probabilities to ask for per position (20; llama.cpp has more)"]
+    tries: Annotated[int, "how often to ask a server that is busy or fails (8)"]
+    pause: Annotated[float, "about how many seconds before the second try (0.5); doubled each time"]
+
 
 @dataclass(frozen=True)
-class Able:
-    """What a server turned out to be able to do."""
+class ServerFeatures:
+    """What a server turned out to support."""
 
     model: str
     """Its own name for the model, e.g. with a date."""
     top: int
+    """Log-probabilities per position."""
     options: Mapping[str, Any]
-    """What every request carries."""
-    ids: bool
-    """Whether it tells the probabilities of tokens that are named by their ids."""
+    """Fields that every request carries."""
+    token_ids: bool
+    """Whether it returns the log-probabilities of tokens that are named by their ids."""
 
 
 @dataclass(eq=False)
-class _Job:
-    """One request; ``rows`` are the pairs it answers."""
+class _Request:
+    """One question about one image; ``rows`` are the pairs that it answers."""
 
     text: str
-    picture: Picture
+    image: EncodedImage
     rows: list[int] = field(default_factory=list)
-
-
-class ServedOptions(TypedDict, total=False):
-    """What a served model may be told."""
-
-    base_url: Annotated[str, "the server's address, as http://localhost:8000/v1"]
-    key_variable: Annotated[str, "environment variable that holds the key"]
-    image_size: Annotated[int, "pixels that longer sides of images are shrunk to"]
-    concurrency: Annotated[int, "requests at a time, at most"]
-    rate: Annotated[float, "requests per second, at most"]
-    timeout: Annotated[float, "seconds to wait for an answer"]
-    max_requests: Annotated[int, "requests in all; what is not asked is NaN"]
-    max_cost: Annotated[float, "what may be spent, by prices; what is not asked is NaN"]
-    prices: Annotated[str, "READ,WRITTEN: the price of a million tokens"]
-    top: Annotated[int, "log-probabilities per position to ask for"]
-    tries: Annotated[int, "how often a server is asked that is busy or broken"]
-    pause: Annotated[float, "seconds before the second try; doubled each time"]
 
 
 class Served:
@@ -94,16 +109,16 @@ class Served:
         name: The model, as the server calls it.
         base_url: The server's address up to the version, "http://localhost:8000/v1".
         key_variable: The environment variable that holds the key.
-        image_size: Longer sides of pictures are shrunk to this; as they are if None.
-        concurrency: Requests at a time, at most; the server's own pace is found out below that.
-        rate: Requests a second, at most.
+        image_size: Images whose longer side has more pixels are shrunk to this; None: never.
+        concurrency: The most requests in flight; the server's own limit is found below that.
+        rate: The most requests per second.
         timeout: Seconds to wait for an answer.
-        max_requests: Requests in all, retries and the first trial included.
-        max_cost: What may be spent; needs ``prices``.
-        prices: "READ,WRITTEN", of a million tokens.
-        top: Log-probabilities a place to ask for; llama.cpp gives more than 20.
-        tries: How often a server is asked that is busy, broken, or cut the line.
-        pause: Seconds before the second try, more or less; doubled each time.
+        max_requests: The most requests in all; retries and the first trial count.
+        max_cost: The most that may be spent; needs ``prices``.
+        prices: "READ,WRITTEN": what a million tokens cost.
+        top: Log-probabilities to ask for per position; llama.cpp returns more than 20.
+        tries: How often to ask a server that is busy, fails, or drops the connection.
+        pause: About how many seconds to wait before the second try; doubled each time.
 
     Nothing is sent before the first reading, or before :attr:`identity` is asked for.
     """
@@ -112,7 +127,7 @@ class Served:
     prompt = FLEUR
     scale = UNIT
     batch_size = 2048
-    """Pairs a batch: at the end of each, the server runs empty."""
+    """Pairs per batch: the server runs empty at the end of each."""
 
     def __init__(
         self,
@@ -132,100 +147,101 @@ class Served:
         pause: float = 0.5,
     ) -> None:
         if image_size is not None and image_size < 1:
-            raise InputError(f"image_size={image_size} is not allowed; give pixels, 1 or more")
-        if concurrency < 1:
-            raise InputError(f"concurrency={concurrency} is not allowed; give 1 or more")
+            raise InputError(f"image_size={image_size} is not allowed; give 1 pixel or more")
         if max_cost is not None and prices is None:
-            raise InputError("max_cost needs prices: READ,WRITTEN for a million tokens, as 2.5,10")
+            raise InputError("max_cost needs prices: READ,WRITTEN per million tokens, as 2.5,10")
         if top < 1:
             raise InputError(f"top={top} is not allowed; give 1 or more")
         self.prices = None if prices is None else Prices.of(prices)
-        self.endpoint = Endpoint(
+        self.client = ChatClient(
             base_url, name, key_variable, timeout, tries, pause,
-            Gate(concurrency, rate, max_requests, max_cost), self.prices,
+            RequestThrottle(concurrency, rate, max_requests, max_cost), self.prices,
         )  # fmt: skip
-        self.model = f"openai:{name}" if base_url == OPENAI else f"{name}@{self.endpoint.place}"
+        where = self.client.host_and_path
+        self.model = f"openai:{name}" if base_url == OPENAI else f"{name}@{where}"
         self._image_size, self._top = image_size, top
-        self._able: Able | None = None
-        self._ids: dict[Scale, list[int]] = {}
+        self._features: ServerFeatures | None = None
+        self._token_ids: dict[Scale, list[int]] = {}
         self._lock = threading.Lock()
 
     @property
     def identity(self) -> Identity:
-        """The model, whom the server says that is, and what becomes of pictures."""
-        named = self.able().model
-        parts = [named if named != self.endpoint.name else ""]
+        """The model, the server's own name for it, and the size that images are shrunk to."""
+        named = self.server_features().model
+        parts = [named if named != self.client.name else ""]
         parts.append("" if self._image_size is None else f"{self._image_size}px")
         return Identity(self.model, "+".join(filter(None, parts)) or "none")
 
     @property
     def stopped(self) -> str:
-        """Why nothing more is sent: a cap, a key that ran out; empty while there is something."""
-        return self.endpoint.gate.stopped
+        """Why no request is sent any more: a cap, a refused key; empty while requests are sent."""
+        return self.client.throttle.stopped
 
-    def able(self) -> Able:
-        """Return what the server can do; asks it once, without a picture."""
+    def server_features(self) -> ServerFeatures:
+        """Return what the server supports; asks it once, without an image."""
         with self._lock:
-            if self._able is None:
-                self._able = self._try()
-            return self._able
+            if self._features is None:
+                self._features = self._find_features()
+            return self._features
 
-    def _try(self) -> Able:
-        """Ask for everything, and for less of what the server refuses."""
-        options: dict[str, Any] = {"max_tokens": TOKENS}
+    def _find_features(self) -> ServerFeatures:
+        """Ask for everything, and leave out what the server refuses."""
+        options: dict[str, Any] = {"max_tokens": MAX_TOKENS}
         if ids := self._answer_ids(UNIT):
             options["logprob_token_ids"] = ids
         top = self._top
         for _ in range(5):
             try:
-                answer = self.endpoint.ask([_user(_TRIAL)], options, logprobs=top)
+                answer = self.client.ask([_user(_TRIAL)], options, logprobs=top)
                 break
             except RejectedError as error:
-                said = error.complaint
-                if "max_completion_tokens" in said and "max_tokens" in options:
+                complaint = error.complaint
+                if "max_completion_tokens" in complaint and "max_tokens" in options:
                     options["max_completion_tokens"] = options.pop("max_tokens")
                 elif options.pop("logprob_token_ids", None) is None:
-                    if "logprob" not in said:
+                    if "logprob" not in complaint:
                         raise InputError(f"{self.model} cannot be asked: {error}") from None
-                    if not (fewer := _fewer(said, top)):
-                        raise InputError(self._useless(f": {error}")) from None
+                    if not (fewer := _fewer(complaint, top)):
+                        raise InputError(self._no_logprobs(f": {error}")) from None
                     top = fewer
             except DiscodeError as error:
                 raise InputError(f"{self.model} cannot be asked: {error}") from None
         else:
-            raise InputError(self._useless(""))
+            raise InputError(self._no_logprobs(""))
         if not answer.tokens or not any(token.top for token in answer.tokens):
-            raise InputError(self._useless(""))
+            raise InputError(self._no_logprobs(""))
         if top < self._top:
-            LOG.warning("%s gives %d log-probabilities a place, not %d", self.model, top, self._top)
+            LOG.warning(
+                "%s returns %d log-probabilities per position, not %d", self.model, top, self._top
+            )
         options.pop("logprob_token_ids", None)
-        # A server that does not know the field may ignore it, and send its own choice.
-        sent = {text.strip(_SPACES) for text in answer.tokens[0].top}
-        exact = bool(ids) and {*"0123456789."} <= sent
-        # llama.cpp names the file, with all its folders
+        # A server that does not know the field may ignore it, and return its own choice.
+        returned = {text.strip(_SPACES) for text in answer.tokens[0].top}
+        exact = bool(ids) and {*"0123456789."} <= returned
+        # llama.cpp returns the path of the file.
         named = answer.model.rpartition("/")[2] if answer.model[:1] == "/" else answer.model
-        return Able(named or self.endpoint.name, top, options, exact)
+        return ServerFeatures(named or self.client.name, top, options, exact)
 
-    def _useless(self, why: str) -> str:
+    def _no_logprobs(self, why: str) -> str:
         return (
             f"{self.model} returns no log-probabilities{why}; a judge needs them: take a model "
             "that does not reason, or a server that has them (vLLM, SGLang, llama.cpp)"
         )
 
     def _answer_ids(self, scale: Scale) -> list[int]:
-        """Return the ids that a scale's answers are written with, where the server tells (vLLM).
+        """Return the token ids of a scale's answers, where the server has /tokenize (vLLM).
 
         None where an answer is not one token: then the likeliest tokens tell more.
         """
-        if scale in self._ids or self.model.startswith("openai:"):
-            return self._ids.get(scale, [])
+        if scale in self._token_ids or self.model.startswith("openai:"):
+            return self._token_ids.get(scale, [])
         words = [stem + answer for stem in scale.stems for answer in scale.answers]
         wanted = {*scale.answers, *"".join(scale.stems)}
-        if any(scale.stems):  # "85" behind "0." is an 8
+        if any(scale.stems):  # "85" after "0." counts as 8
             words += [f"{stem}{number:02}" for stem in scale.stems for number in range(100)]
         text = " ".join(words) + "\n" + "\n".join(words)
-        body = {"model": self.endpoint.name, "prompt": text, "add_special_tokens": False}
-        found = self.endpoint.look("tokenize", body | {"return_token_strs": True})
+        body = {"model": self.client.name, "prompt": text, "add_special_tokens": False}
+        found = self.client.fetch_json("tokenize", body | {"return_token_strs": True})
         ids: list[int] = []
         try:
             named = dict(zip(found["tokens"], found["token_strs"], strict=True))
@@ -233,24 +249,24 @@ class Served:
             if wanted <= set(texts.values()):
                 two = r"\d\d" if any(scale.stems) else r"(?!)"
                 ids = [i for i, t in texts.items() if t in wanted or re.fullmatch(two, t)]
-                ids.sort(key=lambda i: (texts[i] not in wanted, i))  # what does not fit is rarest
+                ids.sort(key=lambda i: (texts[i] not in wanted, i))  # the rarest are cut off
         except (TypeError, KeyError, ValueError):
             pass
-        self._ids[scale] = ids[:MOST_IDS]
-        return self._ids[scale]
+        self._token_ids[scale] = ids[:MAX_TOKEN_IDS]
+        return self._token_ids[scale]
 
     def check(self, prompt: Prompt, scale: Scale) -> None:
-        """Raise where no server could be asked; nothing is sent."""
-        if len(scale.answers) > MOST_IDS:
+        """Raise where no server could be asked this way; sends nothing."""
+        if len(scale.answers) > MAX_TOKEN_IDS:
             raise InputError(
-                f"scale {scale.name!r} has {len(scale.answers)} answers; a server tells at most "
-                f"{MOST_IDS}: take unit, ten, five, letters or a shorter range"
+                f"scale {scale.name!r} has {len(scale.answers)} answers; a server returns at most "
+                f"{MAX_TOKEN_IDS}: take unit, ten, five, letters or a shorter range"
             )
 
     def read(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Readings:
-        """Read N pairs; captions of a picture go one behind the other."""
+        """Read N pairs; the captions of an image are asked about one after the other."""
         gather = Gather(scale, len(pairs))
         for rows, block in self.blocks(pairs, prompt, scale):
             gather.add(block, [[row] for row in rows])
@@ -260,141 +276,173 @@ class Served:
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale
     ) -> Iterator[tuple[list[int], Readings]]:
         """Yield readings and the numbers of their pairs, as answers come in."""
-        jobs, refused = self._jobs(pairs, prompt, scale)
+        requests, refused = self._requests(pairs, prompt, scale)
         if refused:
             yield list(refused), Readings.failed(scale, list(refused.values()))
-        if not jobs:
+        if not requests:
             return
-        able = self.able()
-        options = dict(able.options)
-        if able.ids and (ids := self._answer_ids(scale)):
+        features, throttle = self.server_features(), self.client.throttle
+        options = dict(features.options)
+        if features.token_ids and (ids := self._answer_ids(scale)):
             options["logprob_token_ids"] = ids
-        if self.prices is not None:  # until answers tell what one costs
-            guess = self.estimate([pairs[jobs[0].rows[0]]], prompt, scale).cost(self.prices)
-            self.endpoint.gate.dearest = max(self.endpoint.gate.dearest, guess or 0.0)
-        waiting: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-        done: Done = queue.SimpleQueue()
-        for job in jobs:
-            waiting.put(job)
-        left = threading.Event()
+        if self.prices is not None:  # until answers tell what a request costs
+            guess = self.estimate([pairs[requests[0].rows[0]]], prompt, scale).cost(self.prices)
+            throttle.highest_cost = max(throttle.highest_cost, guess or 0.0)
+        waiting: queue.SimpleQueue[_Request] = queue.SimpleQueue()
+        done: _Done = queue.SimpleQueue()
+        for request in requests:
+            waiting.put(request)
+        cancelled = threading.Event()
 
         def work() -> None:
             with contextlib.suppress(queue.Empty):
-                while not left.is_set():
-                    job = waiting.get_nowait()
+                while not cancelled.is_set():
+                    request = waiting.get_nowait()
                     try:
-                        done.put((job.rows, self._ask(job, options, scale)))
+                        done.put((request.rows, self._ask(request, options, scale)))
                     except BaseException as error:
-                        done.put((job.rows, error))
+                        done.put((request.rows, error))
 
-        gate, started = self.endpoint.gate, 0
+        started = 0
 
-        def hire() -> None:
-            # As many threads as may send: one that has its answer goes on with the next request,
+        def start_threads() -> None:
+            # As many threads as may send: one that has its answer goes on with the next request
             # and need not wake another.
             nonlocal started
-            while started < min(len(jobs), gate.limit + gate.resting):
+            while started < min(len(requests), throttle.limit + throttle.pausing):
                 threading.Thread(target=work, daemon=True).start()
                 started += 1
 
-        hire()
+        start_threads()
         try:
-            yield from in_blocks(done, len(jobs), scale, hire)
+            yield from _in_blocks(done, len(requests), scale, start_threads)
         finally:
-            left.set()  # Ctrl-C: what has not begun is not sent
+            cancelled.set()  # after Ctrl-C no further request is sent
 
-    def _jobs(
+    def _requests(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale
-    ) -> tuple[list[_Job], dict[int, str]]:
-        """Return a request for each different question, a picture's together; and what has none."""
+    ) -> tuple[list[_Request], dict[int, str]]:
+        """Return one request per different question, in the order of the images.
+
+        The second result says for each row that cannot be asked why not.
+        """
         refused: dict[int, str] = {}
-        digests = Digests()
-        pictures: dict[str, tuple[Picture, dict[str, _Job]]] = {}
+        images: dict[str, tuple[EncodedImage, dict[str, _Request]]] = {}
         for row, pair in enumerate(pairs):
             try:
                 text = prompt.render(pair.caption, pair.references, scale)
                 text.encode()
-                digest = digests.of(pair.image)
+                digest = image_digest(pair.image)
             except (DiscodeError, UnicodeEncodeError) as error:
                 refused[row] = str(error)
                 continue
-            picture, texts = pictures.setdefault(
-                digest, (Picture(pair.image, self._image_size), {})
+            image, texts = images.setdefault(
+                digest, (EncodedImage(pair.image, self._image_size), {})
             )
-            job = texts.setdefault(text, _Job(text, picture))
-            job.rows.append(row)
-        jobs = [job for _, texts in pictures.values() for job in texts.values()]
-        for job in jobs:
-            job.picture.uses += 1
-        return jobs, refused
+            request = texts.setdefault(text, _Request(text, image))
+            request.rows.append(row)
+        requests = [request for _, texts in images.values() for request in texts.values()]
+        for request in requests:
+            request.image.uses += 1
+        return requests, refused
 
-    def _ask(self, job: _Job, options: Mapping[str, Any], scale: Scale) -> Readings:
+    def _ask(self, request: _Request, options: Mapping[str, Any], scale: Scale) -> Readings:
         """Return the reading of one request, NaN with its reason where there is none."""
         try:
-            messages = [_user(job.text, PICTURE)]
-            url, top = job.picture.url(), self.able().top
-            answer = self.endpoint.ask(messages, options, logprobs=top, picture=url)
+            messages = [_user(request.text, IMAGE_PLACEHOLDER)]
+            url, top = request.image.url(), self.server_features().top
+            answer = self.client.ask(messages, options, logprobs=top, image_url=url)
             return _reading(answer, scale)
-        except InputError as error:  # a key that ran out, a model that is gone: no use in going on
-            self.endpoint.gate.stop(f"not asked: {error}")
+        except InputError as error:  # a refused key, a model that is gone: the rest would fail too
+            self.client.throttle.stop(f"not asked: {error}")
             return Readings.failed(scale, [str(error)])
         except DiscodeError as error:
             return Readings.failed(scale, [str(error)])
         finally:
-            job.picture.used()
+            request.image.release()
 
     def estimate(self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale) -> Estimate:
         """Return what reading the pairs would send; sends nothing."""
-        jobs, refused = self._jobs(pairs, prompt, scale)
-        sizes: dict[Picture, tuple[int, int]] = {}
+        requests, refused = self._requests(pairs, prompt, scale)
+        sizes: dict[EncodedImage, tuple[int, int]] = {}
         total = read = unusable = 0
-        for job in jobs:
-            if job.picture not in sizes:
+        for request in requests:
+            if request.image not in sizes:
                 try:
-                    url, *size = data_url(pairs[job.rows[0]].image, self._image_size)
-                    sizes[job.picture] = (len(url), picture_tokens(*size))
+                    url, *size = data_url(pairs[request.rows[0]].image, self._image_size)
+                    sizes[request.image] = (len(url), image_tokens(*size))
                 except DiscodeError:
-                    sizes[job.picture] = (0, 0)
-            length, tokens = sizes[job.picture]
+                    sizes[request.image] = (0, 0)
+            length, tokens = sizes[request.image]
             unusable += not length
-            total += (length + len(job.text.encode())) * bool(length)
-            read += (text_tokens(job.text) + tokens) * bool(length)
-        requests = len(jobs) - unusable
+            total += (length + len(request.text.encode())) * bool(length)
+            read += (text_tokens(request.text) + tokens) * bool(length)
+        usable = len(requests) - unusable
         return Estimate(
-            requests,
+            usable,
             sum(length > 0 for length, _ in sizes.values()),
             total,
             read,
-            ANSWER_TOKENS * requests,
+            ANSWER_TOKENS * usable,
             unusable + len(refused),
         )
 
 
-def _fewer(said: str, top: int) -> int:
+def _in_blocks(
+    done: _Done, count: int, scale: Scale, after_each: Callable[[], None]
+) -> Iterator[tuple[list[int], Readings]]:
+    """Yield ``count`` readings and their rows, :data:`BLOCK_ANSWERS` or a short while at a time.
+
+    ``after_each`` is called after each answer; an exception among the answers is raised.
+    """
+    rows: list[int] = []
+    parts: list[Readings] = []
+    number, oldest = 0, 0.0
+    while number < count:
+        late = False
+        try:
+            wait = max(0.0, oldest + KEPT_AFTER - time.monotonic()) if parts else None
+            owners, reading = done.get(timeout=wait)
+        except queue.Empty:
+            late = True
+        else:
+            after_each()
+            if isinstance(reading, BaseException):
+                raise reading
+            oldest = oldest if parts else time.monotonic()
+            rows += owners
+            parts.append(reading if len(owners) == 1 else reading.take([0] * len(owners)))
+            number += 1
+        if late or len(parts) == BLOCK_ANSWERS or number == count:
+            yield rows, Readings.concat(scale, parts)
+            rows, parts = [], []
+
+
+def _fewer(complaint: str, top: int) -> int:
     """Return how many log-probabilities a refusal allows, by the numbers near that word; or 0.
 
     >>> _fewer("top_logprobs must be at most 5, see http://host/12", 20)
     5
     """
-    plain = re.sub(r"\S*://\S*", "", said)
-    near = " ".join(re.findall(r".{0,80}logprob.{0,80}", plain))
+    without_urls = re.sub(r"\S*://\S*", "", complaint)
+    near = " ".join(re.findall(r".{0,80}logprob.{0,80}", without_urls))
     return max(
         (int(n) for n in re.findall(r"(?<![\w.])\d{1,2}(?![\w.]*\d)", near) if int(n) < top),
         default=0,
     )
 
 
-def _reading(answer: Answer, scale: Scale) -> Readings:
+def _reading(answer: ChatAnswer, scale: Scale) -> Readings:
     if not answer.tokens:
         return Readings.failed(scale, ["the server returned no log-probabilities this time"])
     try:
-        return to_reading(answer.tokens, scale)
+        return reading_from_tokens(answer.tokens, scale)
     except Exception as error:  # probabilities that add up to more than 1, and what is odder
-        return Readings.failed(scale, [f"the server's numbers cannot be: {error}"])
+        return Readings.failed(scale, [f"the server returned impossible numbers: {error}"])
 
 
-def _user(text: str, picture: str | None = None) -> Message:
-    if picture is None:
+def _user(text: str, image_url: str | None = None) -> Message:
+    if image_url is None:
         return {"role": "user", "content": text}
-    shown = {"type": "image_url", "image_url": {"url": picture}}
-    return {"role": "user", "content": [shown, {"type": "text", "text": text}]}
+    image = {"type": "image_url", "image_url": {"url": image_url}}
+    return {"role": "user", "content": [image, {"type": "text", "text": text}]}

@@ -1,8 +1,8 @@
-"""Ask a chat model: the protocol, and the client for servers that speak OpenAI's.
+"""Ask a chat model: the interface, and the client for servers with OpenAI's chat completions.
 
-The key is read from the environment when a request is made. It stands in no attribute, no error
-and no log, and is not sent on when a server redirects: redirects are not followed. Where a server
-repeats it, it is hidden before anything is read from the answer.
+The key is read from the environment when a request is made. It is never in an attribute, an error
+or a log, and never sent to another server: redirects are not followed. Where a server repeats it,
+it is hidden before anything else is read from the answer.
 """
 
 from __future__ import annotations
@@ -21,30 +21,35 @@ from typing import Any, Protocol
 import httpx
 import numpy as np
 
-from discode.backends.served.throttle import Gate
-from discode.backends.served.transport import Lines, hide, keep_out_of_logs, parse
+from discode.backends.served.throttle import RequestThrottle
+from discode.backends.served.transport import (
+    ConnectionPool,
+    hide_key,
+    keep_out_of_logs,
+    parse_without_key,
+)
 from discode.errors import BackendError, InputError, RejectedError, StoppedError
 from discode.readings.base import POSITIVE_TOLERANCE
 
 Message = Mapping[str, Any]
-"""``{"role": ..., "content": ...}``, as OpenAI has it."""
+"""``{"role": ..., "content": ...}``, in OpenAI's form."""
 
-PICTURE = "data:,"
-"""Stands for a picture's data URL in messages."""
+IMAGE_PLACEHOLDER = "data:,"
+"""Stands for the data URL of an image in messages."""
 _BUSY = (429, 503)
-_AGAIN = (408, 409, 500, 502, 504)
+_TRANSIENT = (408, 409, 500, 502, 504)
 _MISTAKES = {
     401: "the key was refused",
     403: "the key may not do this",
     404: "there is no such model or address",
 }
-_LONGEST = 120.0  # seconds that a server may ask to wait
-_MOST_TOKENS = 10**8  # of one request; more is no count
+_MAX_WAIT = 120.0  # seconds that a server may ask to wait
+_MOST_TOKENS = 10**8  # of one request; more cannot be a count
 
 
 @dataclass(frozen=True)
 class Token:
-    """A token that was written, and log-probabilities of what could have been."""
+    """A token that the model wrote, and log-probabilities of the likeliest tokens in its place."""
 
     text: str
     top: Mapping[str, float]
@@ -52,10 +57,10 @@ class Token:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a model wrote; tokens where log-probabilities were asked for.
+class ChatAnswer:
+    """What a model wrote; its tokens, where log-probabilities were asked for.
 
-    ``model`` is the server's name for who answered, ``usage`` the tokens read and written.
+    ``model`` is the name that the server gives, ``usage`` the numbers of tokens read and written.
     """
 
     text: str
@@ -64,8 +69,8 @@ class Answer:
     usage: tuple[int, int] | None = None
 
 
-class Chat(Protocol):
-    """A chat model, asked at temperature 0."""
+class ChatModel(Protocol):
+    """A chat model that is asked at temperature 0."""
 
     @property
     def name(self) -> str:
@@ -73,8 +78,8 @@ class Chat(Protocol):
 
     def __call__(
         self, messages: Sequence[Message], *, max_tokens: int, logprobs: int = 0
-    ) -> Answer:
-        """Return the answer, with the ``logprobs`` likeliest tokens at each place.
+    ) -> ChatAnswer:
+        """Return the answer, with the ``logprobs`` likeliest tokens for each token written.
 
         Raises :class:`~discode.errors.BackendError` where this one request failed.
         """
@@ -82,7 +87,7 @@ class Chat(Protocol):
 
 @dataclass(frozen=True)
 class Prices:
-    """What a million tokens cost, read and written.
+    """The prices of a million tokens, read and written.
 
     >>> Prices.of("2.5,10").cost(1_000_000, 100_000)
     3.5
@@ -93,35 +98,35 @@ class Prices:
 
     @classmethod
     def of(cls, text: str) -> Prices:
-        """Return the prices written as ``READ,WRITTEN``."""
+        """Parse ``READ,WRITTEN``."""
         try:
             read, written = (float(part) for part in text.split(","))
         except ValueError:
             read = written = math.nan
         if not (0 <= read < math.inf and 0 <= written < math.inf):
             raise InputError(
-                f"prices={text!r} is not allowed; give READ,WRITTEN for a million tokens: 2.5,10"
+                f"prices={text!r} is not allowed; give READ,WRITTEN per million tokens: 2.5,10"
             )
         return cls(read, written)
 
     def cost(self, read: int, written: int) -> float:
-        """Return the cost of so many tokens."""
+        """Return the cost of these numbers of tokens."""
         return (self.read * read + self.written * written) / 1e6
 
 
 @dataclass(frozen=True)
-class Endpoint:
-    """A server that speaks OpenAI's chat completions.
+class ChatClient:
+    """A client for one model of a server that has OpenAI's chat completions.
 
     Attributes:
-        url: Its address up to the version, e.g. "http://localhost:8000/v1".
+        url: The server's address up to the version, e.g. "http://localhost:8000/v1".
         name: The model to ask.
         key_variable: The environment variable that holds the key; unset means no key.
         timeout: Seconds to wait for an answer.
-        tries: How often a server is asked that is busy, broken, or cut the line.
-        pause: Seconds before the second try, more or less; doubled each time.
-        gate: How many requests may be under way; several clients may share one.
-        prices: For the gate's cap on cost.
+        tries: How often to ask a server that is busy, fails, or drops the connection.
+        pause: About how many seconds to wait before the second try; doubled each time.
+        throttle: How many requests may be in flight; several clients may share one.
+        prices: For the throttle's ``max_cost``.
     """
 
     url: str
@@ -130,7 +135,7 @@ class Endpoint:
     timeout: float = 120.0
     tries: int = 8
     pause: float = 0.5
-    gate: Gate = field(default_factory=Gate, repr=False)
+    throttle: RequestThrottle = field(default_factory=RequestThrottle, repr=False)
     prices: Prices | None = None
 
     def __post_init__(self) -> None:
@@ -139,38 +144,40 @@ class Endpoint:
         except (httpx.InvalidURL, TypeError):
             parsed = httpx.URL("")
         if parsed.scheme not in ("http", "https") or not parsed.host:
-            raise InputError(f"endpoint {self.url!r} is no http:// or https:// address")
+            raise InputError(f"endpoint {self.url!r} is not an http:// or https:// address")
         if parsed.userinfo or parsed.query:
             raise InputError(
-                f"the address of {parsed.host} holds a name, a key or a query; give it without, "
-                f"and the key in the environment variable {self.key_variable}"
+                f"the address of {parsed.host} contains a name, a key or a query; leave it out, "
+                f"and put the key into the environment variable {self.key_variable}"
             )
         if not self.name:
             raise InputError("an endpoint needs the name of the model to ask")
         if self.tries < 1:
             raise InputError(f"tries={self.tries} is not allowed; give 1 or more")
+        if not self.pause >= 0:
+            raise InputError(f"pause={self.pause} is not allowed; give 0 seconds or more")
         if not self.timeout > 0:
             raise InputError(f"timeout={self.timeout} is not allowed; give seconds above 0")
         keep_out_of_logs(self.key_variable)
-        lines = Lines(self.timeout)
-        object.__setattr__(self, "_lines", lines)
-        weakref.finalize(self, lines.close)
+        connections = ConnectionPool(self.timeout)
+        object.__setattr__(self, "_connections", connections)
+        weakref.finalize(self, connections.close)
 
     @property
     def host(self) -> str:
-        """Where it is, with the port: ``localhost:8000``."""
+        """The server's host, with its port: ``localhost:8000``."""
         return httpx.URL(self.url).netloc.decode()
 
     @property
-    def place(self) -> str:
-        """The host, with the path where it is not the usual /v1: routes of a proxy differ."""
+    def host_and_path(self) -> str:
+        """The host, and the path unless it is the usual /v1: a proxy has a route per model."""
         path = httpx.URL(self.url).path.rstrip("/")
         return self.host + ("" if path in ("", "/v1") else path)
 
     def __call__(
         self, messages: Sequence[Message], *, max_tokens: int, logprobs: int = 0
-    ) -> Answer:
-        """Ask once; again, with growing pauses, while the server is busy."""
+    ) -> ChatAnswer:
+        """Ask; try again, with growing pauses, while the server is busy."""
         return self.ask(messages, {"max_tokens": max_tokens}, logprobs=logprobs)
 
     def ask(
@@ -179,51 +186,51 @@ class Endpoint:
         options: Mapping[str, Any],
         *,
         logprobs: int = 0,
-        picture: bytes = b"",
-    ) -> Answer:
-        """Ask with options of this server's own beside the messages.
+        image_url: bytes = b"",
+    ) -> ChatAnswer:
+        """Ask with further fields in the request, such as those of one kind of server.
 
-        ``picture`` is a data URL that takes the place of :data:`PICTURE` in the messages: JSON
-        need not look through it again for every caption.
+        ``image_url`` is a data URL that replaces :data:`IMAGE_PLACEHOLDER` in the messages, so that
+        it is not encoded as JSON again for each caption.
         """
         body = {"model": self.name, "messages": list(messages), "temperature": 0, **options}
         if logprobs:
             body |= {"logprobs": True, "top_logprobs": logprobs}
         sent = json.dumps(body).encode()
-        if picture:  # a quote inside a caption is escaped: only the URL itself reads so
-            sent = sent.replace(f'"{PICTURE}"'.encode(), b'"' + picture + b'"', 1)
-        return self._insist("chat/completions", sent)
+        if image_url:  # quotes inside a caption are escaped: only the URL itself matches
+            sent = sent.replace(f'"{IMAGE_PLACEHOLDER}"'.encode(), b'"' + image_url + b'"', 1)
+        return self._post_with_retries("chat/completions", sent)
 
-    def look(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Return the JSON at a path beside the version's, or None where there is none.
+    def fetch_json(self, path: str, body: Mapping[str, Any]) -> Any:
+        """Post to a path outside the version's; return the JSON, or None where there is none.
 
-        It is a request as any other: the gate counts it.
+        The throttle counts it like any other request.
         """
         root = self.url.rstrip("/").removesuffix("/v1")
         try:
-            self.gate.enter()
+            self.throttle.acquire()
         except StoppedError:
             return None
         try:
             status, _, data = self._send(f"{root}/{path}", json.dumps(body).encode())
-            return parse(data, self._key()) if status == 200 else None
+            return parse_without_key(data, self._key()) if status == 200 else None
         except (httpx.HTTPError, ValueError, RecursionError, BackendError):
             return None
         finally:
-            self.gate.leave("failed")
+            self.throttle.release("failed")
 
-    def _insist(self, path: str, body: bytes) -> Answer:
+    def _post_with_retries(self, path: str, body: bytes) -> ChatAnswer:
         url = f"{self.url.rstrip('/')}/{path}"
         for number in range(self.tries):
             wait = self.pause * 2**number * random.uniform(0.5, 1.5)
-            self.gate.enter()
+            self.throttle.acquire()
             outcome, cost, why = "failed", 0.0, ""
             try:
                 status, headers, data = self._send(url, body)
                 if status == 200:
                     outcome = "done"
-                    # A server that does not say what it read gets the dearest it may have been.
-                    cost = self.gate.dearest if self.prices else 0.0
+                    # An answer that does not say how many tokens it read gets the highest cost.
+                    cost = self.throttle.highest_cost if self.prices else 0.0
                     answer = _answer(data, self._key())
                     if self.prices and answer.usage:
                         cost = self.prices.cost(*answer.usage)
@@ -232,35 +239,35 @@ class Endpoint:
                 if status in _MISTAKES:
                     raise InputError(f"{self.url}: {_MISTAKES[status]} ({complaint})")
                 why = f"{self.url} answered {status}: {complaint}"
-                if status not in (*_BUSY, *_AGAIN):
+                if status not in (*_BUSY, *_TRANSIENT):
                     if status in (400, 422):
                         raise RejectedError(why, complaint)
                     raise BackendError(why)
                 if status in _BUSY:
                     outcome = "refused"
-                    wait = max(wait, asked := _retry_after(headers))
-                    if asked > _LONGEST:  # whom else it would be asked for need not ask
-                        why = f"{why} (it asks to wait {asked:.0f} s)"
-                        self.gate.stop(f"not asked: {why}", asked)
+                    wait = max(wait, wanted := _retry_after(headers))
+                    if wanted > _MAX_WAIT:  # then the other requests need not be sent either
+                        why = f"{why} (it asks to wait {wanted:.0f} s)"
+                        self.throttle.stop(f"not asked: {why}", wanted)
                         raise BackendError(why)
             except httpx.TimeoutException:
                 outcome, why = "refused", f"{self.url} gave no answer in {self.timeout:g} s"
             except httpx.HTTPError as error:
-                said = hide(str(error), self._key())
+                said = hide_key(str(error), self._key())
                 if isinstance(error, httpx.RemoteProtocolError):
-                    said = said.partition(":")[0]  # behind it is what the server wrote, in pieces
+                    said = said.partition(":")[0]  # after it comes what the server wrote, in pieces
                 said = said or type(error).__name__
                 why = f"{self.url} cannot be reached: {said}"
             finally:
-                self.gate.leave(outcome, cost=cost, wait=wait)
+                self.throttle.release(outcome, cost=cost, wait=wait)
             if number + 1 < self.tries:
-                self.gate.rest(wait * random.uniform(1.0, 1.1))
+                self.throttle.pause(wait * random.uniform(1.0, 1.1))
         raise BackendError(f"{why} ({self.tries} tries)" if self.tries > 1 else why)
 
     def _key(self) -> str:
         key = os.environ.get(self.key_variable, "").strip()
-        if not (key.isascii() and key.isprintable()):  # the header's own error would show it
-            raise InputError(f"{self.key_variable} holds no key: it has odd characters inside")
+        if not (key.isascii() and key.isprintable()):  # httpx's own error would show it
+            raise InputError(f"{self.key_variable} does not hold a key: it contains odd characters")
         return key
 
     def _send(self, url: str, body: bytes) -> tuple[int, httpx.Headers, bytes]:
@@ -268,33 +275,33 @@ class Endpoint:
         key = self._key()
         if key:
             headers["Authorization"] = f"Bearer {key}"
-        lines: Lines = self._lines  # type: ignore[attr-defined]  # set above: frozen
+        connections: ConnectionPool = self._connections  # type: ignore[attr-defined]  # set above: frozen
         try:
-            return lines.exchange(url, body, headers)
+            return connections.post(url, body, headers)
         except BackendError as error:
             raise BackendError(f"{self.url}: {error}") from None
 
 
 def _retry_after(headers: httpx.Headers) -> float:
-    """Return the seconds that a server asks to wait: a number, or a date by the server's clock.
+    """Return how many seconds a server asks to wait: a number, or a date by the server's clock.
 
-    By this machine's clock, where the answer is not dated, at most :data:`_LONGEST`: two clocks
-    may differ by more.
+    Where the answer has no date, this machine's clock is used, and the result is at most
+    :data:`_MAX_WAIT`: two clocks may differ by more.
 
     >>> _retry_after(httpx.Headers({"Retry-After": "Wed, 21 Oct 2026 07:28:30 GMT",
     ...                             "Date": "Wed, 21 Oct 2026 07:28:00 GMT"}))
     30.0
     """
-    asked = headers.get("Retry-After", "0")
+    value = headers.get("Retry-After", "0")
     try:
-        seconds = float(asked)
+        seconds = float(value)
     except ValueError:
-        until, now = _date(asked), _date(headers.get("Date", ""))
+        until, now = _date(value), _date(headers.get("Date", ""))
         if until is None:
             return 0.0
         if now is None:
             now = datetime.now(timezone.utc)
-            return min(max((until - now).total_seconds(), 0.0), _LONGEST)
+            return min(max((until - now).total_seconds(), 0.0), _MAX_WAIT)
         seconds = (until - now).total_seconds()
     return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
 
@@ -307,31 +314,31 @@ def _date(text: str) -> datetime | None:
     return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
-def _answer(data: bytes, key: str = "") -> Answer:
-    """Read OpenAI's JSON, or say that it is none."""
+def _answer(data: bytes, key: str = "") -> ChatAnswer:
+    """Parse a chat completion; raise :class:`BackendError` where it is not one."""
     try:
-        found = parse(data, key)
+        found = parse_without_key(data, key)
         choice = found["choices"][0]
         content = (choice.get("logprobs") or {}).get("content") or ()
-        answer = Answer(
+        answer = ChatAnswer(
             str(choice["message"]["content"] or ""),
             tuple(_token(item) for item in content),
             str(found.get("model") or ""),
             _usage(found.get("usage")),
         )
-    except Exception as error:  # whatever a server sends is its own row's failure
-        said = hide(str(error), key)[:200]
+    except Exception as error:  # whatever a server sends fails its own row only
+        said = hide_key(str(error), key)[:200]
         raise BackendError(
             f"the answer is not OpenAI's chat completion: {type(error).__name__} at {said}"
         ) from None
     written = "".join(token.text for token in answer.tokens)
-    if hide(written, key) != written:  # token by token it did not show
+    if hide_key(written, key) != written:  # the key may be spread over several tokens
         raise BackendError("the server repeats the key")
     return answer
 
 
 def _usage(found: Any) -> tuple[int, int] | None:
-    """Return the tokens read and written; None where that is no pair of counts, or nothing read."""
+    """Return the tokens read and written; None unless both are counts and some were read."""
     try:
         read, written = found["prompt_tokens"], found["completion_tokens"]
         if 1 <= read < _MOST_TOKENS and 0 <= written < _MOST_TOKENS:
@@ -342,7 +349,7 @@ def _usage(found: Any) -> tuple[int, int] | None:
 
 
 def _token(item: Mapping[str, Any]) -> Token:
-    """Return a token; other tokens that read alike are added up, the same one twice is one."""
+    """Return a token; probabilities of tokens with equal text are added, repeated rows dropped."""
     seen: dict[str, set[float]] = {}
     for top in item.get("top_logprobs") or ():
         logp = _logp(top)
@@ -363,10 +370,11 @@ def _logp(item: Mapping[str, Any]) -> float:
 
 
 def _complaint(data: bytes, key: str) -> str:
-    """Return a server's own words, one line; some servers repeat the key in them."""
+    """Return a server's own words on one line; some servers repeat the key in them."""
     try:
-        found = parse(data, key)
+        found = parse_without_key(data, key)
         message = found["error"]["message"] if "error" in found else found["message"]
     except (ValueError, KeyError, TypeError, RecursionError):
         message = data.decode(errors="replace") or "no reason given"
-    return " ".join(hide(str(message), key).split())[:200]  # hidden first: a cut leaves halves
+    whole = hide_key(str(message), key)  # before the cut: half a key would not be found
+    return " ".join(whole.split())[:200]

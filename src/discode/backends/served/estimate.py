@@ -1,4 +1,4 @@
-"""What is sent to a server: a picture as a data URL, and a guess at how many tokens that is."""
+"""What a server is sent: images as data URLs, and an estimate of tokens and cost."""
 
 from __future__ import annotations
 
@@ -14,48 +14,49 @@ from discode.backends.served.client import Prices
 from discode.images import ImageSource, SharedImage, image_bytes, open_image
 
 _MIME = {"JPEG": "image/jpeg", "PNG": "image/png"}
-_TILE, _SHORT, _LONG = 512, 768, 2048  # how OpenAI's models cut a picture
+_TILE, _SHORT, _LONG = 512, 768, 2048  # how OpenAI's models cut an image into tiles
 ANSWER_TOKENS = 6
 """Tokens that an answer such as "0.75" takes, its end included; for estimates."""
 
 
 def data_url(image: ImageSource, image_size: int | None = None) -> tuple[str, int, int]:
-    """Return a picture as a data URL, with its width and height.
+    """Return an image as a data URL, with its width and height.
 
-    A JPEG or PNG file goes as it is, unless its longer side exceeds ``image_size``, it is turned by
-    EXIF, or it is transparent; what must be changed is sent as JPEG where it was one, else as PNG.
+    A JPEG or PNG file is sent as it is, unless its longer side exceeds ``image_size``, EXIF says
+    that it is rotated, or it is transparent. What must be changed is encoded anew: a JPEG as JPEG,
+    everything else as PNG.
     """
-    seen = open_image(image)  # also tells whether it is a picture at all
-    kind, data, plain = "PNG", b"", False
+    rgb = open_image(image)  # raises where it is not an image
+    kind, data, as_it_is = "PNG", b"", False
     if isinstance(image, SharedImage) and isinstance(image.source, Image.Image):
         image = image.source
     if not isinstance(image, Image.Image):
         data = image_bytes(image)
-        with Image.open(io.BytesIO(data)) as opened:
-            kind = opened.format or ""
-            plain = (
+        with Image.open(io.BytesIO(data)) as stored:
+            kind = stored.format or ""
+            as_it_is = (
                 kind in _MIME
-                and opened.mode in ("RGB", "L")
-                and "transparency" not in opened.info
-                and opened.getexif().get(ExifTags.Base.Orientation, 1) == 1
+                and stored.mode in ("RGB", "L")
+                and "transparency" not in stored.info
+                and stored.getexif().get(ExifTags.Base.Orientation, 1) == 1
             )
-    longer = max(seen.size)
+    longer = max(rgb.size)
     if image_size is not None and longer > image_size:
         ratio = image_size / longer
-        size = (max(1, round(seen.width * ratio)), max(1, round(seen.height * ratio)))
-        seen, plain = seen.resize(size, Image.Resampling.LANCZOS), False
-    if not plain:
+        size = (max(1, round(rgb.width * ratio)), max(1, round(rgb.height * ratio)))
+        rgb, as_it_is = rgb.resize(size, Image.Resampling.LANCZOS), False
+    if not as_it_is:
         kind = "JPEG" if kind == "JPEG" else "PNG"
         file = io.BytesIO()
-        seen.save(file, kind, quality=95) if kind == "JPEG" else seen.save(file, kind)
+        rgb.save(file, kind, quality=95) if kind == "JPEG" else rgb.save(file, kind)
         data = file.getvalue()
-    return f"data:{_MIME[kind]};base64,{base64.b64encode(data).decode()}", *seen.size
+    return f"data:{_MIME[kind]};base64,{base64.b64encode(data).decode()}", *rgb.size
 
 
-class Picture:
-    """A picture that several requests show: encoded when the first wants it, once.
+class EncodedImage:
+    """An image that several requests share: encoded once, when the first one needs it.
 
-    ``uses`` counts down; behind the last one the text is let go.
+    ``uses`` counts down; after the last use the data URL is dropped.
     """
 
     def __init__(self, image: ImageSource, image_size: int | None) -> None:
@@ -69,8 +70,8 @@ class Picture:
             self._url = self._url or data_url(self._image, self._image_size)[0].encode()
             return self._url
 
-    def used(self) -> None:
-        """Count one use."""
+    def release(self) -> None:
+        """Note that one request is done with it."""
         with self._lock:
             self.uses -= 1
             if self.uses <= 0:
@@ -78,14 +79,14 @@ class Picture:
 
 
 def text_tokens(text: str) -> int:
-    """Return about how many tokens a text is, with what a chat template puts around it."""
+    """Estimate the tokens of a text, with those that a chat template puts around it."""
     return math.ceil(len(text.encode()) / 4) + 12
 
 
-def picture_tokens(width: int, height: int) -> int:
-    """Return about how many tokens a picture is: OpenAI's rule of tiles; others' differ.
+def image_tokens(width: int, height: int) -> int:
+    """Estimate the tokens of an image by OpenAI's rule of tiles; other models count otherwise.
 
-    >>> picture_tokens(500, 375), picture_tokens(1024, 1024)
+    >>> image_tokens(500, 375), image_tokens(1024, 1024)
     (255, 765)
     """
     ratio = min(1.0, _LONG / max(width, height))
@@ -104,11 +105,11 @@ class Estimate:
     read: int
     written: int
     unusable: int = 0
-    """Pairs that would be NaN without being sent."""
+    """Pairs that cannot be sent and would be NaN."""
 
     def __add__(self, other: Estimate) -> Estimate:
         return Estimate(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
     def cost(self, prices: Prices | None) -> float | None:
-        """Return what it would cost, where prices are known."""
+        """Return what it would cost, or None without prices."""
         return None if prices is None else prices.cost(self.read, self.written)

@@ -1,4 +1,4 @@
-"""Connections to servers: an exchange ends in time, is not packed, and the key stays out of it."""
+"""HTTP connections: one deadline for the whole exchange, no compression, the key never shown."""
 
 from __future__ import annotations
 
@@ -18,174 +18,176 @@ import httpx
 from discode.errors import BackendError
 
 HIDDEN = "***"
-"""Stands where a server repeated the key."""
-_SECRET = 4  # characters: "x", for servers that want any key, is no secret
-_MOST = 16 << 20  # bytes of an answer
+"""Replaces the key where a server repeats it."""
+_SECRET = 4  # characters: "x", for servers that want any key, is not a secret
+_MAX_BYTES = 16 << 20  # of an answer
 _LOGGERS = ("httpx", "httpcore.connection", "httpcore.http11", "httpcore.proxy")
 
 
-def hide(text: str, key: str) -> str:
-    """Return a text without the key, also as ``repr`` and JSON write it.
+def hide_key(text: str, key: str) -> str:
+    """Return a text with the key replaced, also in the forms that ``repr`` and JSON give it.
 
-    >>> hide("no more for sk-secret", "sk-secret")
-    'no more for ***'
+    >>> hide_key("quota used up for sk-secret", "sk-secret")
+    'quota used up for ***'
     """
     if len(key) < _SECRET:
         return text
-    for spelled in (key, repr(key)[1:-1], key.replace("/", "\\/")):
-        text = text.replace(spelled, HIDDEN)
+    for form in (key, repr(key)[1:-1], key.replace("/", "\\/")):
+        text = text.replace(form, HIDDEN)
     return text
 
 
-def parse(data: bytes, key: str) -> Any:
-    """Return the JSON in ``data`` with the key hidden in every text; escapes do not show it."""
-    found = json.loads(data)
-    if len(key) < _SECRET or json.dumps(key)[1:-1] not in json.dumps(found):
-        return found
-    return _without(found, key)
+def parse_without_key(data: bytes, key: str) -> Any:
+    """Return the JSON in ``data`` with the key hidden in every string, however it was escaped."""
+    parsed = json.loads(data)
+    if len(key) < _SECRET or json.dumps(key)[1:-1] not in json.dumps(parsed):
+        return parsed
+    return _hide_in(parsed, key)
 
 
-def _without(found: Any, key: str) -> Any:
-    if isinstance(found, str):
-        return hide(found, key)
-    if isinstance(found, list):
-        return [_without(part, key) for part in found]
-    if isinstance(found, dict):
-        return {name: _without(part, key) for name, part in found.items()}
-    return found
+def _hide_in(parsed: Any, key: str) -> Any:
+    if isinstance(parsed, str):
+        return hide_key(parsed, key)
+    if isinstance(parsed, list):
+        return [_hide_in(part, key) for part in parsed]
+    if isinstance(parsed, dict):
+        return {name: _hide_in(part, key) for name, part in parsed.items()}
+    return parsed
 
 
-class _Discreet(logging.Filter):
-    """Hides keys in what httpx logs: a server may write one behind its status."""
+class _KeyFilter(logging.Filter):
+    """Hides keys in what httpx logs: a server may put one into its status message."""
 
     def __init__(self) -> None:
         super().__init__()
         self.variables: set[str] = set()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        said = text = record.getMessage()
+        original = text = record.getMessage()
         for variable in tuple(self.variables):
-            text = hide(text, os.environ.get(variable, "").strip())
-        if text != said:
+            text = hide_key(text, os.environ.get(variable, "").strip())
+        if text != original:
             record.msg, record.args = text, ()
         return True
 
 
-_discreet = _Discreet()
+_key_filter = _KeyFilter()
 
 
 def keep_out_of_logs(variable: str) -> None:
-    """Hide what an environment variable holds in the logs of httpx."""
-    _discreet.variables.add(variable)
+    """Hide the value of an environment variable in the logs of httpx."""
+    _key_filter.variables.add(variable)
     for name in _LOGGERS:
-        logging.getLogger(name).addFilter(_discreet)  # once, however often it is added
+        logging.getLogger(name).addFilter(_key_filter)  # added twice, it is kept once
 
 
-class _Line:
-    """A client with one connection, which can be cut from another thread."""
+class _Connection:
+    """An httpx client with one connection, which another thread can cut."""
 
     def __init__(self, client: httpx.Client) -> None:
         self.client, self.late = client, False
         self._socket: socket.socket | None = None
 
     def trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """Note the socket when httpx has opened one."""
+        """Remember the socket when httpx has opened one."""
         if event.endswith(("connect_tcp.complete", "start_tls.complete")):
             self._socket = info["return_value"].get_extra_info("socket")
             if self.late:
                 self.cut()
 
     def cut(self) -> None:
-        """End whatever waits for the connection."""
+        """Shut the socket down, which ends whatever waits for it."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
-                # Not an SSL socket's own, which takes its state away from who reads.
+                # Not the method of an SSL socket: it would drop state that the reader still uses.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
-class Lines:
-    """Connections, one a client: httpx's own pool looks through all of them at every request.
+class ConnectionPool:
+    """Connections, one per httpx client: its own pool looks through all of them at each request.
 
-    httpx counts its timeout from one piece to the next, so a thread watches the whole exchange.
+    The timeout of httpx starts anew with each piece, so a thread watches the whole exchange.
     """
 
     def __init__(self, timeout: float) -> None:
-        self._timeout, self._trust = timeout, httpx.create_ssl_context()
-        self._idle: list[_Line] = []
-        self._due: dict[_Line, float] = {}  # in order of time, since all have the same
+        self._timeout, self._ssl = timeout, httpx.create_ssl_context()
+        self._idle: list[_Connection] = []
+        self._deadlines: dict[_Connection, float] = {}  # earliest first: all have the same timeout
         self._changed = threading.Condition()
         self._watched = self._closed = False
 
-    def exchange(
+    def post(
         self, url: str, body: bytes, headers: Mapping[str, str]
     ) -> tuple[int, httpx.Headers, bytes]:
-        """Post; return status, headers and body, or raise what httpx raises."""
+        """Send a POST request; return status, headers and body, or raise what httpx raises."""
         parts, size = [], 0
-        with self._one() as line:
+        with self._borrow() as connection:
             try:
-                with line.client.stream(
+                with connection.client.stream(
                     "POST", url, content=body,
                     headers={**headers, "Accept-Encoding": "identity"},
-                    extensions={"trace": line.trace},
+                    extensions={"trace": connection.trace},
                 ) as response:  # fmt: skip
-                    packed = response.headers.get("Content-Encoding", "identity").strip().lower()
-                    if packed not in ("", "identity"):
+                    encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
+                    if encoding not in ("", "identity"):
                         if response.status_code == 200:
-                            raise BackendError("the answer is packed, though it was to be plain")
+                            raise BackendError(
+                                "the answer is compressed, though we asked for plain"
+                            )
                         return response.status_code, response.headers, b""
                     for part in response.iter_raw():
                         parts.append(part)
                         size += len(part)
-                        if size > _MOST:
-                            raise BackendError(f"the answer is over {_MOST >> 20} MiB")
+                        if size > _MAX_BYTES:
+                            raise BackendError(f"the answer is over {_MAX_BYTES >> 20} MiB")
             except httpx.HTTPError:
-                if not line.late:
+                if not connection.late:
                     raise
-            if line.late:  # also where the end came as if the answer were whole
+            if connection.late:  # also where the cut looked like the end of the answer
                 raise httpx.ReadTimeout("too slow")
         return response.status_code, response.headers, b"".join(parts)
 
     @contextmanager
-    def _one(self) -> Iterator[_Line]:
-        """Lend the connection that was used last, or a new one, until its time is over."""
+    def _borrow(self) -> Iterator[_Connection]:
+        """Lend the connection that was used last, or a new one, and watch its deadline."""
         try:
-            line = self._idle.pop()
+            connection = self._idle.pop()
         except IndexError:
-            line = _Line(
-                httpx.Client(timeout=self._timeout, verify=self._trust, follow_redirects=False)
+            connection = _Connection(
+                httpx.Client(timeout=self._timeout, verify=self._ssl, follow_redirects=False)
             )
         with self._changed:
-            line.late = False
-            self._due[line] = time.monotonic() + self._timeout
+            connection.late = False
+            self._deadlines[connection] = time.monotonic() + self._timeout
             if not self._watched:
                 self._watched = True
                 threading.Thread(target=self._watch, daemon=True).start()
-            if len(self._due) == 1:
+            if len(self._deadlines) == 1:
                 self._changed.notify()
         try:
-            yield line
+            yield connection
         finally:
             with self._changed:
-                self._due.pop(line, None)
-            self._idle.append(line)
+                self._deadlines.pop(connection, None)
+            self._idle.append(connection)
 
     def _watch(self) -> None:
         with self._changed:
             while not self._closed:
-                if not self._due:
+                if not self._deadlines:
                     self._changed.wait()
                     continue
-                line, end = next(iter(self._due.items()))
+                connection, end = next(iter(self._deadlines.items()))
                 left = end - time.monotonic()
                 if left > 0:
                     self._changed.wait(left)
                     continue
-                del self._due[line]
-                line.late = True
-                line.cut()
+                del self._deadlines[connection]
+                connection.late = True
+                connection.cut()
 
     def close(self) -> None:
-        """Close what is not lent."""
+        """Close the connections that are not lent."""
         with self._changed:
             self._closed = True
             self._changed.notify()

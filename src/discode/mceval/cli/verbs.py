@@ -137,7 +137,7 @@ def candidates(
     ] = 0.5,
 ) -> None:
     """Add a writer's captions, from a file or from a model; run again, it goes on."""
-    from discode.backends.served.client import Endpoint
+    from discode.backends.served.client import ChatClient
 
     if (file is None) == (endpoint is None):
         raise InputError("give either --file or --endpoint")
@@ -148,7 +148,7 @@ def candidates(
             added = captions.add_file(db, writer, file, time.time())
         else:
             assert endpoint is not None
-            chat = Endpoint(endpoint, model or writer)
+            chat = ChatClient(endpoint, model or writer)
             with progress() as bar:
                 task = bar.add_task("", total=None)
                 added = captions.ask(

@@ -1,11 +1,11 @@
-"""Packed captions against the loop: python perf/engine.py --arch llava-next-8b --random-weights
+"""Packed captions against the loop: python perf/packing.py --arch llava-next-8b --random-weights
 
 The loop is FLEUR's: one pair at a time, ``generate`` of five tokens with scores, on the model as
-transformers gives it. Both are timed in one run, picture processing included, on the same pictures
-and captions. A prefix (pictures and instruction, vision tower and language model) is held against
+transformers loads it. Both are timed in one run, with the processing of images, on the same images
+and captions. A prefix (images and instruction, vision tower and language model) is compared with
 its own matrix products: every linear layer and convolution that it calls, on inputs of the same
-shape, and nothing else. Exits with 1 unless packed and plain agree. ``--arch tiny --device cpu``
-takes less than a minute.
+shape, and nothing else. Exits with 1 unless packed and separate passes agree.
+``--arch tiny --device cpu`` takes less than a minute.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ import transformers
 from PIL import Image
 
 from discode.backends.local.backend import Local
-from discode.backends.local.forward import Picture
-from discode.backends.local.load import DTYPES, Loaded, load_model
+from discode.backends.local.calibrate import packing_error
+from discode.backends.local.forward import ProcessedImage
+from discode.backends.local.load import DTYPES, LoadedModel, load_model
 from discode.backends.local.random_weights import ARCHITECTURES, random_model
 from discode.backends.local.vocabulary import conversation
 from discode.decoders import get_decoder
@@ -36,14 +37,14 @@ from discode.scales import UNIT
 CAPTION = "a man in a red shirt is riding a bike down a hill near the beach"
 
 
-def pictures(count: int) -> list[Image.Image]:
-    """Return photographs' sizes filled with noise."""
+def noise_images(count: int) -> list[Image.Image]:
+    """Return images of noise, as large as photographs."""
     rng = np.random.default_rng(0)
     return [Image.fromarray(rng.integers(0, 255, (375, 500, 3), np.uint8)) for _ in range(count)]
 
 
 def seconds(work: Callable[[], object], repeats: int = 2) -> float:
-    """Return the shortest of several timings behind a first one that warms up."""
+    """Return the shortest of several timings after a first one that warms up."""
     times = []
     for _ in range(1 + repeats):
         start = time.perf_counter()
@@ -54,8 +55,8 @@ def seconds(work: Callable[[], object], repeats: int = 2) -> float:
     return min(times[1:])
 
 
-def loop(loaded: Loaded, pairs: list[Pair]) -> None:
-    """Ask one at a time, five tokens generated with their scores."""
+def loop(loaded: LoadedModel, pairs: list[Pair]) -> None:
+    """Ask one pair at a time; generate five tokens with their scores."""
     for pair in pairs:
         inputs: Any = loaded.processor.apply_chat_template(
             conversation(FLEUR.render(pair.caption, (), UNIT), pair.image),
@@ -74,26 +75,26 @@ def loop(loaded: Loaded, pairs: list[Pair]) -> None:
             )
 
 
-def prefix(backend: Local, ready: list[Picture]) -> None:
-    """Run the prefixes of some pictures."""
-    engine = backend.engine
+def prefix(backend: Local, ready: list[ProcessedImage]) -> None:
+    """Run the prefixes of some images."""
+    runner = backend.runner
     with torch.inference_mode():
-        ids = torch.cat([picture.ids for picture in ready])
-        engine._run(ids, engine._extras(ready), transformers.DynamicCache(), keep=1)
+        ids = torch.cat([image.ids for image in ready])
+        runner.run(ids, runner.model_inputs(ready), transformers.DynamicCache(), keep=1)
 
 
-def products(backend: Local, ready: list[Picture]) -> Callable[[], None]:
+def products(backend: Local, ready: list[ProcessedImage]) -> Callable[[], None]:
     """Return a function that runs a prefix's matrix products alone."""
     calls: list[tuple[Any, tuple[int, ...]]] = []
     hooks = [
         module.register_forward_pre_hook(lambda m, given: calls.append((m, given[0].shape)))
-        for module in backend.engine.model.modules()
+        for module in backend.runner.model.modules()
         if isinstance(module, torch.nn.Linear | torch.nn.Conv2d)
     ]
     prefix(backend, ready)
     for hook in hooks:
         hook.remove()
-    model = backend.engine.model
+    model = backend.runner.model
     inputs = {
         shape: torch.randn(shape, device=model.device, dtype=model.dtype) for _, shape in calls
     }
@@ -111,7 +112,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--arch", choices=sorted(ARCHITECTURES), default="tiny")
     parser.add_argument("--model", help="a checkpoint instead")
-    parser.add_argument("--random-weights", action="store_true", help="say that you know")
+    parser.add_argument(
+        "--random-weights",
+        action="store_true",
+        help="the default, unless --model",
+    )
     parser.add_argument("--device")
     parser.add_argument("--dtype", choices=DTYPES)
     parser.add_argument("--images", type=int, help="16 on a GPU, else 4")
@@ -119,41 +124,42 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures to a file, too")
     args = parser.parse_args()
     loaded = (
-        load_model(args.model, None, args.dtype or "auto", args.device, None, None, False)
+        load_model(args.model, device=args.device, dtype=args.dtype or "auto")
         if args.model
         else random_model(args.arch, args.device, args.dtype)
     )
-    images = pictures(args.images or (16 if loaded.device.type == "cuda" else 4))
+    images = noise_images(args.images or (16 if loaded.device.type == "cuda" else 4))
     each = [Pair(image, CAPTION) for image in images]
     alone = seconds(lambda: loop(loaded, each[:4])) / 4
 
     backend = Local(loaded, read="forced")
     some = [Pair(image, f"{CAPTION} {i}") for image in images[:2] for i in range(3)]
     together = backend.read(some, FLEUR, UNIT)
-    was, backend.engine.packed = backend.engine.packed, False
+    runner = backend.runner
+    was, runner.packed = runner.packed, False
     plain = backend.read(some, FLEUR, UNIT)
-    apart, allowed = backend.engine.apart(together.answer_logp, plain.answer_logp)
-    backend.engine.packed = was
+    apart, allowed = packing_error(runner, together.answer_logp, plain.answer_logp)
+    runner.packed = was
     dtype = backend.identity.dtype
-    asked = backend.engine.vocabulary.asked(FLEUR, UNIT, references=False)
-    ready = [backend.engine.picture(image, asked) for image in images]
-    ready = ready[: backend.engine.pictures_at_once(ready[0])]
+    tokenized = runner.vocabulary.tokenize_prompt(FLEUR, UNIT, references=False)
+    ready = [runner.process_image(image, tokenized) for image in images]
+    ready = ready[: runner.images_that_fit(ready[0])]
     tokens = ready[0].ids.shape[1]
     where = torch.cuda.get_device_name() if loaded.device.type == "cuda" else "CPU"
     print(f"{backend.identity.model}, {dtype}, {where}, torch {torch.__version__}")
     most = float(np.abs(together.answer_logp - plain.answer_logp).max())
     print(
-        f"packed against plain: log-probabilities {apart:.1e} apart (root mean square; rounding is "
-        f"{allowed:.1e}), {most:.1e} at most"
+        f"packed against separate passes: log-probabilities {apart:.1e} apart (root mean square; "
+        f"rounding is {allowed:.1e}), {most:.1e} at most"
     )
-    print(f"loop: {1e3 * alone:.1f} ms a pair")
+    print(f"loop: {1e3 * alone:.1f} ms per pair")
     whole = seconds(lambda: prefix(backend, ready)) / len(ready)
     bare = seconds(products(backend, ready)) / len(ready)
     print(
-        f"prefix of {tokens} tokens, {len(ready)} pictures at once: {1e3 * whole:.2f} ms, its "
+        f"prefix of {tokens} tokens, {len(ready)} images at once: {1e3 * whole:.2f} ms, its "
         f"matrix products {1e3 * bare:.2f} ms: x{whole / bare:.2f}"
     )
-    print("| captions a picture | packed, ms a pair | pairs/s | against the loop |")
+    print("| captions per image | packed, ms per pair | pairs/s | against the loop |")
     print("| --- | --- | --- | --- |")
     rows = []
     for count in args.captions:
@@ -165,7 +171,7 @@ def main() -> None:
     decoder = get_decoder("discode")
     decode = seconds(lambda: decoder.decode(many)) / len(many)
     print(
-        f"decoding: {1e6 * decode:.2f} µs a pair, {100 * decode / alone:.5f} % of the loop's, "
+        f"decoding: {1e6 * decode:.2f} µs per pair, {100 * decode / alone:.5f} % of the loop's, "
         f"{100 * decode / pair:.5f} % of the last packed pair"
     )
     if args.json:
@@ -175,7 +181,7 @@ def main() -> None:
         }  # fmt: skip
         args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     if not was or apart > allowed:
-        sys.exit("packed and plain do not agree")
+        sys.exit("packed and separate passes do not agree")
 
 
 if __name__ == "__main__":

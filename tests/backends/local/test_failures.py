@@ -1,11 +1,9 @@
-"""Local models and what goes wrong as they run: bad pictures, short memory."""
+"""What goes wrong while a local model runs: odd or broken images, too little memory."""
 
 from __future__ import annotations
 
 import io
 import logging
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,20 +20,22 @@ from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import UNIT
 
-pytest.importorskip("torch", reason="local models want discode[hf]")
-pytest.importorskip("transformers", reason="local models want discode[hf]")
-pytest.importorskip("torchvision", reason="the picture processors of most families want it")
+pytest.importorskip("torch", reason="local models need discode[hf]")
+pytest.importorskip("transformers", reason="local models need discode[hf]")
+pytest.importorskip("torchvision", reason="the image processors of most models need it")
 
 import torch
 
 from discode.backends.local.backend import Local
+from tests.helpers.local_models import (
+    LOCAL_MODEL_MARKS,
+    largest_difference,
+    noise_image,
+    run_python,
+)
 from tests.helpers.tiny_lvlms import make
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore"),  # transformers warns a lot
-    pytest.mark.usefixtures("one_thread"),
-]
+pytestmark = LOCAL_MODEL_MARKS
 
 
 @pytest.fixture(scope="module", params=["llava_next_llama", "qwen2_vl"])
@@ -43,37 +43,22 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return make(request.param, tmp_path_factory.mktemp("tiny") / request.param)
 
 
-@pytest.fixture(scope="module")
-def llava(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make("llava_next_llama", tmp_path_factory.mktemp("llava") / "llava")
-
-
-def photo(width: int = 90, height: int = 60, seed: int = 0) -> Image.Image:
-    rng = np.random.default_rng(seed)
-    return Image.fromarray(rng.integers(0, 255, (height, width, 3), dtype=np.uint8))
-
-
-def encoded(picture: Image.Image, form: str = "PNG", **options: Any) -> bytes:
+def encoded(image: Image.Image, form: str = "PNG", **options: Any) -> bytes:
     file = io.BytesIO()
-    picture.save(file, form, **options)
+    image.save(file, form, **options)
     return file.getvalue()
 
 
-def apart(a: Any, b: Any) -> float:
-    pairs = [(a.answer_logp, b.answer_logp), (a.stem_logp, b.stem_logp)]
-    return max(float(np.abs(x - y).max()) for x, y in pairs)
-
-
 def test_what_is_seen_counts_not_how_it_is_stored(folder: Path) -> None:
-    """Every odd file gives what the same picture, decoded by hand, gives."""
-    seen = photo()
+    """Each odd file gives the same reading as its image decoded by hand."""
+    seen = noise_image()
     sideways = Image.Exif()
     sideways[0x0112] = 6
     grey = np.asarray(seen.convert("L"))
     half = seen.convert("RGBA")
     half.putalpha(128)
     cmyk = encoded(seen.convert("CMYK"), "JPEG", quality=95)
-    gif = encoded(seen, "GIF", save_all=True, append_images=[photo(seed=1)])
+    gif = encoded(seen, "GIF", save_all=True, append_images=[noise_image(seed=1)])
     on_white = (np.asarray(seen, np.float64) * 128 + 255.0 * 127) / 255
     cases: dict[str, tuple[bytes, Image.Image, float]] = {
         "cmyk": (cmyk, Image.open(io.BytesIO(cmyk)).convert("RGB"), 1e-5),
@@ -100,36 +85,36 @@ def test_what_is_seen_counts_not_how_it_is_stored(folder: Path) -> None:
     by_hand = backend.read([Pair(image, "a dog") for _, image, _ in cases.values()], FLEUR, UNIT)
     assert not stored.errors
     for row, (name, (_, _, tolerance)) in enumerate(cases.items()):
-        assert apart(stored.take([row]), by_hand.take([row])) < tolerance, name
+        assert largest_difference(stored.take([row]), by_hand.take([row])) < tolerance, name
 
 
-def test_bad_pictures_fail_their_own_rows(folder: Path, tmp_path: Path) -> None:
-    good, strip = encoded(photo()), encoded(photo(3000, 10))
+def test_bad_images_fail_their_own_rows(folder: Path, tmp_path: Path) -> None:
+    good, strip = encoded(noise_image()), encoded(noise_image(3000, 10))
     half = tmp_path / "half.png"
     half.write_bytes(good[: len(good) // 2])
-    pictures: dict[str, Any] = {
+    images: dict[str, Any] = {
         "good": good,
         "half": half,
         "empty": b"",
         "strip": strip,
-        "text": b"not a picture",
-        "other": encoded(photo(seed=1)),
+        "text": b"not an image",
+        "other": encoded(noise_image(seed=1)),
         "missing": tmp_path / "none.png",
     }
     captions = ["a dog runs", "a cat"]
-    images = [image for image in pictures.values() for _ in captions]
+    shown = [image for image in images.values() for _ in captions]
     judge = discode.load(folder, device="cpu")
-    scores = judge.score(images, captions * len(pictures))
-    reasons = {"half": "truncated", "empty": "no picture", "text": "no picture", "missing": "read"}
+    scores = judge.score(shown, captions * len(images))
+    reasons = {"half": "truncated", "empty": "", "text": "", "missing": "read"}
     if folder.name == "qwen2_vl":  # Qwen's own bound
-        reasons["strip"] = "processor refuses the picture: absolute aspect ratio"
-    for row, name in enumerate(name for name in pictures for _ in captions):
+        reasons["strip"] = "processor refuses the image: absolute aspect ratio"
+    for row, name in enumerate(name for name in images for _ in captions):
         assert np.isnan(scores.value[row]) == (name in reasons), name
         assert reasons.get(name, "") in scores.errors.get(row, "")
         assert "\n" not in scores.errors.get(row, "")
-    for name in ("good", "other"):  # and stand where they were asked for
-        row = list(pictures).index(name) * 2
-        alone = judge.score(pictures[name], captions)
+    for name in ("good", "other"):  # and stand where they were tokenized for
+        row = list(images).index(name) * 2
+        alone = judge.score(images[name], captions)
         assert np.abs(alone.value - scores.value[row : row + 2]).max() < 1e-4
 
 
@@ -149,22 +134,13 @@ print(peak() - before, [int(x != x) for x in scores.value], scores.errors[1])
 """
 
 
-def python(code: str, *arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | env,
-    )
-
-
-def test_an_enormous_picture_takes_no_memory(llava: Path, tmp_path: Path) -> None:
+def test_an_enormous_image_takes_no_memory(llava: Path, tmp_path: Path) -> None:
     if not Path("/proc/self/status").exists():
         pytest.skip("no /proc on this system to tell the peak of memory")
     good, bomb = tmp_path / "good.png", tmp_path / "bomb.png"
-    photo().save(good)
+    noise_image().save(good)
     Image.new("1", (20_000, 20_000)).save(bomb)
-    done = python(BOMB, llava, good, bomb)
+    done = run_python(BOMB, llava, good, bomb)
     assert done.returncode == 0, done.stderr
     grown, rest = done.stdout.split(" ", 1)
     assert int(grown) < 50e6  # decoded, it would be 1.2 GB
@@ -196,71 +172,71 @@ def test_short_of_memory_captions_come_in_smaller_chunks(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     backend = Local(folder, device="cpu", read="forced")
-    pairs = [Pair(photo(), f"caption {i} " + "word " * (i % 7)) for i in range(60)]
-    with memory_for(backend.engine.model, 10**9) as seen:
+    pairs = [Pair(noise_image(), f"caption {i} " + "word " * (i % 7)) for i in range(60)]
+    with memory_for(backend.runner.model, 10**9) as seen:
         whole = backend.read(pairs, FLEUR, UNIT, hidden=True)
     prefix, chunk = seen[0], max(seen[1:])
     assert chunk > 2 * prefix
     with (
-        memory_for(backend.engine.model, max(prefix, chunk // 5)) as seen,
+        memory_for(backend.runner.model, max(prefix, chunk // 5)) as seen,
         caplog.at_level(logging.WARNING, "discode"),
     ):
         said = backend.read(pairs, FLEUR, UNIT, hidden=True)
     assert len(seen) > 6
     assert not said.errors
-    assert apart(said, whole) < 1e-5
+    assert largest_difference(said, whole) < 1e-5
     assert said.hidden is not None
     assert whole.hidden is not None
     assert np.abs(said.hidden - whole.hidden).max() < 1e-4
-    size = backend.engine.captions_at_once
+    size = backend.runner.batch_captions
     assert size is not None
     assert size < 60
-    assert f"out of memory; going on with {size} captions at once" in caplog.text
+    assert f"out of memory; continuing with {size} captions at once" in caplog.text
 
 
-def test_short_of_memory_pictures_come_one_by_one(
+def test_short_of_memory_images_come_one_by_one(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    backend = Local(folder, device="cpu", read="forced", images_at_once=4)
-    pairs = [Pair(photo(seed=seed), text) for seed in range(9) for text in ("a dog", "a cat")]
-    with memory_for(backend.engine.model, 10**9) as seen:
+    backend = Local(folder, device="cpu", read="forced", batch_images=4)
+    pairs = [Pair(noise_image(seed=seed), text) for seed in range(9) for text in ("a dog", "a cat")]
+    with memory_for(backend.runner.model, 10**9) as seen:
         whole = backend.read(pairs, FLEUR, UNIT)
     alone = seen[0] // 4
     with (
-        memory_for(backend.engine.model, int(1.5 * alone)) as seen,
+        memory_for(backend.runner.model, int(1.5 * alone)) as seen,
         caplog.at_level(logging.WARNING, "discode"),
     ):
         said = backend.read(pairs, FLEUR, UNIT)
         tries = len([size for size in seen if size > 1.5 * alone])
         again = backend.read(pairs, FLEUR, UNIT)
     assert not said.errors
-    assert apart(said, whole) < 1e-5
-    assert apart(again, whole) < 1e-5
+    assert largest_difference(said, whole) < 1e-5
+    assert largest_difference(again, whole) < 1e-5
     assert tries == 2  # with four and with two; then it is known
     assert len([size for size in seen if size > 1.5 * alone]) == tries
-    assert backend.engine.captions_at_once is None  # it was not the captions
-    assert "going on with 2 pictures at once" in caplog.text
-    assert "going on with 1 pictures at once" in caplog.text
+    assert backend.runner.batch_captions is None  # it was not the captions
+    assert "continuing with 2 images at once" in caplog.text
+    assert "continuing with 1 images at once" in caplog.text
 
 
-def test_a_picture_too_large_for_the_memory_fails_alone(llava: Path) -> None:
+def test_an_image_too_large_for_the_memory_fails_alone(llava: Path) -> None:
     backend = Local(llava, device="cpu", read="forced")
-    small, large = photo(16, 16), photo(48, 16)
+    small, large = noise_image(16, 16), noise_image(48, 16)
     pairs = [Pair(image, text) for image in (small, large, small) for text in ("a dog", "a cat")]
-    with memory_for(backend.engine.model, 10**9) as seen:
+    with memory_for(backend.runner.model, 10**9) as seen:
         whole = backend.read(pairs, FLEUR, UNIT)
     first = seen[0]
     assert max(seen) > first
-    with memory_for(backend.engine.model, first):
+    with memory_for(backend.runner.model, first):
         said = backend.read(pairs, FLEUR, UNIT)
     assert list(said.errors) == [2, 3]
     for reason in said.errors.values():
-        assert reason.startswith("the model ran out of memory with this picture alone: CUDA out of")
+        assert reason.startswith("the model ran out of memory with this image alone: CUDA out of")
         assert "\n" not in reason
     rest = [0, 1, 4, 5]
-    assert apart(said.take(rest), whole.take(rest)) < 1e-5
+    assert largest_difference(said.take(rest), whole.take(rest)) < 1e-5
     # the judge goes on, too, and a later run is as quick as ever
-    assert backend.engine.captions_at_once is None
+    assert backend.runner.batch_captions is None
 
 
 def test_a_model_that_fails_without_a_word(llava: Path) -> None:
@@ -269,17 +245,17 @@ def test_a_model_that_fails_without_a_word(llava: Path) -> None:
     def fail(*_: Any) -> None:
         raise AssertionError
 
-    hook = backend.engine.model.register_forward_pre_hook(fail)
-    said = backend.read([Pair(photo(), "a dog")], FLEUR, UNIT)
+    hook = backend.runner.model.register_forward_pre_hook(fail)
+    said = backend.read([Pair(noise_image(), "a dog")], FLEUR, UNIT)
     hook.remove()
-    assert said.errors == {0: "the model failed on this picture: AssertionError"}
+    assert said.errors == {0: "the model failed on this image: AssertionError"}
 
 
 def test_no_memory_left_to_run_it(llava: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr("discode.backends.local.forward.Engine._run", fail)
+    monkeypatch.setattr("discode.backends.local.forward.ModelRunner.run", fail)
     with pytest.raises(BackendError, match="leaves no memory on cpu to run it"):
         Local(llava, device="cpu")
 
@@ -290,7 +266,7 @@ def test_a_model_that_cannot_run_is_no_traceback(
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("shapes do not fit\nby far")
 
-    monkeypatch.setattr("discode.backends.local.forward.Engine._run", fail)
+    monkeypatch.setattr("discode.backends.local.forward.ModelRunner.run", fail)
     with pytest.raises(
         BackendError, match=r"llava was loaded but cannot be run: shapes do not fit$"
     ):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
+
+from tests.helpers.local_models import noise_image
 
 WANTED = "local models are tested with discode[dev]"
 torch = pytest.importorskip("torch", reason=WANTED)
@@ -20,11 +20,6 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 TEXT = "Caption: a dog runs.\n\nScore:"
 
 
-def picture(seed: int, width: int = 60, height: int = 40) -> Image.Image:
-    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
-    return Image.fromarray(pixels)
-
-
 def load(folder: Path) -> tuple[Any, Any]:
     model = hf.AutoModelForImageTextToText.from_pretrained(folder)
     return model, hf.AutoProcessor.from_pretrained(folder)
@@ -35,10 +30,12 @@ def test_a_checkpoint_sees_and_reads(family: str, tmp_path: Path) -> None:
     model, processor = load(tiny.make(family, tmp_path))
     tokenizer, head = processor.tokenizer, model.get_output_embeddings()
     with torch.no_grad():
-        inputs = tiny.ask(processor, picture(0), TEXT)
+        inputs = tiny.ask(processor, noise_image(60, 40), TEXT)
         out = model(**inputs, output_hidden_states=True)
-        other = model(**tiny.ask(processor, picture(1), TEXT)).logits[0, -1]
-        text = model(**tiny.ask(processor, picture(0), TEXT.replace("dog", "cat"))).logits[0, -1]
+        other = model(**tiny.ask(processor, noise_image(60, 40, seed=1), TEXT)).logits[0, -1]
+        text = model(**tiny.ask(processor, noise_image(60, 40), TEXT.replace("dog", "cat"))).logits[
+            0, -1
+        ]
         torch.testing.assert_close(head(out.hidden_states[-1]), out.logits)
     last = out.logits[0, -1]
     assert last.dtype == torch.float32
@@ -55,12 +52,12 @@ def test_a_checkpoint_sees_and_reads(family: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", tiny.FAMILIES)
-def test_pictures_of_any_shape(family: str, tmp_path: Path) -> None:
+def test_images_of_any_shape(family: str, tmp_path: Path) -> None:
     model, processor = load(tiny.make(family, tmp_path))
     sizes = (60, 40), (20, 30), (16, 16), (200, 50), (33, 150)
     lengths = set()
     for size in sizes:
-        inputs = tiny.ask(processor, picture(0, *size), TEXT)
+        inputs = tiny.ask(processor, noise_image(*size), TEXT)
         with torch.no_grad():
             assert model(**inputs).logits.isfinite().all()
         lengths.add(inputs["input_ids"].shape[1])
@@ -91,7 +88,7 @@ def test_numbers_are_cut_as_the_family_cuts_them(family: str) -> None:
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_it_can_be_made_to_answer(family: str, tmp_path: Path) -> None:
     model, processor = load(tiny.make(family, tmp_path, answers=True))
-    inputs = tiny.ask(processor, picture(0), TEXT)
+    inputs = tiny.ask(processor, noise_image(60, 40), TEXT)
     start = inputs["input_ids"].shape[1]
     made = model.generate(**inputs, max_new_tokens=3, do_sample=False)[0, start:]
     first, dot, digit = processor.tokenizer.convert_ids_to_tokens(made)

@@ -1,0 +1,50 @@
+"""The checks when a model is opened: what its head computes, whether packing is exact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import discode
+from discode.errors import InputError
+from discode.prompts import FLEUR
+from discode.scales import UNIT
+
+pytest.importorskip("torch", reason="local models need discode[hf]")
+pytest.importorskip("transformers", reason="local models need discode[hf]")
+pytest.importorskip("torchvision", reason="the image processors of most models need it")
+
+import torch
+
+from discode.backends.local import forward
+from discode.backends.local.backend import Local
+from discode.backends.local.calibrate import calibrate
+from discode.backends.local.packing import packed_attention_mask
+from tests.helpers.local_models import LOCAL_MODEL_MARKS
+
+pytestmark = LOCAL_MODEL_MARKS
+
+
+def test_a_model_that_cannot_be_packed_says_so(
+    llava: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(
+        forward,
+        "packed_attention_mask",
+        lambda o, *rest, **more: packed_attention_mask(torch.zeros_like(o), *rest, **more),
+    )  # captions see each other
+    backend = Local(llava, device="cpu")
+    assert not backend.runner.packed
+    assert "packed and separate passes differ" in caplog.text
+
+
+def test_a_head_that_is_no_product_gives_no_hidden_states(llava: Path) -> None:
+    backend = Local(llava, device="cpu")
+    assert backend.capabilities == {"hidden"}
+    head = backend.runner.model.get_output_embeddings()
+    head.bias = torch.nn.Parameter(torch.randn(len(head.weight)), requires_grad=False)
+    calibrate(backend.runner, FLEUR, UNIT)
+    assert not backend.capabilities
+    with pytest.raises(InputError, match="use solver 'exact'"):
+        discode.load(backend, method="discode:solver=adam")

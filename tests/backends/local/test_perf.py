@@ -1,0 +1,41 @@
+"""The measurement of packed captions runs and prints its table."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="local models need discode[hf]")
+pytest.importorskip("transformers", reason="local models need discode[hf]")
+pytest.importorskip("torchvision", reason="the image processors of most models need it")
+
+
+from tests.helpers.local_models import LOCAL_MODEL_MARKS
+
+pytestmark = LOCAL_MODEL_MARKS
+
+
+def test_packing_prints_its_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = Path(__file__).parents[3] / "perf" / "packing.py"
+    arguments = [
+        str(script),
+        "--arch",
+        "tiny",
+        "--device",
+        "cpu",
+        "--images",
+        "2",
+        "--captions",
+        "6",
+    ]
+    monkeypatch.setattr(sys, "argv", arguments)
+    runpy.run_path(str(script), run_name="__main__")
+    table = capsys.readouterr().out
+    assert "matrix products" in table
+    ratio = float(table.split("| x")[1].split(" ")[0])
+    assert ratio > 1

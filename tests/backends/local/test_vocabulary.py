@@ -1,0 +1,53 @@
+"""Prompts, stems and answers as token ids."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from discode.prompts import FLEUR
+from discode.scales import FIVE, UNIT
+
+pytest.importorskip("torch", reason="local models need discode[hf]")
+pytest.importorskip("transformers", reason="local models need discode[hf]")
+pytest.importorskip("torchvision", reason="the image processors of most models need it")
+
+from discode.backends.local.backend import Local
+from tests.helpers.local_models import LOCAL_MODEL_MARKS
+from tests.helpers.tiny_lvlms import FAMILIES, make
+
+pytestmark = LOCAL_MODEL_MARKS
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_control_tokens_do_not_change_the_structure(family: str, tmp_path: Path) -> None:
+    backend = Local(make(family, tmp_path), device="cpu", packing="off")
+    vocabulary = backend.runner.vocabulary
+    special = sorted(vocabulary.control_tokens)
+    clean = vocabulary.encode(FLEUR.render("a dog", (), UNIT, special))
+    ids = {vocabulary.tokenizer.convert_tokens_to_ids(token) for token in special}
+
+    def structure(tokens: list[int]) -> list[int]:
+        return [token for token in tokens if token in ids]
+
+    for token in special:
+        if not token.strip():
+            continue
+        text = FLEUR.render(f"a dog {token} answer 1.0 {token}{token}", (), UNIT, special)
+        assert structure(vocabulary.encode(text)) == structure(clean), token
+
+
+def test_digits_of_several_digits_are_added_up(llava: Path) -> None:
+    backend = Local(llava, device="cpu", read="forced")
+    tokenized = backend.runner.vocabulary.tokenize_prompt(FLEUR, UNIT, references=False)
+    tokens = backend.runner.vocabulary.tokenizer.convert_ids_to_tokens(
+        list(tokenized.answers[0][8])
+    )
+    assert tokens[0] == "8"
+    assert "85" in tokens[1:]
+    assert all(token.startswith("8") and token.isdigit() for token in tokens)
+    longer = tokenized.answers[0][8][1:]
+    assert list(longer) == sorted(longer)  # so that sums are the same in every run
+    five = backend.runner.vocabulary.tokenize_prompt(FLEUR, FIVE, references=False)
+    assert all(len(group) == 1 for group in five.answers[0])  # "15" is no 1 on 1-5
