@@ -12,7 +12,7 @@ import numpy as np
 from discode.backends import Backend, Choosy, Flowing, Runtime, open_backend
 from discode.backends.embedded import introduce
 from discode.decoders import Decoder, get_decoder
-from discode.decoders.bounds import possible_error
+from discode.decoders.bounds import truncation_bound
 from discode.errors import BackendError, ImageError, InputError
 from discode.images import Digests, ImageSource, picture_key
 from discode.pairs import Pair, make_pairs
@@ -97,7 +97,7 @@ class Judge:
             readings,
             self._signature(share),
             {"defused": defused},
-            possible_error(self.decoder, readings),
+            truncation_bound(self.decoder, readings),
         )
 
     def read(self, pairs: Sequence[Pair], progress: Progress | None = None) -> Readings:
@@ -292,5 +292,5 @@ def decode(
     )
     decoder = get_decoder(method, **options)
     made = signature(GIVEN, readings.scale, decoder, missing=missing)
-    bound = possible_error(decoder, readings)
+    bound = truncation_bound(decoder, readings)
     return Scores.build(decoder.decode(readings), readings, made, bound=bound)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from discode.cli import output
-from discode.decoders import before_prior, get_decoder
+from discode.decoders import get_decoder, without_prior
 from discode.errors import InputError
 from discode.judge import decode as decode_readings
 from discode.readings import Readings
@@ -71,7 +71,7 @@ def decode(
         output.write_rows(sys.stdout, ".jsonl", results, ids)
     elif out is None or show:
         for name, decoder in decoders.items() if show else ():
-            before = decode_readings(readings, before_prior(decoder))
+            before = decode_readings(readings, without_prior(decoder))
             output.show(name, results[name], before, ids, range(len(ids)))
         output.stdout.print(output.score_table(results, ids, None))
     output.finish(results, ids)

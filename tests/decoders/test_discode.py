@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 import discode
 from discode.decoders import get_decoder
-from discode.decoders.att import att_loss, log_alpha, log_prior
+from discode.decoders.discode import att_loss, log_alpha, log_prior
 from discode.readings import Readings
 from discode.scales import FIVE, TEN, UNIT
 from tests.conftest import random_logp
