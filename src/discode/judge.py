@@ -16,9 +16,9 @@ from discode.decoders.bounds import truncation_bound
 from discode.errors import BackendError, ImageError, InputError
 from discode.images import Digests, ImageSource, picture_key
 from discode.pairs import Pair, make_pairs
-from discode.prompts import FLEUR, Prompt, get_prompt, is_defused
-from discode.readings import Gather, Readings
-from discode.readings.store import Ask, Item, ReadingStore
+from discode.prompts import FLEUR, Prompt, get_prompt, needs_neutralising
+from discode.readings import Readings, ReadingsCollector
+from discode.readings.store import PairKey, ReadingStore, RunKey
 from discode.scales import UNIT, Scale, get_scale
 from discode.scores import Scores
 from discode.signature import GIVEN, signature
@@ -87,7 +87,7 @@ class Judge:
     def decode(self, pairs: Sequence[Pair], readings: Readings) -> Scores:
         """Decode readings of ``pairs`` and mark captions that carried control tokens."""
         defused = np.array(
-            [any(map(is_defused, (p.caption, *p.references))) for p in pairs],
+            [any(map(needs_neutralising, (p.caption, *p.references))) for p in pairs],
             dtype=bool,
         )
         with_references = sum(bool(pair.references) for pair in pairs)
@@ -119,10 +119,10 @@ class Judge:
 
     def _read_batch(self, pairs: Sequence[Pair]) -> Readings:
         hidden = "hidden" in self.decoder.requires
-        gather = Gather(self.scale, len(pairs))
+        gather = ReadingsCollector(self.scale, len(pairs))
         # One ask with references, one without: their prompts differ. A pair that stands twice in
         # the batch is asked once.
-        groups: dict[str, dict[Item, list[int]]] = {}
+        groups: dict[str, dict[PairKey, list[int]]] = {}
         unkept: list[int] = []
         digests = Digests()
         for number, pair in enumerate(pairs):
@@ -131,7 +131,7 @@ class Judge:
                 if self.store is None:
                     unkept.append(number)
                     continue
-                item = Item(digests.of(pair.image), pair.caption, pair.references)
+                item = PairKey(digests.of(pair.image), pair.caption, pair.references)
             except (ImageError, InputError) as error:
                 gather.add(Readings.failed(self.scale, [str(error)]), [[number]])
                 continue
@@ -140,7 +140,7 @@ class Judge:
             gather.add(self._ask([pairs[i] for i in unkept]), [[i] for i in unkept])
         for template, members in groups.items():
             assert self.store is not None
-            ask = Ask(self.backend.identity, template, self.scale)
+            ask = RunKey(self.backend.identity, template, self.scale)
             items, owners = list(members), list(members.values())
             kept, here = self.store.get(ask, items, hidden=hidden)
             gather.add(kept, [owners[i] for i in here])

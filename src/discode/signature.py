@@ -6,7 +6,7 @@ from discode.decoders import Decoder
 from discode.decoders.options import options_text
 from discode.prompts import Prompt
 from discode.readings import Identity
-from discode.scales import Scale, label
+from discode.scales import Scale
 from discode.version import __version__
 
 GIVEN = Identity("given")
@@ -35,7 +35,7 @@ def signature(
         "revision": identity.revision,
         "dtype": identity.dtype,
         "prompt": "none" if prompt is None else f"{prompt.name}-{prompt.digest}",
-        "scale": label(scale),
+        "scale": scale.unique_name,
         **more,
         "decoder": f"{decoder.name}({options_text(decoder.options())})",
     }

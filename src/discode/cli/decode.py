@@ -15,7 +15,7 @@ from discode.decoders import get_decoder, without_prior
 from discode.errors import InputError
 from discode.judge import decode as decode_readings
 from discode.readings import Readings
-from discode.readings.exchange import reading_of
+from discode.readings.exchange import reading_from_row
 from discode.scales import Scale, get_scale
 
 
@@ -146,7 +146,7 @@ def _parse(row: Any, number: int, scale: Scale | None, missing: str) -> tuple[st
 
 def _reading(row: dict[str, Any], scale: Scale, missing: str) -> Readings:
     if "answer_logp" in row:
-        return reading_of(row, scale)
+        return reading_from_row(row, scale)
     if "log_probs" not in row:
         raise InputError(f"no log_probs; the row has: {', '.join(map(str, row)) or 'nothing'}")
     readings = Readings.of(row["log_probs"], scale, missing=missing)

@@ -12,7 +12,7 @@ from discode.errors import DiscodeError, InputError
 from discode.images import image_digest
 from discode.pairs import Pair
 from discode.prompts import get_prompt
-from discode.readings.store import Item, ReadingStore
+from discode.readings.store import PairKey, ReadingStore
 from discode.scales import get_scale
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ def rehearse(
     asked = backend.prompt if prompt is None else get_prompt(prompt)
     on = backend.scale if scale is None else get_scale(scale)
     backend.check(asked, on)
-    kept: set[Item] = set()
+    kept: set[PairKey] = set()
     if store is not None and store.exists():
         with ReadingStore(store, create=False) as readings:
             # Which revision the server has, only a request could tell: any counts.
-            for ask, _ in readings.asks():
+            for ask, _ in readings.run_keys():
                 mine = ask.prompt in (asked.free, asked.with_references)
                 if ask.identity.model == backend.model and ask.scale == on and mine:
                     for items, _ in readings.batches(ask):
@@ -76,8 +76,8 @@ def _first(backend: Served) -> str:
     return trial if backend.model.startswith("openai:") else f"one to /tokenize and {trial}"
 
 
-def _item(pair: Pair) -> Item | None:
+def _item(pair: Pair) -> PairKey | None:
     try:
-        return Item(image_digest(pair.image), pair.caption, pair.references)
+        return PairKey(image_digest(pair.image), pair.caption, pair.references)
     except DiscodeError:
         return None

@@ -24,7 +24,7 @@ from discode.errors import BackendError, DiscodeError, ImageError, InputError, r
 from discode.images import Digests
 from discode.pairs import Pair
 from discode.prompts import FLEUR, Prompt
-from discode.readings import Gather, Identity, Readings
+from discode.readings import Identity, Readings, ReadingsCollector
 from discode.scales import UNIT, Scale
 
 LOG = logging.getLogger("discode")
@@ -128,7 +128,7 @@ class Local:
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Readings:
         """Read N pairs; the captions of a picture share its computation."""
-        gather = Gather(scale, len(pairs))
+        gather = ReadingsCollector(scale, len(pairs))
 
         def fail(rows: Sequence[int], reason: object) -> None:
             gather.add(Readings.failed(scale, [str(reason)] * len(rows)), [[row] for row in rows])
@@ -200,7 +200,7 @@ class Local:
             work.suffixes.append(suffix)
         return work, refused
 
-    def _answer(self, ready: list[Work], gather: Gather, hidden: bool) -> None:
+    def _answer(self, ready: list[Work], gather: ReadingsCollector, hidden: bool) -> None:
         """Read pictures that share a shape; what fails fails alone."""
         captions_at_once = self.engine.captions_at_once
         reason, short = "", False
@@ -246,7 +246,7 @@ class Local:
         answers = self.engine.forward(ready)
         for work, (logp, states) in zip(ready, answers, strict=True):
             readings = to_readings(asked, logp, states, head)
-            gather = Gather(asked.scale, len(work.rows))
+            gather = ReadingsCollector(asked.scale, len(work.rows))
             gather.add(readings, [[i] for i in range(len(readings))])
             unsure = np.flatnonzero(_mass(readings) < ENOUGH).tolist()
             for i in unsure if self._read_by == "auto" else ():

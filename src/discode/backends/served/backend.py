@@ -33,7 +33,7 @@ from discode.errors import DiscodeError, InputError, RejectedError
 from discode.images import Digests
 from discode.pairs import Pair
 from discode.prompts import FLEUR, Prompt
-from discode.readings import Gather, Identity, Readings
+from discode.readings import Identity, Readings, ReadingsCollector
 from discode.scales import UNIT, Scale
 
 LOG = logging.getLogger("discode")
@@ -234,7 +234,7 @@ class Served:
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Readings:
         """Read N pairs; captions of a picture go one behind the other."""
-        gather = Gather(scale, len(pairs))
+        gather = ReadingsCollector(scale, len(pairs))
         for rows, block in self.blocks(pairs, prompt, scale):
             gather.add(block, [[row] for row in rows])
         return gather.readings()
