@@ -1,4 +1,4 @@
-"""discode methods, scales, models: what there is."""
+"""discode methods, scales, models: list what can be chosen."""
 
 from __future__ import annotations
 

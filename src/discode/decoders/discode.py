@@ -105,8 +105,7 @@ class Discode(DistributionDecoder):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        order = divergences.check_order(self.divergence, self.order)
-        object.__setattr__(self, "order", order)
+        object.__setattr__(self, "order", _checked_order(self.divergence, self.order))
         if self.solver == "closed" and self.divergence not in ("weighted-kl", "kl", "none"):
             raise InputError(
                 f"divergence {self.divergence!r} has no closed form; use solver 'exact' or 'adam'"
@@ -194,6 +193,20 @@ class Discode(DistributionDecoder):
             steps=self.steps,
             learning_rate=self.learning_rate,
         )
+
+
+def _checked_order(name: str, order: float | None) -> float | None:
+    """Return the order to use (None for a divergence without one), or say which are allowed."""
+    if name not in divergences.DEFAULT_ORDER:
+        if order is not None:
+            raise InputError(f"divergence {name!r} has no order; leave it out")
+        return None
+    order = divergences.order_of(name, order)
+    if name == "beta" and not (0.05 <= order <= 10 and order != 1):
+        raise InputError(f"order={order} of 'beta' must lie from 0.05 to 10 and not be 1 ('kl')")
+    if name == "renyi" and not 0.01 <= order <= 0.99:
+        raise InputError(f"order={order} of 'renyi' must lie from 0.01 to 0.99 (convex below 1)")
+    return order
 
 
 def _log(x: float) -> float:
