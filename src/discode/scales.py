@@ -84,7 +84,7 @@ class Scale:
 
     @property
     def unique_name(self) -> str:
-        """The name, with a digest after it where the name stands for another scale.
+        """The name, with a digest after it where the name belongs to another scale.
 
         >>> get_scale("1-7").unique_name
         '1-7'

@@ -112,7 +112,7 @@ def test_rows_that_fail_are_nan_rows(tmp_path: Path, file: Path) -> None:
     good = file.read_text().splitlines()[0]
     bad = {
         "{broken": "not JSON",
-        "[1, 2]": "no object",
+        "[1, 2]": "not an object",
         "{}": "no log_probs",
         '{"log_probs": [0.5, -1, -1, -1, -1, -1, -1, -1, -1, -1]}': "at most 0",
         '{"log_probs": [-1, -2, -3]}': "do not fit scale 'ten'",
@@ -446,10 +446,10 @@ def test_interrupt_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("shipped")
 def test_demo(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="the picture wants discode[plot]")
+    pytest.importorskip("matplotlib", reason="the chart needs discode[plot]")
     done = run("demo", "-o", tmp_path / "demo.png")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[:6] == ["picture", "caption", "meant", "as", "raw", "smoothing"]
+    assert done.stdout.split()[:6] == ["image", "caption", "meant", "as", "raw", "smoothing"]
     for word in ("astronaut", "cat", "coffee", "rocket", "discode-embedded", f"-{SHA256[:8]}"):
         assert word in done.stdout
     for kind in ("good", "middling", "wrong"):

@@ -257,14 +257,14 @@ def test_joint_reading_without_stems_is_nan() -> None:
     assert np.isnan(float(scores))
 
 
-def test_score_behind_the_second_stem_ends_at_one() -> None:
+def test_score_after_the_second_stem_ends_at_one() -> None:
     answers = np.log(np.full((1, 2, 10), 0.1))
     readings = Readings(UNIT, answers, np.log([[0.1, 0.9]]))
     assert float(discode.decode(readings, "smoothing")) == 1.0
 
 
 @pytest.mark.parametrize("method", ["raw", "smoothing", "discode", "paper", "fleur"])
-def test_one_point_nought_needs_no_digits_behind_it(method: str) -> None:
+def test_one_point_nought_needs_no_digits_after_it(method: str) -> None:
     answers = np.full((1, 2, 10), np.nan)
     answers[0, 0] = np.log(0.1)
     readings = Readings(UNIT, answers, np.log([[0.1, 0.9]]))

@@ -39,7 +39,7 @@ def store(tmp_path: Path) -> ReadingStore:
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_round_trip_is_exact(tmp_path: Path, store: ReadingStore, suffix: str) -> None:
     if suffix == ".parquet":
-        pytest.importorskip("pyarrow", reason="Parquet wants discode[parquet]")
+        pytest.importorskip("pyarrow", reason="Parquet needs discode[parquet]")
     path = tmp_path / f"out{suffix}"
     assert export_readings(store, path) == 1201
     with ReadingStore(tmp_path / "b.db") as other:

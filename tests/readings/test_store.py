@@ -10,7 +10,6 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -235,22 +234,29 @@ def test_bad_places(tmp_path: Path) -> None:
 
 
 RUN = """
-    import sys, time
+    import os, signal, sys, threading, time
     from pathlib import Path
     from discode import load
     from discode.pairs import Pair
     from tests.conftest import FakeModel
 
-    folder = Path(sys.argv[1])
+    folder, total, kill_after = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    think, delay = float(sys.argv[4]), float(sys.argv[5])
+    die = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL))
 
     class Slow(FakeModel):
+        count = 0
+
         def read(self, pairs, prompt, scale, *, hidden=False):
             with (folder / "asked.txt").open("a") as log:
                 log.writelines(f"{pair.caption}\\n" for pair in pairs)
-            time.sleep(float(sys.argv[2]))
+            self.count += len(pairs)
+            if self.count >= kill_after > 0 and not die.is_alive():
+                die.start()
+            time.sleep(think)
             return super().read(pairs, prompt, scale, hidden=hidden)
 
-    pairs = [Pair(folder / "picture.png", f"caption {i}") for i in range(int(sys.argv[3]))]
+    pairs = [Pair(folder / "picture.png", f"caption {i}") for i in range(total)]
     scores = load(Slow(), store=folder / "r.db", batch_size=4).score_pairs(pairs)
     print(*scores.value.tolist(), sep="\\n")
 """
@@ -258,41 +264,38 @@ RUN = """
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("sleep", "total", "after"),
-    [(0.2, 40, 16), (0.0, 2000, 100), (0.0, 2000, 401), (0.0, 2000, 802)],
+    ("total", "after", "think", "delay"),
+    [(40, 16, 0.5, 0.1), (2000, 100, 0, 0.001), (2000, 401, 0, 0.002), (2000, 802, 0, 0.003)],
     ids=["while the model thinks", *(f"while it writes, {n}" for n in (1, 2, 3))],
 )
 def test_kill_minus_nine_loses_one_batch_at_most(
-    tmp_path: Path, picture: Path, sleep: float, total: int, after: int
+    tmp_path: Path, picture: Path, total: int, after: int, think: float, delay: float
 ) -> None:
     script = tmp_path / "run.py"
     script.write_text(textwrap.dedent(RUN))
     paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, str(script), str(tmp_path)]
-    log = tmp_path / "asked.txt"
 
-    def asked() -> list[str]:
-        return log.read_text().splitlines() if log.exists() else []
+    def run(*options: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(script), str(tmp_path), *map(str, options)]
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
-    with subprocess.Popen([*command, str(sleep), str(total)], env=env) as process:
-        deadline = time.monotonic() + 60
-        while len(asked()) < after and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.003)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    def asked() -> int:
+        return len((tmp_path / "asked.txt").read_text().splitlines())
+
+    killed = run(total, after, think, delay)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     first = asked()
-    assert after <= len(first) < total
+    assert after <= first < total
     with ReadingStore(tmp_path / "r.db", create=False) as store:
         kept = len(store)
-    assert kept >= len(first) - 4  # at most the batch in flight is lost
+    assert kept >= first - 4  # at most the batch in flight is lost
 
-    command += ["0", str(total)]
-    again = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    assert len(asked()) - len(first) == total - kept  # only what was missing is asked for
-    whole = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    again = run(total, 0, 0, 0)
+    assert asked() - first == total - kept  # only what was missing is asked for
+    whole = run(total, 0, 0, 0)
     assert whole.stdout == again.stdout
-    assert len(asked()) - len(first) == total - kept  # and now nothing
+    assert asked() - first == total - kept  # and now nothing
     assert len(again.stdout.split()) == total
 
 

@@ -59,7 +59,7 @@ def demo(
     )
     output.stdout.print(judge.signature, style="dim", markup=False, highlight=False, soft_wrap=True)
     try:
-        draw(out, pairs, results, who)
+        draw_chart(out, pairs, results, who)
         output.stdout.print(f"chart written to {out}", highlight=False)
     except MissingExtraError as error:
         output.stderr.print(f"no chart drawn: {error}", markup=False)
@@ -72,7 +72,7 @@ def demo_pairs() -> list[Pair]:
     return [Pair(str(folder / row["image"]), row["caption"], id=row["kind"]) for row in rows]
 
 
-def draw(out: Path, pairs: Sequence[Pair], results: dict[str, Scores], who: str) -> None:
+def draw_chart(out: Path, pairs: Sequence[Pair], results: dict[str, Scores], who: str) -> None:
     """Draw one column per image: the image, and its first good, middling and wrong caption."""
     images = list(dict.fromkeys(pair.image for pair in pairs))
     kinds = list(dict.fromkeys(pair.id for pair in pairs))
@@ -88,7 +88,7 @@ def draw(out: Path, pairs: Sequence[Pair], results: dict[str, Scores], who: str)
         axes[0][column].set_axis_off()
         for axis, kind in zip(axes[1:, column], kinds, strict=True):
             i = first[image, kind]
-            panel(axis, pairs[i].caption, results["smoothing"], results["discode"], i)
+            draw_panel(axis, pairs[i].caption, results["smoothing"], results["discode"], i)
             axis.tick_params(labelbottom=kind == kinds[-1])
             if column == 0:
                 axis.set_ylabel(kind, fontsize=12, fontweight="bold", color=INK, labelpad=8)
@@ -99,7 +99,7 @@ def draw(out: Path, pairs: Sequence[Pair], results: dict[str, Scores], who: str)
         figure.savefig(temp, dpi=110, format="png")
 
 
-def panel(axis: Any, caption: str, before: Scores, after: Scores, i: int) -> None:
+def draw_panel(axis: Any, caption: str, before: Scores, after: Scores, i: int) -> None:
     """Draw one caption's distribution before and after the prior, and both scores."""
     ticks = range(len(before.answers))
     edge = 0.98 if after.value[i] < 0.6 else 0.42  # the scores are written where the bars are low

@@ -7,7 +7,7 @@ from rich.table import Table
 
 from discode.backends.local.catalog import FAMILIES
 from discode.cli.output import stdout
-from discode.decoders import METHODS, Option, options_of
+from discode.decoders import METHODS, DecoderOption, options_of
 from discode.decoders.options import option_text, options_text
 from discode.scales import SCALES
 
@@ -22,12 +22,12 @@ def _table(*columns: str) -> Table:
 def methods() -> None:
     """List the decoders, and the options that a method takes after a colon."""
     table = _table("method", "what it is", "options it sets")
-    takers: dict[tuple[Option, ...], list[str]] = {}
+    takers: dict[tuple[DecoderOption, ...], list[str]] = {}
     for name, method in METHODS.items():
         table.add_row(name, escape(method.about), escape(options_text(method.options)))
         takers.setdefault(options_of(method.make), []).append(name)
     stdout.print(table)
-    stdout.print("\nOptions stand after a colon: -m discode:tau=alpha,sigma2=1", highlight=False)
+    stdout.print("\nOptions follow a colon: -m discode:tau=alpha,sigma2=1", highlight=False)
     for options, names in takers.items():
         if not options:
             continue

@@ -12,14 +12,22 @@ from typing import Any
 
 from discode.decoders.base import Decoded, Decoder
 from discode.decoders.discode import Discode
-from discode.decoders.options import Option, options_of, parse_options
+from discode.decoders.options import DecoderOption, options_of, parse_options
 from discode.decoders.simple import Fleur, Raw, Smoothing
 from discode.errors import InputError, UnknownNameError, lookup, suggest
 
 __all__ = [
-    "METHODS", "Decoded", "Decoder", "Discode", "Fleur", "Method", "Option", "get_decoder",
-    "options_of", "without_prior",
-]  # fmt: skip
+    "METHODS",
+    "Decoded",
+    "Decoder",
+    "DecoderOption",
+    "Discode",
+    "Fleur",
+    "Method",
+    "get_decoder",
+    "options_of",
+    "without_prior",
+]
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class ValueRange(Protocol):
 
 @dataclass(frozen=True)
 class Numbers:
-    """Finite numbers that ``holds`` accepts; ``whole`` wants integers."""
+    """Finite numbers that ``holds`` accepts; ``whole`` asks for integers."""
 
     text: str
     holds: Callable[[float], bool]
@@ -70,7 +70,7 @@ LOW_HIGH = _LowHigh()
 
 
 @dataclass(frozen=True)
-class Option:
+class DecoderOption:
     """What is known about one option of a decoder.
 
     Attributes:
@@ -121,11 +121,11 @@ def option(
     *allowed: str | bool | ValueRange | None,
     when: Mapping[str, tuple[object, ...]] | None = None,
 ) -> Any:
-    """Declare a decoder's option: the field of a dataclass; see :class:`Option`."""
+    """Declare a decoder's option: the field of a dataclass; see :class:`DecoderOption`."""
     return field(default=default, metadata={"about": about, "allowed": allowed, "when": when or {}})
 
 
-def options_of(decoder: type | object) -> tuple[Option, ...]:
+def options_of(decoder: type | object) -> tuple[DecoderOption, ...]:
     """Return the options of a decoder, or of a class of decoders.
 
     >>> from discode.decoders import Discode
@@ -134,7 +134,7 @@ def options_of(decoder: type | object) -> tuple[Option, ...]:
     ('reading', 'greedy', 'greedy, joint')
     """
     return tuple(
-        Option(declared.name, declared.default, **declared.metadata)
+        DecoderOption(declared.name, declared.default, **declared.metadata)
         for declared in fields(decoder)  # type: ignore[arg-type]  # decoders are dataclasses
     )
 

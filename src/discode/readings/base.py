@@ -38,14 +38,14 @@ class Readings:
     """N readings on one scale with B stems and K answers.
 
     All logarithms are natural and of **full-vocabulary** probabilities, so the mass that is
-    missing to 1 lies off the scale. NaN, never 0, stands where nothing was read.
+    missing to 1 lies off the scale. NaN, never 0, is where nothing was read.
 
     Attributes:
         scale: The scale that was asked for.
         answer_logp: (N, B, K) log P(answer | stem).
         stem_logp: (N, B) log P(stem), the whole stem; NaN where only one stem was read.
         lead_logp: (N, B) log P of the stem's first token alone ('0', '1'), which FLEUR's
-            rule for 1.0 wants; None means ``stem_logp`` stands in for it.
+            rule for 1.0 needs; where it is None, ``stem_logp`` is used instead.
         second_logp: (N, K) log P(second decimal), where one was generated.
         truncated: (N,) whether the source left out answers (only its top tokens were seen).
         how: (N,) "forced" (the stem was given), "generated" (the model wrote it), or "cut"
@@ -165,7 +165,7 @@ class Readings:
             )
 
         starts = np.cumsum([0] + [len(part) for part in parts]).tolist()
-        # A failed row has no hidden state; NaN stands there, as everywhere.
+        # A failed row has no hidden state: it is NaN, as everywhere.
         heads = [part for part in parts if part.hidden is not None]
         with_hidden = bool(heads) and all(
             part.hidden is not None or len(part.errors) == len(part) for part in parts

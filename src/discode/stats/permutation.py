@@ -69,7 +69,7 @@ def permutation_test(
 
     Scores are first made comparable, each metric by itself: ``standardise`` "rank" (mean ranks, so
     that no monotone change of a metric changes p; the default) or "z" (mean 0, deviation 1, as in
-    the paper; Pearson's r wants it). With a skewed metric "z" swaps unlike things and loses power:
+    the paper; for Pearson's r). With a skewed metric "z" swaps unlike things and loses power:
     a true difference was seen in 64 % instead of 71 % of 300 simulations with exp(1.5·b) for b.
     What is tested is that the standardised scores may be swapped: a metric that ties where the
     other does not is not its equal, which is as it should be with τ_c.

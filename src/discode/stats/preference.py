@@ -133,7 +133,7 @@ def acc23(human: ArrayLike, metric: ArrayLike, groups: ArrayLike | None = None) 
 
     acc = (C + T_hm) / P: a pair is right if it is concordant, or tied in ``human`` and in
     ``metric`` (n,) alike. With ``groups`` (n,), such as the image, pairs are formed inside groups
-    and the groups' accuracies are averaged; a group of one row has no pairs and no part in it.
+    and the groups' accuracies are averaged; a group of one row has no pairs and is left out.
 
     A pair with a NaN in ``metric`` is wrong; ``human`` must be finite. O(n log n) per group.
     Deutsch, Foster & Freitag, "Ties Matter" (EMNLP 2023, arXiv 2305.14324).
