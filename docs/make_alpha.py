@@ -21,7 +21,7 @@ import numpy as np
 from scipy.stats import kendalltau
 
 import discode
-from discode.decoders.discode import Discode
+from discode.decoders.discode import log_alpha
 
 METHODS = {
     "raw": "raw",
@@ -36,8 +36,8 @@ METHODS = {
 def alpha_table() -> None:
     """Print α for every raw digit and both scales."""
     digits = np.arange(10.0)
-    printed = np.exp(Discode(alpha_clip=None).log_alpha(digits, 0.1))
-    unit = np.exp(Discode(alpha_clip=None, alpha_scale="unit").log_alpha(digits, 0.1))
+    printed = np.exp(log_alpha(digits))
+    unit = np.exp(log_alpha(0.1 * digits))
     print("| s_raw | " + " | ".join(f"{d:.0f}" for d in digits) + " |")
     print("| --- " * 11 + "|")
     for name, alpha in (("α, digits", printed), ("α, unit scale", unit)):

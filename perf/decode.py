@@ -3,7 +3,8 @@
     python perf/decode.py [--readings N] [--adam M] [--width D]
 
 Everything runs on one core. Adam solves the first M of the same readings for heads of width D; the
-ratio compares the cost a reading in the same run (Adam's varies with M, by a factor of about two).
+ratio compares the cost per reading in the same run (Adam's varies with M, by a factor of
+about two).
 """
 
 from __future__ import annotations
@@ -75,13 +76,13 @@ def main() -> None:
     part = readings.take(np.arange(min(n, 50_000)))
     row(f"exact Jensen-Shannon, {len(part):,}", best_of(2, lambda: exact.decode(part)), len(part))
 
-    # One reading a call, as the paper times it.
+    # One reading per call, as the paper times it.
     singles = [few.take([i]) for i in range(min(64, args.adam))]
 
     def one_by_one(decoder: Decoder) -> Callable[[], object]:
         return lambda: [decoder.decode(single) for single in singles]
 
-    single = row("discode, one reading a call", best_of(3, one_by_one(closed)), len(singles))
+    single = row("discode, one reading per call", best_of(3, one_by_one(closed)), len(singles))
 
     import torch
 
@@ -92,8 +93,8 @@ def main() -> None:
         slow = row(f"adam {divergence}, {args.adam:,}", seconds, args.adam)
         print(f"{'':34} {slow / cost:,.0f} times the closed form")
         seconds = best_of(2, one_by_one(adam))
-        slow = row(f"adam {divergence}, one a call", seconds, len(singles))
-        print(f"{'':34} {slow / single:,.0f} times the closed form, one a call")
+        slow = row(f"adam {divergence}, one per call", seconds, len(singles))
+        print(f"{'':34} {slow / single:,.0f} times the closed form, one per call")
 
 
 if __name__ == "__main__":

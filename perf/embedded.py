@@ -1,7 +1,7 @@
 """Speed of the embedded model: python perf/embedded.py [FILE.onnx] [--threads 2] [--flickr8k F]
 
-Prints what a picture and a caption cost, what sharing the picture saves, cold start and memory;
-with a folder F of Flickr8k, the time for all pairs of its experts (1,000 pictures, 5,664 captions).
+Prints what an image and a caption cost, what sharing the image saves, cold start and memory;
+with a folder F of Flickr8k, the time for all pairs of its experts (1,000 images, 5,664 captions).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CAPTION = "a man in a red shirt is riding a bike down a hill"
 START = """
 import time; start = time.perf_counter()
 import discode
-discode.load("embedded:{file}").score({picture!r}, "a cat looks at the camera")
+discode.load("embedded:{file}").score({photo!r}, "a cat looks at the camera")
 print(time.perf_counter() - start)
 """
 
@@ -48,20 +48,20 @@ def main() -> None:
     parser.add_argument("--flickr8k", type=Path)
     args = parser.parse_args()
     judge = discode.load(Embedded(args.file, threads=args.threads))
-    picture = demo_path() / "cat.jpg"
+    photo = demo_path() / "cat.jpg"
 
     def shared(n: int) -> float:
         captions = [f"{CAPTION} {i}" for i in range(n)]
-        judge.score(picture, captions)
-        return median_ms(15, lambda: judge.score(picture, captions))
+        judge.score(photo, captions)
+        return median_ms(15, lambda: judge.score(photo, captions))
 
     costs = {n: shared(n) for n in (1, 5, 6, 16)}
     caption = (costs[16] - costs[1]) / 15
     print(f"{args.threads} threads, {args.file.stat().st_size / 2**20:.1f} MiB")
-    print(f"picture {costs[1] - caption:.1f} ms, caption {caption:.1f} ms (from 1 and 16 captions)")
-    print(f"5 captions of a picture: {costs[5]:.1f} ms")
+    print(f"image {costs[1] - caption:.1f} ms, caption {caption:.1f} ms (from 1 and 16 captions)")
+    print(f"5 captions of an image: {costs[5]:.1f} ms")
     print(f"6 captions shared: x{6 * costs[1] / costs[6]:.1f} over one at a time")
-    code = START.format(file=args.file, picture=str(picture))
+    code = START.format(file=args.file, photo=str(photo))
     cold = [
         float(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
         for _ in range(3)

@@ -2,9 +2,9 @@
 
     python perf/stats.py [--rows N] [--images C] [--resamples R] [--scipy M]
 
-Generated data of the shape of Flickr8k-CF: 47,830 captions of 1,000 pictures, a continuous metric,
+Generated data of the shape of Flickr8k-CF: 47,830 captions of 1,000 images, a continuous metric,
 the share of "yes" of three to six people. Everything runs on one core. scipy is called M times on
-the repeated rows; the ratio compares the cost a resample in the same run.
+the repeated rows; the ratio compares the cost per resample in the same run.
 """
 
 from __future__ import annotations

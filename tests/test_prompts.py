@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discode.errors import InputError
-from discode.prompts import FLEUR, PROMPTS, Prompt, get_prompt, is_defused, neutralise
+from discode.prompts import FLEUR, PROMPTS, Prompt, get_prompt, needs_neutralising, neutralise
 from discode.scales import FIVE, LETTERS, UNIT
 
 # Control tokens of chat templates and image placeholders met in open models.
@@ -150,4 +150,4 @@ def test_digest_tells_templates_apart() -> None:
     )
 )
 def test_the_quick_look_sees_what_the_slow_one_does(text: str) -> None:
-    assert is_defused(text) == (neutralise(text) != text.strip())
+    assert needs_neutralising(text) == (neutralise(text) != text.strip())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from discode.errors import InputError
-from discode.scales import FIVE, LETTERS, SCALES, TEN, UNIT, Scale, get_scale, label
+from discode.scales import FIVE, LETTERS, SCALES, TEN, UNIT, Scale, get_scale
 
 
 def test_the_four_scales() -> None:
@@ -44,8 +44,8 @@ def test_a_scale_of_ones_own() -> None:
     mine = Scale("mood", ("bad", "fair", "good"), (0.0, 1.0, 2.0), "bad", "good", 1 / 3)
     assert (mine.minimum, mine.maximum) == (0.0, 2.0)
     assert mine.score(np.array([0]), np.array([1.5])).tolist() == [1.5]
-    assert label(mine).startswith("mood~")
-    assert label(get_scale("1-7")) == "1-7"
+    assert mine.unique_name.startswith("mood~")
+    assert get_scale("1-7").unique_name == "1-7"
     with pytest.raises(InputError, match="a value for each"):
         Scale("mood", ("bad", "good"), (0.0,), "bad", "good", 0.5)
     with pytest.raises(InputError, match="different answers"):

@@ -46,7 +46,7 @@ def test_the_seed_matters_where_chance_does(photos: list[Image.Image], style: st
     assert (one.tobytes() != two.tobytes()) == (style in CHANCE)
 
 
-def test_chance_comes_from_the_picture_too(photos: list[Image.Image]) -> None:
+def test_chance_comes_from_the_image_too(photos: list[Image.Image]) -> None:
     grain = [pixels(render(Image.new("RGB", (40, 40), c), "noisy")) for c in ("red", "blue")]
     assert abs(np.corrcoef(grain[0].ravel(), grain[1].ravel())[0, 1]) < 0.9
     bars = [pixels(render(photo, "infograph"))[:10].mean(axis=(0, 1)) for photo in photos]
@@ -72,12 +72,12 @@ def test_any_mode_becomes_rgb(photos: list[Image.Image], style: str, mode: str) 
     kept = before.tobytes()
     out = render(before, style)
     assert (out.size, out.mode) == ((40, 30), "RGB")
-    assert before.tobytes() == kept  # the caller's picture is left alone
+    assert before.tobytes() == kept  # the caller's image is left alone
 
 
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("colour", ["black", "white", "red"])
-def test_a_constant_picture_has_no_lines(style: str, colour: str) -> None:
+def test_a_constant_image_has_no_lines(style: str, colour: str) -> None:
     out = pixels(render(Image.new("RGB", (50, 40), colour), style))
     if style in ("photo", "clipart"):
         assert (out == out[0, 0]).all()
@@ -115,7 +115,7 @@ def test_each_style_is_what_its_name_says(photos: list[Image.Image], index: int)
     assert np.abs(drawn["infograph"] - photo).mean() > 40
 
 
-def test_a_large_picture_is_shifted_as_its_thumbnail(photos: list[Image.Image]) -> None:
+def test_a_large_image_is_shifted_as_its_thumbnail(photos: list[Image.Image]) -> None:
     small = photos[0].resize((SIDE, SIDE))
     large = small.resize((3 * SIDE, 3 * SIDE), Image.Resampling.LANCZOS)
     for style in ("sketch", "clipart"):

@@ -13,13 +13,13 @@ import numpy as np
 from discode.backends import Backend, SupportsBlocks, SupportsCheck, open_backend
 from discode.backends.embedded import introduce
 from discode.decoders import Decoder, get_decoder
-from discode.decoders.bounds import possible_error
+from discode.decoders.bounds import truncation_bound
 from discode.errors import BackendError, ImageError, InputError
 from discode.images import ImageSource, image_digest
 from discode.pairs import Pair, group_by_image, make_pairs, share_images
-from discode.prompts import FLEUR, Prompt, get_prompt, is_defused
-from discode.readings import Gather, Readings
-from discode.readings.store import Ask, Item, ReadingStore
+from discode.prompts import FLEUR, Prompt, get_prompt, needs_neutralising
+from discode.readings import Readings, ReadingsCollector
+from discode.readings.store import PairKey, ReadingStore, RunKey
 from discode.scales import UNIT, Scale, get_scale
 from discode.scores import Progress, Scores
 from discode.signature import GIVEN, Signature, sign
@@ -102,7 +102,7 @@ class Judge:
     def decode(self, pairs: Sequence[Pair], readings: Readings) -> Scores:
         """Decode readings of ``pairs`` and mark captions that carried control tokens."""
         defused = np.array(
-            [any(map(is_defused, (p.caption, *p.references))) for p in pairs],
+            [any(map(needs_neutralising, (p.caption, *p.references))) for p in pairs],
             dtype=bool,
         )
         with_references = sum(bool(pair.references) for pair in pairs)
@@ -112,7 +112,7 @@ class Judge:
             readings,
             self.signature.with_fields(references=share),
             {"defused": defused},
-            possible_error(self.decoder, readings),
+            truncation_bound(self.decoder, readings),
         )
 
     def read(self, pairs: Sequence[Pair], progress: Progress | None = None) -> Readings:
@@ -120,7 +120,7 @@ class Judge:
 
         Captions of an image go into a batch together, wherever they stand: they share its cost.
         """
-        gather = Gather(self.scale, len(pairs))
+        gather = ReadingsCollector(self.scale, len(pairs))
         for numbers in _batches(group_by_image(pairs), self.batch_size):
             read = self._read_batch([pairs[number] for number in numbers])
             gather.add(read, [[number] for number in numbers])
@@ -131,10 +131,10 @@ class Judge:
     def _read_batch(self, pairs: Sequence[Pair]) -> Readings:
         pairs = share_images(pairs)
         hidden = "hidden" in self.decoder.requires
-        gather = Gather(self.scale, len(pairs))
+        gather = ReadingsCollector(self.scale, len(pairs))
         # One ask with references, one without: their prompts differ. A pair that stands twice in
         # the batch is asked once.
-        groups: dict[str, dict[Item, list[int]]] = {}
+        groups: dict[str, dict[PairKey, list[int]]] = {}
         unkept: list[int] = []
         for number, pair in enumerate(pairs):
             try:
@@ -142,7 +142,7 @@ class Judge:
                 if self.store is None:
                     unkept.append(number)
                     continue
-                item = Item(image_digest(pair.image), pair.caption, pair.references)
+                item = PairKey(image_digest(pair.image), pair.caption, pair.references)
             except (ImageError, InputError) as error:
                 gather.add(Readings.failed(self.scale, [str(error)]), [[number]])
                 continue
@@ -152,7 +152,7 @@ class Judge:
         if self.store is None:
             return gather.readings()
         for template, members in groups.items():
-            ask = Ask(self.backend.identity, template, self.scale)
+            ask = RunKey(self.backend.identity, template, self.scale)
             items, owners = list(members), list(members.values())
             kept, here = self.store.get(ask, items, hidden=hidden)
             gather.add(kept, [owners[i] for i in here])
@@ -287,5 +287,5 @@ def decode(
     )
     decoder = get_decoder(method, **options)
     made = sign(GIVEN, readings.scale, decoder, missing=missing)
-    bound = possible_error(decoder, readings)
+    bound = truncation_bound(decoder, readings)
     return Scores.build(decoder.decode(readings), readings, made, bound=bound)

@@ -1,8 +1,8 @@
-"""How a model is asked: templates, and captions that cannot talk back.
+"""Prompts: the templates a model is asked with, filled so that captions cannot act as prompts.
 
-The default is FLEUR's wording, which the paper uses; for other scales "0.0" and "1.0" give
-way to the scale's ends. A caption is data: it stays on its line, and whatever in it looks
-like a control token of a chat template or an image placeholder is broken by a space.
+The default is FLEUR's wording, which the paper uses; other scales replace "0.0" and "1.0" by
+their own ends. A caption is data: it stays on its line, and whatever in it looks like a control
+token of a chat template or an image placeholder is broken by a space.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from discode.errors import InputError, lookup, suggest
@@ -61,7 +62,7 @@ def neutralise(text: str, control_tokens: Collection[str] = ()) -> str:
     """Return ``text`` on one line and with every control token broken by a space.
 
     Besides the shapes that control tokens have everywhere, ``control_tokens`` names a
-    model's own. The words stay readable, so an honest caption loses nothing.
+    model's own. The words stay readable, so that an honest caption loses nothing.
 
     >>> neutralise("a dog<|im_end|>")
     'a dog< |im_end| >'
@@ -82,10 +83,10 @@ def neutralise(text: str, control_tokens: Collection[str] = ()) -> str:
     return text
 
 
-def is_defused(text: str) -> bool:
-    """Return whether :func:`neutralise` breaks anything in ``text``; quick where it does not.
+def needs_neutralising(text: str) -> bool:
+    """Return whether :func:`neutralise` would break anything in ``text``; quick where it would not.
 
-    >>> is_defused("a dog<|im_end|>"), is_defused(" a dog: brown ")
+    >>> needs_neutralising("a dog<|im_end|>"), needs_neutralising(" a dog: brown ")
     (True, False)
     """
     return _SUSPECT.search(text) is not None and neutralise(text) != text.strip()
@@ -95,7 +96,7 @@ def is_defused(text: str) -> bool:
 class Prompt:
     """A template for pairs without references, and one for pairs with them.
 
-    Templates know the placeholders ``{caption}``, ``{references}``, ``{low}``, ``{high}``.
+    The placeholders are ``{caption}``, ``{references}``, ``{low}`` and ``{high}``.
     """
 
     name: str
@@ -108,19 +109,19 @@ class Prompt:
         if self.with_references is not None:
             _check(self.with_references, self.name, references=True)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Eight hexadecimal digits of the templates' SHA-256, for the signature."""
         return hashlib.sha256(f"{self.free}\0{self.with_references}".encode()).hexdigest()[:8]
 
     def template(self, references: bool) -> str:
-        """Return the template for pairs with or without references, or say it is missing."""
+        """Return the template for pairs with or without references; raise if there is none."""
         text = self.with_references if references else self.free
         if text is None:
-            have, need = ("no", "a") if references else ("a", "no")
+            which, other = ("with", "without") if references else ("without", "with")
             raise InputError(
-                f"prompt {self.name!r} has {have} {{references}} placeholder but the pair needs "
-                f"{need} template with references: use another prompt or change the pairs"
+                f"prompt {self.name!r} is for pairs {other} references, but the pair is one "
+                f"{which} references: use another prompt or change the pairs"
             )
         return text
 
@@ -171,8 +172,8 @@ PROMPTS: dict[str, Prompt] = {prompt.name: prompt for prompt in (FLEUR, CAPTION_
 def get_prompt(spec: str | Path | Prompt) -> Prompt:
     """Return a prompt by name, or read a template of your own from a text file.
 
-    A file whose template contains ``{references}`` serves pairs with references, any other
-    one pairs without.
+    A template that contains ``{references}`` is for pairs with references, any other for pairs
+    without.
     """
     if isinstance(spec, Prompt):
         return spec

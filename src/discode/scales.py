@@ -1,7 +1,7 @@
 """Scales: which answers a model may give, and what each is worth.
 
-A scale has *stems* (text that stands before the answer token), *answers* (K strings, from
-the lowest to the highest) and *values* (what each answer counts). An expected answer ŝ
+A scale has *stems* (text before the answer token), *answers* (K strings, from the lowest to the
+highest) and *values* (what each answer counts). An expected answer ŝ
 becomes a score by ``stem value + step · ŝ``.
 
 ===========  =====================  ==========================  =============
@@ -29,12 +29,12 @@ from numpy.typing import NDArray
 from discode.errors import InputError, lookup
 
 MAX_ANSWERS = 256
-"""More answers than this are no rating scale but a mistake."""
+"""More answers than this are not a rating scale but a mistake."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """A rating scale with K answers behind B stems.
+    """A rating scale with K answers after B stems.
 
     >>> UNIT.score(np.array([0, 1]), np.array([7.5, 0.0])).tolist()
     [0.75, 1.0]
@@ -66,21 +66,36 @@ class Scale:
 
     @property
     def maximum(self) -> float:
-        """The highest score; behind the last of several stems only the lowest answer is valid."""
+        """The highest score; after the last of several stems only the lowest answer is valid."""
         last = min(self.values) if len(self.stems) > 1 else max(self.values)
         return self.stem_values[-1] + self.step * last
 
     def score(
         self, stem: NDArray[np.intp], expectation: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """Turn expected answers (N,) behind stem indices (N,) into scores (N,).
+        """Turn expected answers (..., N) after the stems with indices (N,) into scores (..., N).
 
-        The paper replaces everything below the decimal point by 0.1·ŝ. Behind the stem "1."
-        that leaves the scale for any ŝ > 0 (1.03 is no rating between 0.0 and 1.0, and the
+        The paper replaces everything after the decimal point by 0.1·ŝ. After the stem "1."
+        that leaves the scale for any ŝ > 0 (1.03 is not a rating between 0.0 and 1.0, and the
         *less* sure model would get the higher score), so scores end at ``maximum``.
         """
         score = np.asarray(self.stem_values)[stem] + self.step * expectation
         return np.clip(score, self.minimum, self.maximum)
+
+    @property
+    def unique_name(self) -> str:
+        """The name, with a digest after it where the name belongs to another scale.
+
+        >>> get_scale("1-7").unique_name
+        '1-7'
+        """
+        try:
+            known = get_scale(self.name) == self
+        except InputError:
+            known = False
+        if known:
+            return self.name
+        return f"{self.name}~{hashlib.sha256(repr(self).encode()).hexdigest()[:8]}"
 
 
 def _digits(name: str, low: int, high: int) -> Scale:
@@ -130,18 +145,10 @@ def get_scale(spec: str | Scale) -> Scale:
         return spec
     if not isinstance(spec, str):
         raise InputError(f"a scale is a name or a Scale, not {spec!r}")
+    if spec in SCALES:
+        return SCALES[spec]
     if match := re.fullmatch(r"(\d{1,4})-(\d{1,4})", spec):
         return _digits(spec, int(match[1]), int(match[2]))
     if match := re.fullmatch(r"([A-Z])-([A-Z])", spec):
         return _letters(spec, match[1], match[2])
     return lookup(SCALES, spec, "scale", also=", or LOW-HIGH (1-7, A-D, E-A)")
-
-
-def label(scale: Scale) -> str:
-    """Return a scale's name, with a digest behind it where the name stands for another one."""
-    try:
-        known = get_scale(scale.name) == scale
-    except InputError:
-        known = False
-    digest = hashlib.sha256(repr(scale).encode()).hexdigest()[:8]
-    return scale.name if known else f"{scale.name}~{digest}"

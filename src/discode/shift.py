@@ -1,13 +1,13 @@
-"""Pictures re-rendered in other domains: painting, sketch, quickdraw, clipart, infograph, noisy.
+"""Images re-rendered in other domains: painting, sketch, quickdraw, clipart, infograph, noisy.
 
-A judge that reads photographs well may fail on drawings. These are cheap stand-ins for the
+A judge that reads photographs well may fail on drawings. These are cheap substitutes for the
 domains of the paper's MCEval (real, painting, sketch, quickdraw, clipart, infograph), and a
-noisy one, made from any photograph with numpy and Pillow alone; they are no works of art.
+noisy one, made from any photograph with numpy and Pillow alone.
 
-Every picture is drawn with its long side at most ``SIDE`` pixels and resized back, so a large
-picture is shifted as strongly as its thumbnail. Chance (paint, wobble, layout, noise) comes from
-the style, the seed and the picture's own pixels: two pictures get different pages from one seed,
-and a picture gets the same page alone as in a folder. Sketch and clipart take no chances.
+Every image is drawn with its long side at most ``SIDE`` pixels and resized back, so a large
+image is shifted as strongly as its thumbnail. What is random (paint, wobble, layout, noise) is
+drawn from the style, the seed and the image's own pixels: two images get different pages from one
+seed, and an image gets the same page alone as in a folder. Sketch and clipart are not random.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from discode.images import image_digest, open_image
 SIDE = 448
 """Longest side, in pixels, that a style draws at."""
 
-Array = NDArray[np.float64]  # pictures are (height, width, 3) in 0-255
+Array = NDArray[np.float64]  # images are (height, width, 3) in 0-255
 Index = NDArray[np.intp]
 
 
@@ -35,8 +35,8 @@ Index = NDArray[np.intp]
 class Style:
     """A row of ``STYLES``: how to draw, and what comes out.
 
-    ``draw`` takes an RGB picture of at most ``side`` pixels a side and a generator, and returns
-    an RGB picture of any size and the same aspect; ``render`` resizes it.
+    ``draw`` takes an RGB image of at most ``side`` pixels per side and a generator, and returns
+    an RGB image of any size and the same aspect; ``render`` resizes it.
     """
 
     draw: Callable[[Image.Image, np.random.Generator], Image.Image]
@@ -45,11 +45,11 @@ class Style:
 
 
 def render(image: Image.Image, style: str, *, seed: int = 0) -> Image.Image:
-    """Return the picture in another style: RGB, of the same size, the same bytes every time.
+    """Return the image in another style: RGB, of the same size, the same bytes every time.
 
-    Any mode is taken, as :func:`discode.images.open_image` reads it (transparency is laid on
-    white, EXIF's rotation is applied). Another numpy, Pillow or kind of processor may round
-    a pixel differently.
+    Images of any mode are read as :func:`discode.images.open_image` reads them (transparency on
+    white, EXIF's rotation applied). Another version of numpy or Pillow, or another processor, may
+    round a pixel differently.
 
     >>> render(Image.new("L", (30, 20), 128), "sketch").size
     (30, 20)
@@ -68,12 +68,12 @@ def _resize(image: Image.Image, factor: float) -> Image.Image:
 
 
 def _unit(pixels: Array) -> float:
-    """Return how long a 224th of the picture is: strokes and filters scale with it."""
+    """Return the length of a 224th of the image: strokes and filters scale with it."""
     return max(0.5, math.sqrt(pixels.shape[0] * pixels.shape[1]) / 224)
 
 
 def _image(pixels: Array) -> Image.Image:
-    """Return (height, width, 3), or (height, width) of greys, as an RGB picture."""
+    """Return (height, width, 3), or (height, width) of greys, as an RGB image."""
     return Image.fromarray(pixels.clip(0, 255).round().astype(np.uint8)).convert("RGB")
 
 
@@ -220,7 +220,7 @@ def _quickdraw(image: Image.Image, rng: np.random.Generator) -> Image.Image:
     spots, label, touching = _contours(_blur(small, 1, 1), 4, 12)
     lengths = np.bincount(label, minlength=1)
     order = np.argsort(-lengths, kind="stable")[:12]
-    # Nobody draws a crowd in twenty seconds: a dozen strokes, and ink for 800 pixels of 128 x 128.
+    # As drawn in twenty seconds: a dozen strokes, and ink for 800 pixels of 128 x 128.
     inked = np.cumsum(lengths[order]) - lengths[order]
     drawn = order[(inked < 800) & (lengths[order] >= 12)]
     # A corner for each contour and 6 x 6 cell; strokes go between cells whose pixels touch.
@@ -251,7 +251,7 @@ def _clipart(image: Image.Image, rng: np.random.Generator) -> Image.Image:
     colours = np.array(indexed.getpalette(), np.float64).reshape(-1, 3)[:10]
     # |pixel - colour|^2 without the pixel's own square.
     far = (colours**2).sum(axis=1) - 2 * np.einsum("yxc,kc->yxk", flat, colours)
-    # A vote of the neighbours swallows specks.
+    # A vote of the neighbours removes specks.
     votes = (far.argmin(axis=-1)[..., None] == np.arange(len(colours))).astype(np.float64)
     labels = _blur(votes, 2 * unit, 1).argmax(axis=-1)
     grey = _grey(colours)[:, None]
@@ -273,7 +273,7 @@ _PALETTES = (
 
 
 def _infograph(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """A page with the picture as one panel among a title, text, bars and a pie."""
+    """A page with the image as one panel among a title, text, bars and a pie."""
     *colours, paper = _PALETTES[rng.integers(len(_PALETTES))]
     inks = main, second, third = [colours[turn] for turn in rng.permutation(3)]
     page = _resize(image, SIDE / max(image.size))
@@ -290,7 +290,7 @@ def _infograph(image: Image.Image, rng: np.random.Generator) -> Image.Image:
         page.paste(fill, (int(x0), int(y0), int(x1), int(y1)))
 
     def text(left: float, top: float, right: float, size: float, lines: int, fill: str) -> None:
-        # Words are bars: what they say does not matter, that they are there does.
+        # Words are bars: only that there is text matters, not what it says.
         for line in range(lines):
             at = left
             end = right if line < lines - 1 else left + (right - left) * rng.uniform(0.4, 0.9)
@@ -302,7 +302,7 @@ def _infograph(image: Image.Image, rng: np.random.Generator) -> Image.Image:
 
     box(0, 0, 1, 0.14, main)
     text(0.06, 0.045, 0.8, 0.05, 1, paper)
-    # The panel stands in a frame; a label hangs over its edge.
+    # The panel has a frame; a label overlaps its edge.
     wide, high = panel.width / width, panel.height / height
     box(0.03, 0.18, 0.07 + wide, 0.22 + high, second)
     page.paste(panel, (int((0.95 - wide if mirrored else 0.05) * width), int(0.2 * height)))
@@ -334,7 +334,7 @@ def _noisy(image: Image.Image, rng: np.random.Generator) -> Image.Image:
 
 
 STYLES: dict[str, Style] = {
-    "photo": Style(lambda image, rng: image, "the picture itself, as RGB", math.inf),
+    "photo": Style(lambda image, rng: image, "the image itself, as RGB", math.inf),
     "painting": Style(_painting, "oil paint: dabs of colour that follow the contours"),
     "sketch": Style(_sketch, "pencil: grey shading, hatched shadows and contours"),
     "quickdraw": Style(_quickdraw, "a dozen black strokes on a white page"),

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from discode.decoders import Decoder
+from discode.decoders.options import options_text
 from discode.prompts import Prompt
 from discode.readings import Identity
-from discode.scales import Scale, label
+from discode.scales import Scale
 from discode.version import __version__
 
 GIVEN = Identity("given")
@@ -92,23 +93,7 @@ def sign(
         revision=identity.revision,
         dtype=identity.dtype,
         prompt="none" if prompt is None else f"{prompt.name}-{prompt.digest}",
-        scale=label(scale),
+        scale=scale.unique_name,
         **more,
-        decoder=f"{decoder.name}({describe(decoder)})",
+        decoder=f"{decoder.name}({options_text(decoder.options())})",
     )
-
-
-def describe(decoder: Decoder) -> str:
-    """Return a decoder's options as ``key=value,...``, sorted."""
-    return ",".join(f"{k}={option_text(v)}" for k, v in sorted(decoder.options().items()))
-
-
-def option_text(value: object) -> str:
-    """Return an option as it is written after a method's name.
-
-    >>> option_text((0.0, 1.0)), option_text(None), option_text(0.001)
-    ('0:1', 'none', '0.001')
-    """
-    if isinstance(value, tuple):
-        return ":".join(map(option_text, value))
-    return f"{value:.12g}" if isinstance(value, float) else str(value).lower()

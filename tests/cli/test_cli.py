@@ -419,7 +419,7 @@ def test_demo(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the figure wants discode[plot]")
     done = run("demo", "-o", tmp_path / "demo.png")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[:6] == ["picture", "caption", "meant", "as", "raw", "smoothing"]
+    assert done.stdout.split()[:6] == ["image", "caption", "meant", "as", "raw", "smoothing"]
     for word in ("astronaut", "cat", "coffee", "rocket", "discode-embedded", f"-{SHA256[:8]}"):
         assert word in done.stdout
     for kind in ("good", "middling", "wrong"):

@@ -128,7 +128,7 @@ def test_interrupted_it_goes_on_from_its_store(llava: Path, tmp_path: Path) -> N
     first = kept()
     assert 6 <= first < number
     with ReadingStore(store) as opened:
-        ((ask, _),) = opened.asks()
+        ((ask, _),) = opened.run_keys()
         ((items, readings),) = opened.batches(ask)
     done = run(*arguments)
     assert done.returncode == 0, done

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import discode
 from discode.decoders import get_decoder
-from discode.decoders.bounds import possible_error
+from discode.decoders.bounds import truncation_bound
 from discode.readings import Readings
 from discode.scales import TEN
 
@@ -36,7 +36,7 @@ def test_the_truth_lies_within(seed: int, top: int, method: str) -> None:
     readings = Readings.of(sent, TEN, missing="spread")
     decoder = get_decoder(method)
     true = float(decoder.decode(Readings.of(np.log(p[:10]).clip(max=0), TEN)).score[0])
-    bound = possible_error(decoder, readings)
+    bound = truncation_bound(decoder, readings)
     if bound is None:
         assert all(digit in listed for digit in "0123456789")
         return
@@ -64,10 +64,10 @@ def test_the_second_decimal_counts_for_fleur() -> None:
     readings = Readings(
         UNIT, answers, np.array([[-0.1, np.nan]]), second_logp=second, truncated=np.array([True])
     )
-    more = possible_error(get_decoder("fleur"), readings)
-    less = possible_error(get_decoder("smoothing"), readings)
+    more = truncation_bound(get_decoder("fleur"), readings)
+    less = truncation_bound(get_decoder("smoothing"), readings)
     assert more is not None
     assert less is not None
     # smoothing does not look at it: only FLEUR's sum of 0.01·d·p can change, by nine times 0.45
     assert more[0] > 0.01 * sum(range(1, 10)) * 0.4
-    assert less[0] == pytest.approx(possible_error(get_decoder("smoothing"), readings), abs=0)
+    assert less[0] == pytest.approx(truncation_bound(get_decoder("smoothing"), readings), abs=0)

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from scipy.special import rel_entr
 
 import discode
-from discode.decoders.att import log_prior
+from discode.decoders.discode import log_prior
 from discode.decoders.divergences import divergence
 from tests.helpers.fake_model import random_logp
 

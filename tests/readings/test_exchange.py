@@ -9,11 +9,11 @@ import pytest
 from discode.errors import InputError
 from discode.readings import Identity, Readings
 from discode.readings.exchange import export_readings, import_readings
-from discode.readings.store import Ask, Item, ReadingStore
+from discode.readings.store import PairKey, ReadingStore, RunKey
 from discode.scales import TEN, UNIT
 from tests.helpers.fake_model import random_logp
 
-ASK = Ask(Identity("m", "r", "d"), "Rate {caption}", UNIT)
+RUN_KEY = RunKey(Identity("m", "r", "d"), "Rate {caption}", UNIT)
 
 
 @pytest.fixture
@@ -30,25 +30,27 @@ def store(tmp_path: Path) -> ReadingStore:
         truncated=np.arange(1200) % 7 == 0,
     )
     opened = ReadingStore(tmp_path / "a.db")
-    opened.put(ASK, [Item(str(i), f"caption {i} 猫", ("r",)) for i in range(1200)], readings)
-    ten = Ask(ASK.identity, ASK.prompt, TEN)
-    opened.put(ten, [Item("x", "y")], Readings.of(random_logp(rng, 1, 10), TEN))
+    opened.put(RUN_KEY, [PairKey(str(i), f"caption {i} 猫", ("r",)) for i in range(1200)], readings)
+    ten = RunKey(RUN_KEY.identity, RUN_KEY.prompt, TEN)
+    opened.put(ten, [PairKey("x", "y")], Readings.of(random_logp(rng, 1, 10), TEN))
     return opened
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_round_trip_is_exact(tmp_path: Path, store: ReadingStore, suffix: str) -> None:
     if suffix == ".parquet":
-        pytest.importorskip("pyarrow", reason="Parquet wants discode[parquet]")
+        pytest.importorskip("pyarrow", reason="Parquet needs discode[parquet]")
     path = tmp_path / f"out{suffix}"
     assert export_readings(store, path) == 1201
     with ReadingStore(tmp_path / "b.db") as other:
         assert import_readings(other, path) == 1201
         assert import_readings(other, path) == 1201  # again: nothing changes
         assert len(other) == 1201
-        assert [ask for ask, _ in other.asks()] == [ask for ask, _ in store.asks()]
-        for (items, a), (others, b) in zip(store.batches(ASK), other.batches(ASK), strict=True):
-            assert items == others
+        assert [run for run, _ in other.run_keys()] == [run for run, _ in store.run_keys()]
+        for (pairs, a), (others, b) in zip(
+            store.batches(RUN_KEY), other.batches(RUN_KEY), strict=True
+        ):
+            assert pairs == others
             for name in ("answer_logp", "stem_logp", "lead_logp", "truncated"):
                 assert np.array_equal(getattr(a, name), getattr(b, name), equal_nan=True), name
 
@@ -68,7 +70,7 @@ def test_import_is_all_or_nothing(tmp_path: Path, store: ReadingStore) -> None:
     lines = (tmp_path / "out.jsonl").read_text().splitlines()
     for broken, match in (
         ("{", "line 1101 is not JSON"),
-        ("{}", "line 1101 is no exported reading: it lacks 'scale'"),
+        ("{}", "line 1101 is not an exported reading: it lacks 'scale'"),
         (lines[0].replace('"scale": "unit"', '"scale": "ten"'), "line 1101: answer_logp has shape"),
         (lines[0].replace('"model": "m"', '"model": 3'), "line 1101: model must be text"),
     ):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import textwrap
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -16,14 +17,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import discode
 from discode.errors import InputError, StoreError
+from discode.images import demo_path
+from discode.pairs import Pair
 from discode.readings import Identity, Readings
-from discode.readings.store import SCHEMA_VERSION, Ask, Item, ReadingStore, key_of
+from discode.readings.store import SCHEMA_VERSION, PairKey, ReadingStore, RunKey, reading_key
 from discode.scales import FIVE, TEN, UNIT, Scale
 from tests.helpers.fake_model import random_logp
 
-ASK = Ask(Identity("model", "rev", "bf16"), "Rate {caption}", TEN)
-ITEM = Item("0" * 64, "a dog", ("ref",))
+RUN_KEY = RunKey(Identity("model", "rev", "bf16"), "Rate {caption}", TEN)
+PAIR_KEY = PairKey("0" * 64, "a dog", ("ref",))
 
 
 def some(n: int, seed: int = 0) -> Readings:
@@ -31,29 +35,31 @@ def some(n: int, seed: int = 0) -> Readings:
 
 
 def test_every_part_changes_the_key() -> None:
-    asks = [
-        ASK,
-        replace(ASK, identity=replace(ASK.identity, model="other")),
-        replace(ASK, identity=replace(ASK.identity, revision="other")),
-        replace(ASK, identity=replace(ASK.identity, dtype="fp32")),
-        replace(ASK, prompt="Judge {caption}"),
-        replace(ASK, scale=FIVE),
+    runs = [
+        RUN_KEY,
+        replace(RUN_KEY, identity=replace(RUN_KEY.identity, model="other")),
+        replace(RUN_KEY, identity=replace(RUN_KEY.identity, revision="other")),
+        replace(RUN_KEY, identity=replace(RUN_KEY.identity, dtype="fp32")),
+        replace(RUN_KEY, prompt="Judge {caption}"),
+        replace(RUN_KEY, scale=FIVE),
     ]
-    items = [
-        replace(ITEM, image="1" * 64),
-        replace(ITEM, caption="a dog "),
-        replace(ITEM, references=()),
-        replace(ITEM, references=("ref", "")),
-        replace(ITEM, references=("re", "f")),
+    pairs = [
+        replace(PAIR_KEY, image="1" * 64),
+        replace(PAIR_KEY, caption="a dog "),
+        replace(PAIR_KEY, references=()),
+        replace(PAIR_KEY, references=("ref", "")),
+        replace(PAIR_KEY, references=("re", "f")),
     ]
-    keys = [key_of(ask, ITEM) for ask in asks] + [key_of(ASK, item) for item in items]
-    assert len(set(keys)) == len(asks) + len(items)
+    keys = [reading_key(run, PAIR_KEY) for run in runs] + [
+        reading_key(RUN_KEY, pair) for pair in pairs
+    ]
+    assert len(set(keys)) == len(runs) + len(pairs)
     # Parts cannot run into each other.
-    assert key_of(ASK, Item("i", "ab")) != key_of(ASK, Item("ia", "b"))
+    assert reading_key(RUN_KEY, PairKey("i", "ab")) != reading_key(RUN_KEY, PairKey("ia", "b"))
 
 
 def test_put_get_round_trip_is_exact(tmp_path: Path) -> None:
-    ask = replace(ASK, scale=UNIT)
+    run = replace(RUN_KEY, scale=UNIT)
     rng = np.random.default_rng(0)
     answers = random_logp(rng, 6, 10).reshape(3, 2, 10)
     answers[1, 1, 3] = -np.inf
@@ -66,11 +72,13 @@ def test_put_get_round_trip_is_exact(tmp_path: Path) -> None:
         truncated=np.array([True, False, False]),
         how=np.array(["generated", "forced", "forced"]),
     )
-    items = [Item(str(i), "x") for i in range(3)]
+    pairs = [PairKey(str(i), "x") for i in range(3)]
     with ReadingStore(tmp_path / "r.db") as store:
-        store.put(ask, items, readings)
+        store.put(run, pairs, readings)
     with ReadingStore(tmp_path / "r.db") as store:
-        back, places = store.get(ask, [items[2], Item("none", "x"), items[0], items[1], items[2]])
+        back, places = store.get(
+            run, [pairs[2], PairKey("none", "x"), pairs[0], pairs[1], pairs[2]]
+        )
     assert places == [0, 2, 3, 4]
     want = readings.take([2, 0, 1, 2])
     for name in ("answer_logp", "stem_logp", "lead_logp", "second_logp", "truncated"):
@@ -89,26 +97,26 @@ def test_hidden_states_are_kept_with_their_head(tmp_path: Path) -> None:
         hidden=rng.normal(size=(2, 5)).astype(np.float32),
         head=rng.normal(size=(10, 5)).astype(np.float32),
     )
-    items = [Item("a", "x"), Item("b", "x")]
+    pairs = [PairKey("a", "x"), PairKey("b", "x")]
     with ReadingStore(tmp_path / "r.db") as store:
-        store.put(ASK, items, plain)
-        assert store.get(ASK, items, hidden=True)[1] == []  # has none yet
-        store.put(ASK, items, hidden)
-        back, places = store.get(ASK, items, hidden=True)
+        store.put(RUN_KEY, pairs, plain)
+        assert store.get(RUN_KEY, pairs, hidden=True)[1] == []  # has none yet
+        store.put(RUN_KEY, pairs, hidden)
+        back, places = store.get(RUN_KEY, pairs, hidden=True)
         assert places == [0, 1]
         assert np.array_equal(np.asarray(back.hidden), np.asarray(hidden.hidden))
         assert np.array_equal(np.asarray(back.head), np.asarray(hidden.head))
-        store.put(ASK, items, plain)  # a poorer reading does not overwrite a richer one
-        assert store.get(ASK, items, hidden=True)[1] == [0, 1]
+        store.put(RUN_KEY, pairs, plain)  # a poorer reading does not overwrite a richer one
+        assert store.get(RUN_KEY, pairs, hidden=True)[1] == [0, 1]
 
 
 def test_threads_share_a_store(tmp_path: Path) -> None:
     with ReadingStore(tmp_path / "r.db") as store, ThreadPoolExecutor(8) as pool:
 
         def work(i: int) -> int:
-            items = [Item(f"{i}-{j}", "x") for j in range(5)]
-            store.put(ASK, items, some(5, seed=i))
-            return len(store.get(ASK, items)[1])
+            pairs = [PairKey(f"{i}-{j}", "x") for j in range(5)]
+            store.put(RUN_KEY, pairs, some(5, seed=i))
+            return len(store.get(RUN_KEY, pairs)[1])
 
         assert list(pool.map(work, range(40))) == [5] * 40
         assert len(store) == 200
@@ -117,37 +125,37 @@ def test_threads_share_a_store(tmp_path: Path) -> None:
 def test_a_nan_reading_is_a_failure_even_without_a_reason(tmp_path: Path) -> None:
     with ReadingStore(tmp_path / "r.db") as store:
         nan = Readings(TEN, np.full((1, 1, 10), np.nan), np.full((1, 1), np.nan))
-        store.put(ASK, [Item("a", "x")], nan)
+        store.put(RUN_KEY, [PairKey("a", "x")], nan)
         assert len(store) == 0
 
 
 def test_half_a_character_is_refused() -> None:
     with pytest.raises(InputError, match="surrogate"):
-        Item("a", "x \ud800")
+        PairKey("a", "x \ud800")
 
 
 def test_failures_are_not_kept(tmp_path: Path) -> None:
     with ReadingStore(tmp_path / "r.db") as store:
         mixed = Readings.concat(TEN, [some(1), Readings.failed(TEN, ["no"])])
-        store.put(ASK, [Item("a", "x"), Item("b", "x")], mixed)
+        store.put(RUN_KEY, [PairKey("a", "x"), PairKey("b", "x")], mixed)
         assert len(store) == 1
 
 
 def test_readable_while_written(tmp_path: Path) -> None:
     path = tmp_path / "r.db"
     with ReadingStore(path) as writer, ReadingStore(path) as reader:
-        writer.put(ASK, [Item("a", "x")], some(1))
+        writer.put(RUN_KEY, [PairKey("a", "x")], some(1))
         with writer.transaction():
-            writer.put(ASK, [Item("b", "x")], some(1))
+            writer.put(RUN_KEY, [PairKey("b", "x")], some(1))
             assert len(reader) == 1
         assert len(reader) == 2
 
 
 def test_many_keys_in_one_get(tmp_path: Path) -> None:
-    items = [Item(str(i), "x") for i in range(2500)]
+    pairs = [PairKey(str(i), "x") for i in range(2500)]
     with ReadingStore(tmp_path / "r.db") as store:
-        store.put(ASK, items, some(2500))
-        back, places = store.get(ASK, items[::-1])
+        store.put(RUN_KEY, pairs, some(2500))
+        back, places = store.get(RUN_KEY, pairs[::-1])
     assert places == list(range(2500))
     assert np.array_equal(back.answer_logp, some(2500).answer_logp[::-1])
 
@@ -167,35 +175,35 @@ def test_foreign_and_damaged_files_are_refused(tmp_path: Path) -> None:
     db = sqlite3.connect(foreign)
     db.execute("CREATE TABLE t (x)")
     db.close()
-    with pytest.raises(StoreError, match="no reading store"):
+    with pytest.raises(StoreError, match="not a reading store"):
         ReadingStore(foreign)
     junk = tmp_path / "junk.db"
     junk.write_bytes(os.urandom(8192))
     with pytest.raises(StoreError, match="cannot use"):
         ReadingStore(junk)
     path = tmp_path / "torn.db"
-    items = [Item(str(i), "x" * 200) for i in range(500)]
+    pairs = [PairKey(str(i), "x" * 200) for i in range(500)]
     with ReadingStore(path) as store:
-        store.put(ASK, items, some(500))
+        store.put(RUN_KEY, pairs, some(500))
     content = bytearray(path.read_bytes())
     content[4096 * 3 :] = os.urandom(len(content) - 4096 * 3)
     path.write_bytes(content)
     with pytest.raises(StoreError, match="damaged"), ReadingStore(path) as store:
-        store.get(ASK, items)
+        store.get(RUN_KEY, pairs)
 
 
 def test_a_scale_of_ones_own_is_not_kept_under_anothers_name(tmp_path: Path) -> None:
     mine = Scale("ten", tuple("abcdefghij"), tuple(map(float, range(10))), "a", "j", 0.1)
     with pytest.raises(InputError, match="not the one of that name"):
-        Ask(ASK.identity, ASK.prompt, mine)
+        RunKey(RUN_KEY.identity, RUN_KEY.prompt, mine)
 
 
 def test_a_blob_of_the_wrong_length_is_damage(tmp_path: Path) -> None:
     with ReadingStore(tmp_path / "r.db") as store:
-        store.put(ASK, [Item("a", "x")], some(1))
+        store.put(RUN_KEY, [PairKey("a", "x")], some(1))
         store._db.execute("UPDATE readings SET answer_logp = x'00'")
         with pytest.raises(StoreError, match="damaged"):
-            store.get(ASK, [Item("a", "x")])
+            store.get(RUN_KEY, [PairKey("a", "x")])
 
 
 def test_a_reader_without_write_permission_sees_the_log(
@@ -203,7 +211,7 @@ def test_a_reader_without_write_permission_sees_the_log(
 ) -> None:
     path = tmp_path / "r.db"
     with ReadingStore(path) as writer:
-        writer.put(ASK, [Item("a", "x")], some(1))
+        writer.put(RUN_KEY, [PairKey("a", "x")], some(1))
         assert Path(f"{path}-wal").stat().st_size > 0  # not yet in the file itself
         monkeypatch.setattr("discode.readings.store._writable", lambda path: False)
         with ReadingStore(path, create=False) as reader:
@@ -213,35 +221,42 @@ def test_a_reader_without_write_permission_sees_the_log(
 
 
 def test_bad_places(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no folder"):
+    with pytest.raises(StoreError, match="not a folder"):
         ReadingStore(tmp_path / "none" / "r.db")
     with pytest.raises(StoreError, match="no reading store at"):
         ReadingStore(tmp_path / "r.db", create=False)
     with pytest.raises(StoreError, match="cannot use"):
         ReadingStore(tmp_path)
     (tmp_path / "empty.db").touch()
-    with pytest.raises(StoreError, match="no reading store"):
+    with pytest.raises(StoreError, match="not a reading store"):
         ReadingStore(tmp_path / "empty.db", create=False)
     assert (tmp_path / "empty.db").stat().st_size == 0
 
 
 RUN = """
-    import sys, time
+    import os, signal, sys, threading, time
     from pathlib import Path
     from discode import load
     from discode.pairs import Pair
     from tests.helpers.fake_model import FakeModel
 
-    folder = Path(sys.argv[1])
+    folder, total, kill_after = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    think, delay = float(sys.argv[4]), float(sys.argv[5])
+    die = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL))
 
     class Slow(FakeModel):
+        count = 0
+
         def read(self, pairs, prompt, scale, *, hidden=False):
             with (folder / "asked.txt").open("a") as log:
                 log.writelines(f"{pair.caption}\\n" for pair in pairs)
-            time.sleep(float(sys.argv[2]))
+            self.count += len(pairs)
+            if self.count >= kill_after > 0 and not die.is_alive():
+                die.start()
+            time.sleep(think)
             return super().read(pairs, prompt, scale, hidden=hidden)
 
-    pairs = [Pair(folder / "picture.png", f"caption {i}") for i in range(int(sys.argv[3]))]
+    pairs = [Pair(folder / "picture.png", f"caption {i}") for i in range(total)]
     scores = load(Slow(), store=folder / "r.db", batch_size=4).score_pairs(pairs)
     print(*scores.value.tolist(), sep="\\n")
 """
@@ -249,39 +264,63 @@ RUN = """
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("sleep", "total", "after"),
-    [(0.2, 40, 16), (0.0, 2000, 100), (0.0, 2000, 401), (0.0, 2000, 802)],
+    ("total", "after", "think", "delay"),
+    [(40, 16, 0.5, 0.1), (2000, 100, 0, 0.001), (2000, 401, 0, 0.002), (2000, 802, 0, 0.003)],
     ids=["while the model thinks", *(f"while it writes, {n}" for n in (1, 2, 3))],
 )
 def test_kill_minus_nine_loses_one_batch_at_most(
-    tmp_path: Path, picture: Path, sleep: float, total: int, after: int
+    tmp_path: Path, picture: Path, total: int, after: int, think: float, delay: float
 ) -> None:
     script = tmp_path / "run.py"
     script.write_text(textwrap.dedent(RUN))
     paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    command = [sys.executable, str(script), str(tmp_path)]
-    log = tmp_path / "asked.txt"
 
-    def asked() -> list[str]:
-        return log.read_text().splitlines() if log.exists() else []
+    def run(*options: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(script), str(tmp_path), *map(str, options)]
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
-    with subprocess.Popen([*command, str(sleep), str(total)], env=env) as process:
-        deadline = time.monotonic() + 60
-        while len(asked()) < after and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.003)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    def asked() -> int:
+        return len((tmp_path / "asked.txt").read_text().splitlines())
+
+    killed = run(total, after, think, delay)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
     first = asked()
-    assert after <= len(first) < total
+    assert after <= first < total
     with ReadingStore(tmp_path / "r.db", create=False) as store:
         kept = len(store)
-    assert kept >= len(first) - 4  # at most the batch in flight is lost
+    assert kept >= first - 4  # at most the batch in flight is lost
 
-    command += ["0", str(total)]
-    again = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    assert len(asked()) - len(first) == total - kept  # only what was missing is asked for
-    whole = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    again = run(total, 0, 0, 0)
+    assert asked() - first == total - kept  # only what was missing is asked for
+    whole = run(total, 0, 0, 0)
     assert whole.stdout == again.stdout
-    assert len(asked()) - len(first) == total - kept  # and now nothing
+    assert asked() - first == total - kept  # and now nothing
     assert len(again.stdout.split()) == total
+
+
+OLD = Path(__file__).parent / "data" / "store-0.1.0.sqlite"
+
+
+@pytest.fixture
+def old_store(tmp_path: Path) -> Path:
+    """A store that discode 0.1.0 wrote: the embedded model on the shipped photographs."""
+    return Path(shutil.copy(OLD, tmp_path / "old.db"))
+
+
+def test_a_store_of_0_1_0_replays_bit_for_bit(old_store: Path) -> None:
+    rows = json.loads(OLD.with_suffix(".json").read_text(encoding="utf-8"))
+    pairs = [Pair(demo_path() / row["image"], row["caption"]) for row in rows]
+    for method in ("raw", "smoothing", "fleur", "discode", "paper"):
+        scores = discode.load(f"recorded:{old_store}", method=method).score_pairs(pairs)
+        assert [value.hex() for value in scores.value.tolist()] == [
+            row["scores"][method] for row in rows
+        ]
+
+
+def test_a_store_of_0_1_0_is_written_on(old_store: Path) -> None:
+    with ReadingStore(old_store) as store:
+        ((run, count),) = store.run_keys()
+        assert count == len(store) == 8
+        store.put(replace(run, scale=TEN), [PAIR_KEY], some(1))
+        assert [count for _, count in store.run_keys()] == [8, 1]

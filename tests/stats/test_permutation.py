@@ -16,26 +16,26 @@ from discode.stats import UndefinedWarning, permutation_test, permutation_test_p
 Sample = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
-def sample(seed: int, *, by_picture: float = 0.8, worse: float = 0.0, pictures: int = 40) -> Sample:
-    """Two correlated metrics, exchangeable unless b is ``worse``; each errs by picture and row."""
+def sample(seed: int, *, by_image: float = 0.8, worse: float = 0.0, images: int = 40) -> Sample:
+    """Two correlated metrics, exchangeable unless b is ``worse``; each errs by image and row."""
     rng = np.random.default_rng(seed)
-    picture = np.repeat(np.arange(pictures), 4)
-    n = len(picture)
-    quality = 0.8 * rng.normal(size=n) + 0.6 * rng.normal(size=pictures)[picture]
+    image = np.repeat(np.arange(images), 4)
+    n = len(image)
+    quality = 0.8 * rng.normal(size=n) + 0.6 * rng.normal(size=images)[image]
     human = np.digitize(quality + 0.4 * rng.normal(size=n), [-0.8, 0, 0.8])
     shared = quality + 0.5 * rng.normal(size=n)
     a, b = (
-        shared + 0.6 * rng.normal(size=n) + by_picture * rng.normal(size=pictures)[picture]
+        shared + 0.6 * rng.normal(size=n) + by_image * rng.normal(size=images)[image]
         for _ in range(2)
     )
-    return a, b + worse * rng.normal(size=n), human, picture
+    return a, b + worse * rng.normal(size=n), human, image
 
 
-def rejections(simulations: int, *, rows: bool = False, by_picture: float = 0.8) -> float:
+def rejections(simulations: int, *, rows: bool = False, by_image: float = 0.8) -> float:
     count = 0
     for seed in range(simulations):
-        a, b, human, picture = sample(seed, by_picture=by_picture)
-        clusters = None if rows else picture
+        a, b, human, image = sample(seed, by_image=by_image)
+        clusters = None if rows else image
         # A metric on another scale: its ranks are the same.
         done = permutation_test(
             a, np.exp(b), human, clusters=clusters, resamples=99, seed=seed
@@ -48,25 +48,25 @@ def test_false_positives_are_five_in_a_hundred() -> None:
     assert 0.03 <= rejections(400) <= 0.07
 
 
-def test_swapping_rows_is_too_sure_where_metrics_err_by_picture() -> None:
+def test_swapping_rows_is_too_sure_where_metrics_err_by_image() -> None:
     assert rejections(150, rows=True) > 0.08
-    assert rejections(150, rows=True, by_picture=0.0) <= 0.07
+    assert rejections(150, rows=True, by_image=0.0) <= 0.07
 
 
 def test_a_true_difference_is_seen() -> None:
     seen = 0
     for seed in range(20):
-        a, b, human, picture = sample(seed, worse=2.0, pictures=80)
-        seen += permutation_test(a, b, human, clusters=picture, resamples=199, seed=seed).p < 0.05
+        a, b, human, image = sample(seed, worse=2.0, images=80)
+        seen += permutation_test(a, b, human, clusters=image, resamples=199, seed=seed).p < 0.05
     assert seen >= 19
 
 
 @pytest.mark.parametrize("name", ["tau_b", "tau_c", "spearman", "pearson"])
 @pytest.mark.parametrize("standardise", ["rank", "z"])
-def test_all_swaps_of_few_pictures(name: str, standardise: str) -> None:
+def test_all_swaps_of_few_images(name: str, standardise: str) -> None:
     """p converges to the share of the 2^4 swaps that are as extreme, taken one by one."""
     rng = np.random.default_rng(5)
-    picture = np.repeat(np.arange(4), 3)
+    image = np.repeat(np.arange(4), 3)
     human = rng.integers(0, 3, 12)
     a, b = human + rng.normal(size=12), np.round(rng.normal(size=12), 0)
     theirs: dict[str, Callable[[np.ndarray], float]] = {
@@ -82,25 +82,25 @@ def test_all_swaps_of_few_pictures(name: str, standardise: str) -> None:
         x, y = ((c - c.mean()) / c.std() for c in (a, b))
     differences = []
     for coins in itertools.product([False, True], repeat=4):
-        swap = np.array(coins)[picture]
+        swap = np.array(coins)[image]
         differences.append(tau(np.where(swap, y, x)) - tau(np.where(swap, x, y)))
     for alternative, sign in (("greater", 1), ("less", -1), ("two-sided", 0)):
         d = np.abs(differences) if not sign else sign * np.array(differences)
         done = permutation_test(
-            a, b, human, correlation=name, clusters=picture, resamples=2000,
+            a, b, human, correlation=name, clusters=image, resamples=2000,
             alternative=alternative, standardise=standardise,
         )  # fmt: skip
         assert done.difference == pytest.approx(differences[0])
         assert done.p == pytest.approx((d >= d[0] - 1e-9).mean(), abs=0.03)
 
 
-def test_cells_of_pictures_and_sources() -> None:
-    """PERM-BOTH: with one source a picture it is the swap of pictures, else a finer one."""
-    a, b, human, picture = sample(0)
+def test_cells_of_images_and_sources() -> None:
+    """PERM-BOTH: with one source per image it is the swap of images, else a finer one."""
+    a, b, human, image = sample(0)
     sources = np.tile(["w", "x", "y", "z"], 40)
-    whole = permutation_test(a, b, human, clusters=picture, seed=3)
-    assert permutation_test(a, b, human, clusters=picture, sources=["s"] * 160, seed=3) == whole
-    cells = permutation_test(a, b, human, clusters=picture, sources=sources, seed=3)
+    whole = permutation_test(a, b, human, clusters=image, seed=3)
+    assert permutation_test(a, b, human, clusters=image, sources=["s"] * 160, seed=3) == whole
+    cells = permutation_test(a, b, human, clusters=image, sources=sources, seed=3)
     rows = permutation_test(a, b, human, seed=3)
     assert cells.difference == pytest.approx(whole.difference)
     assert cells == rows  # here every cell is a row, in the same order
@@ -108,25 +108,25 @@ def test_cells_of_pictures_and_sources() -> None:
 
 
 def test_identical_metrics_and_repetition() -> None:
-    a, b, human, picture = sample(1)
-    assert permutation_test(a, 2 * a + 1, human, clusters=picture, resamples=50).p == 1
-    first = permutation_test(a, b, human, clusters=picture, resamples=50, seed=7)
-    assert permutation_test(a, b, human, clusters=picture, resamples=50, seed=7) == first
+    a, b, human, image = sample(1)
+    assert permutation_test(a, 2 * a + 1, human, clusters=image, resamples=50).p == 1
+    first = permutation_test(a, b, human, clusters=image, resamples=50, seed=7)
+    assert permutation_test(a, b, human, clusters=image, resamples=50, seed=7) == first
     assert first.resamples == 50
 
 
 def test_preferences_swap_credits() -> None:
     rng = np.random.default_rng(2)
-    picture, kinds = np.repeat(np.arange(5), 3), np.tile(["HC", "HI", "MM"], 5)
+    image, kinds = np.repeat(np.arange(5), 3), np.tile(["HC", "HI", "MM"], 5)
     a, b = rng.random(15) < 0.9, rng.random(15) < 0.3
     every = []
     for coins in itertools.product([1, -1], repeat=5):
-        d = np.array(coins)[picture] * (a.astype(int) - b)
+        d = np.array(coins)[image] * (a.astype(int) - b)
         every.append(np.mean([d[kinds == kind].mean() for kind in ("HC", "HI", "MM")]))
-    done = permutation_test_preference(a, b, categories=kinds, clusters=picture, resamples=4000)
+    done = permutation_test_preference(a, b, categories=kinds, clusters=image, resamples=4000)
     assert done.difference == pytest.approx(every[0])
     assert done.p == pytest.approx((np.abs(every) >= abs(every[0]) - 1e-9).mean(), abs=0.03)
-    less = permutation_test_preference(a, b, clusters=picture, alternative="less")
+    less = permutation_test_preference(a, b, clusters=image, alternative="less")
     assert less.p > 0.9
 
 
@@ -134,10 +134,10 @@ def test_preferences_on_null_data() -> None:
     count = 0
     for seed in range(400):
         rng = np.random.default_rng(seed)
-        picture = np.repeat(np.arange(50), 4)
-        hard = rng.random(50)[picture]
+        image = np.repeat(np.arange(50), 4)
+        hard = rng.random(50)[image]
         a, b = (rng.random(200) < 0.3 + 0.6 * hard for _ in range(2))
-        done = permutation_test_preference(a, b, clusters=picture, resamples=199, seed=seed)
+        done = permutation_test_preference(a, b, clusters=image, resamples=199, seed=seed)
         count += done.p <= 0.05
     assert 0.03 <= count / 400 <= 0.07
 

@@ -26,15 +26,15 @@ from discode.stats import (
 
 
 def sample(
-    rng: np.random.Generator, pictures: int, *, captions: int = 4, noise: float = 0.8
+    rng: np.random.Generator, images: int, *, captions: int = 4, noise: float = 0.8
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A metric, four-level human ratings and pictures; both err by picture as well as by row."""
-    picture = np.repeat(np.arange(pictures), captions)
-    n = len(picture)
-    quality = 0.8 * rng.normal(size=n) + 0.6 * rng.normal(size=pictures)[picture]
+    """A metric, four-level human ratings and images; both err by image as well as by row."""
+    image = np.repeat(np.arange(images), captions)
+    n = len(image)
+    quality = 0.8 * rng.normal(size=n) + 0.6 * rng.normal(size=images)[image]
     human = np.digitize(quality + 0.4 * rng.normal(size=n), [-0.8, 0, 0.8])
-    metric = quality + noise * rng.normal(size=n) + 0.7 * rng.normal(size=pictures)[picture]
-    return metric, human, picture
+    metric = quality + noise * rng.normal(size=n) + 0.7 * rng.normal(size=images)[image]
+    return metric, human, image
 
 
 @pytest.mark.parametrize("variant", "bc")
@@ -43,17 +43,17 @@ def test_clustered_intervals_cover_the_truth(variant: str) -> None:
     truth = kendalltau(metric, human, variant=variant).statistic
     held = 0
     for seed in range(200):
-        metric, human, picture = sample(np.random.default_rng(seed), 60)
+        metric, human, image = sample(np.random.default_rng(seed), 60)
         plan = KendallPlan(metric, human, variant=variant)
-        interval = bootstrap(plan, picture, resamples=300, seed=seed)
+        interval = bootstrap(plan, image, resamples=300, seed=seed)
         held += interval.low <= truth <= interval.high
     assert 0.90 <= held / 200 <= 0.985
 
 
-def test_resampling_rows_instead_of_pictures_is_too_sure() -> None:
-    metric, human, picture = sample(np.random.default_rng(0), 60, captions=10)
+def test_resampling_rows_instead_of_images_is_too_sure() -> None:
+    metric, human, image = sample(np.random.default_rng(0), 60, captions=10)
     plan = KendallPlan(metric, human)
-    clustered, rows = (bootstrap(plan, c) for c in (picture, np.arange(len(picture))))
+    clustered, rows = (bootstrap(plan, c) for c in (image, np.arange(len(image))))
     assert clustered.high - clustered.low > 1.15 * (rows.high - rows.low)
 
 
@@ -67,27 +67,27 @@ def test_weights_are_drawn_clusters() -> None:
 
 
 def test_plans_resample_as_any_function_does() -> None:
-    metric, human, picture = sample(np.random.default_rng(1), 30)
+    metric, human, image = sample(np.random.default_rng(1), 30)
     plan = KendallPlan(metric, human, variant="b")
     slow = bootstrap(
         lambda w: kendalltau(np.repeat(metric, w), np.repeat(human, w)).statistic,
-        picture, resamples=50,
+        image, resamples=50,
     )  # fmt: skip
-    fast = bootstrap(plan, picture, resamples=50)
+    fast = bootstrap(plan, image, resamples=50)
     assert (fast.value, fast.low, fast.high) == pytest.approx((slow.value, slow.low, slow.high))
-    assert bootstrap(weighted("tau_b", metric, human), picture, resamples=50) == fast
-    assert bootstrap(plan, picture, resamples=50, seed=np.random.default_rng(0)) == fast
-    assert bootstrap(plan, picture, resamples=50, seed=1) != fast
+    assert bootstrap(weighted("tau_b", metric, human), image, resamples=50) == fast
+    assert bootstrap(plan, image, resamples=50, seed=np.random.default_rng(0)) == fast
+    assert bootstrap(plan, image, resamples=50, seed=1) != fast
 
 
 def test_draws_do_not_depend_on_the_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    metric, human, picture = sample(np.random.default_rng(1), 30)
+    metric, human, image = sample(np.random.default_rng(1), 30)
     plan = KendallPlan(metric, human)
-    whole = resample(plan, picture, resamples=40)
+    whole = resample(plan, image, resamples=40)
     monkeypatch.setattr("discode.stats.resampling.BLOCK", 100)
-    np.testing.assert_array_equal(resample(plan, picture, resamples=40), whole)
-    monkeypatch.setattr("discode.stats.plan.MATRIX_CLUSTERS", 1)
-    np.testing.assert_array_equal(resample(plan, picture, resamples=40), whole)
+    np.testing.assert_array_equal(resample(plan, image, resamples=40), whole)
+    monkeypatch.setattr("discode.stats.tau.MATRIX_CLUSTERS", 1)
+    np.testing.assert_array_equal(resample(plan, image, resamples=40), whole)
 
 
 def test_threads_do_not_matter() -> None:
@@ -120,26 +120,26 @@ def test_several_numbers_share_their_resamples() -> None:
 
 def test_paired_differences() -> None:
     rng = np.random.default_rng(3)
-    metric, human, picture = sample(rng, 100)
+    metric, human, image = sample(rng, 100)
     worse = metric + 1.5 * rng.normal(size=len(metric))
     good, bad = KendallPlan(metric, human), KendallPlan(worse, human)
-    done = paired_bootstrap(good, bad, picture, resamples=500)
+    done = paired_bootstrap(good, bad, image, resamples=500)
     assert done.difference.value > 0 < done.difference.low
     assert done.p == 2 / 501
-    back = paired_bootstrap(bad, good, picture, resamples=500)
+    back = paired_bootstrap(bad, good, image, resamples=500)
     assert (back.difference.low, back.p) == pytest.approx((-done.difference.high, done.p))
-    assert paired_bootstrap(good, bad, picture, alternative="greater", resamples=500).p == 1 / 501
-    assert paired_bootstrap(good, bad, picture, alternative="less", resamples=500).p == 1
-    same = paired_bootstrap(good, good, picture, resamples=50)
+    assert paired_bootstrap(good, bad, image, alternative="greater", resamples=500).p == 1 / 501
+    assert paired_bootstrap(good, bad, image, alternative="less", resamples=500).p == 1
+    same = paired_bootstrap(good, good, image, resamples=50)
     assert (same.p, same.difference) == (1, Interval(0, 0, 0, 0.95))
 
 
 def test_p_and_interval_say_the_same() -> None:
     for seed in range(30):
-        metric, human, picture = sample(np.random.default_rng(seed), 40)
+        metric, human, image = sample(np.random.default_rng(seed), 40)
         other = metric + 0.6 * np.random.default_rng(seed + 1000).normal(size=len(metric))
         plans = KendallPlan(metric, human), KendallPlan(other, human)
-        done = paired_bootstrap(*plans, picture, resamples=999, seed=seed)
+        done = paired_bootstrap(*plans, image, resamples=999, seed=seed)
         outside = done.difference.low > 0 or done.difference.high < 0
         assert outside == (done.p < 0.05) or done.p == pytest.approx(0.05, abs=0.006)
 

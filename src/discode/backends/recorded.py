@@ -10,9 +10,9 @@ from discode.errors import DiscodeError, InputError
 from discode.images import image_digest
 from discode.pairs import Pair
 from discode.prompts import PROMPTS, Prompt
-from discode.readings import Gather, Identity, Readings
+from discode.readings import Identity, Readings, ReadingsCollector
 from discode.readings.exchange import import_readings
-from discode.readings.store import Ask, Item, ReadingStore
+from discode.readings.store import PairKey, ReadingStore, RunKey
 from discode.scales import Scale
 
 
@@ -33,7 +33,7 @@ class Recorded:
             import_readings(self._store, path)
         else:
             self._store = ReadingStore(path, create=False)
-        models = list(dict.fromkeys(ask.identity for ask, count in self._store.asks() if count))
+        models = list(dict.fromkeys(ask.identity for ask, count in self._store.run_keys() if count))
         chosen = [identity for identity in models if model in ("", identity.model)]
         if len(chosen) != 1:
             names = ", ".join(identity.model for identity in models) or "none"
@@ -42,7 +42,7 @@ class Recorded:
                 "recorded:FILE#MODEL"
             )
         self.identity: Identity = chosen[0]
-        asks = [ask for ask, count in self._store.asks() if ask.identity == chosen[0] and count]
+        asks = [ask for ask, count in self._store.run_keys() if ask.identity == chosen[0] and count]
         self.prompt: Prompt = _prompt_of([ask.prompt for ask in asks])
         self.scale: Scale = asks[0].scale
         self.capabilities = frozenset(
@@ -54,19 +54,19 @@ class Recorded:
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Readings:
         """Look N pairs up; what was not recorded is a NaN row."""
-        gather = Gather(scale, len(pairs))
-        groups: dict[str, list[tuple[int, Item]]] = {}
+        gather = ReadingsCollector(scale, len(pairs))
+        groups: dict[str, list[tuple[int, PairKey]]] = {}
         for number, pair in enumerate(pairs):
             try:
                 template = prompt.template(bool(pair.references))
-                item = Item(image_digest(pair.image), pair.caption, pair.references)
+                item = PairKey(image_digest(pair.image), pair.caption, pair.references)
             except DiscodeError as error:
                 gather.add(Readings.failed(scale, [str(error)]), [[number]])
                 continue
             groups.setdefault(template, []).append((number, item))
         for template, members in groups.items():
             try:
-                ask = Ask(self.identity, template, scale)
+                ask = RunKey(self.identity, template, scale)
             except InputError as error:  # a scale that no record can be of
                 gather.add(Readings.failed(scale, [str(error)]), [[row for row, _ in members]])
                 continue

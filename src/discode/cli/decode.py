@@ -1,4 +1,4 @@
-"""discode decode: log-probabilities of your own judge to scores."""
+"""discode decode: turn log-probabilities from a judge of your own into scores."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from discode.cli import output
-from discode.decoders import before_prior, get_decoder
+from discode.decoders import get_decoder, without_prior
 from discode.errors import InputError
 from discode.judge import decode as decode_readings
 from discode.readings import Readings
-from discode.readings.exchange import reading_of
+from discode.readings.exchange import reading_from_row
 from discode.scales import Scale, get_scale
 
 
@@ -23,7 +23,7 @@ def decode(
     file: Annotated[
         Path,
         typer.Argument(
-            help="JSONL (- reads standard input), a row an item: log_probs (a list over the "
+            help="JSONL (- reads standard input), one row per item: log_probs (a list over the "
             "answers, a mapping of tokens, or OpenAI's top_logprobs list), or answer_logp and "
             "stem_logp; optionally id, scale."
         ),
@@ -71,16 +71,16 @@ def decode(
         output.write_rows(sys.stdout, ".jsonl", results, ids)
     elif out is None or show:
         for name, decoder in decoders.items() if show else ():
-            before = decode_readings(readings, before_prior(decoder))
+            before = decode_readings(readings, without_prior(decoder))
             output.show(name, results[name], before, ids, range(len(ids)))
         output.stdout.print(output.score_table(results, ids, None))
     output.finish(results, ids)
 
 
 def _lines(file: Path) -> Iterator[tuple[int, Any]]:
-    """Yield (line number, row); a row that is not JSON is the error that says so."""
+    """Yield (line number, row); where a line is not JSON, the row is the error."""
     try:
-        # "-" is standard input; half a character becomes a mark instead of ending the run
+        # "-" is standard input; bytes that are not UTF-8 become a mark instead of ending the run
         source = 0 if str(file) == "-" else file
         with open(source, encoding="utf-8-sig", errors="replace") as handle:  # noqa: PTH123  # a descriptor has no Path
             for number, line in enumerate(handle, start=1):
@@ -100,7 +100,7 @@ def _id(row: Any, number: int) -> str:
 
 
 def _all_at_once(rows: list[tuple[int, Any]], scale: Scale | None) -> Readings | None:
-    """Return the readings of a file of plain lists on one scale; None if anything is unusual."""
+    """Return the readings of a file of plain lists on one scale; None for any other file."""
     use = scale or get_scale("ten")
     for _, row in rows:
         plain = isinstance(row, dict) and type(row.get("log_probs")) is list
@@ -115,13 +115,13 @@ def _all_at_once(rows: list[tuple[int, Any]], scale: Scale | None) -> Readings |
 def _one_by_one(
     rows: list[tuple[int, Any]], scale: Scale | None, missing: str, file: Path
 ) -> Readings:
-    """Return the readings of any file, a NaN row with its reason where there is none."""
+    """Return the readings of any file; where a row has none, NaN with the reason."""
     parsed = [_parse(row, number, scale, missing) for number, row in rows]
     scales = list(dict.fromkeys(readings.scale for _, readings in parsed if readings is not None))
     if len(scales) > 1:
         raise InputError(
             f"{file} mixes the scales {', '.join(s.name for s in scales)}: scores on different "
-            "scales do not compare; give one file a scale"
+            "scales do not compare; give each scale a file of its own"
         )
     use = scales[0] if scales else scale or get_scale("ten")
     return Readings.concat(
@@ -135,7 +135,7 @@ def _parse(row: Any, number: int, scale: Scale | None, missing: str) -> tuple[st
         if isinstance(row, InputError):
             raise row
         if not isinstance(row, dict):
-            raise InputError(f"no object but {type(row).__name__}")
+            raise InputError(f"not an object but {type(row).__name__}")
         own = None if row.get("scale") is None else get_scale(str(row["scale"]))
         if own is not None and scale is not None and own != scale:
             raise InputError(f"the row is on scale {own.name!r}, --scale says {scale.name!r}")
@@ -146,12 +146,12 @@ def _parse(row: Any, number: int, scale: Scale | None, missing: str) -> tuple[st
 
 def _reading(row: dict[str, Any], scale: Scale, missing: str) -> Readings:
     if "answer_logp" in row:
-        return reading_of(row, scale)
+        return reading_from_row(row, scale)
     if "log_probs" not in row:
         raise InputError(f"no log_probs; the row has: {', '.join(map(str, row)) or 'nothing'}")
     readings = Readings.of(row["log_probs"], scale, missing=missing)
     if len(readings) != 1:
-        raise InputError(f"log_probs holds {len(readings)} rows; give one a line")
+        raise InputError(f"log_probs holds {len(readings)} rows; give one per line")
     if readings.errors:
         raise InputError(readings.errors[0])
     return readings

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.markup import escape
 from rich.table import Table
@@ -27,7 +28,7 @@ INK, PALE, GREY, RED = "#2f3437", "#98a2ab", "#a9b4bf", "#d1495b"
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--output", "-o", help="Where the picture goes.")] = Path(
+    out: Annotated[Path, typer.Option("--output", "-o", help="Where the chart goes.")] = Path(
         "demo.png"
     ),
     threads: Annotated[int | None, typer.Option(help="Cores to use; default: all.")] = None,
@@ -40,7 +41,7 @@ def demo(
     results = {
         name: replace(judge, decoder=get_decoder(name)).decode(pairs, readings) for name in COMPARED
     }
-    table = Table("picture", "caption", "meant as", box=None, header_style="bold", pad_edge=False)
+    table = Table("image", "caption", "meant as", box=None, header_style="bold", pad_edge=False)
     for name in COMPARED:
         table.add_column(name, justify="right", no_wrap=True)
     for i, pair in enumerate(pairs):
@@ -55,42 +56,42 @@ def demo(
     identity = judge.backend.identity
     who = f"judged by {identity.model} {identity.revision}"
     output.stdout.print(
-        f"\n{who}, a small model: it errs, and no decoder mends that", highlight=False
+        f"\n{who}, a small model: it makes mistakes that no decoder corrects", highlight=False
     )
     output.stdout.print(
         str(judge.signature), style="dim", markup=False, highlight=False, soft_wrap=True
     )
     try:
-        draw(out, pairs, results, who)
-        output.stdout.print(f"picture written to {out}", highlight=False)
+        draw_chart(out, pairs, results, who)
+        output.stdout.print(f"chart written to {out}", highlight=False)
     except MissingExtraError as error:
-        output.stderr.print(f"no picture drawn: {error}", markup=False)
+        output.stderr.print(f"no chart drawn: {error}", markup=False)
 
 
 def demo_pairs() -> list[Pair]:
-    """Return the shipped photographs with their captions; a pair's id says what it is meant as."""
+    """Return the shipped photographs with their captions; a pair's id is the kind of caption."""
     folder = demo_path()
     rows = [row for _, row in read_rows(folder / "captions.csv")]
     return [Pair(str(folder / row["image"]), row["caption"], id=row["kind"]) for row in rows]
 
 
-def draw(out: Path, pairs: Sequence[Pair], results: dict[str, Scores], who: str) -> None:
-    """Draw a column a picture: the picture, and the first good, middling and wrong caption."""
-    pictures = list(dict.fromkeys(pair.image for pair in pairs))
+def draw_chart(out: Path, pairs: Sequence[Pair], results: dict[str, Scores], who: str) -> None:
+    """Draw one column per image: the image, and its first good, middling and wrong caption."""
+    images = list(dict.fromkeys(pair.image for pair in pairs))
     kinds = list(dict.fromkeys(pair.id for pair in pairs))
     first = {(pair.image, pair.id): i for i, pair in reversed(list(enumerate(pairs)))}
-    # Not through pyplot, which wants a backend for windows we do not open.
+    # Not through pyplot, which needs a backend for windows.
     figure: Any = require("matplotlib.figure", "plot").Figure(
-        figsize=(2.9 * len(pictures), 2.6 + 1.9 * len(kinds)), layout="constrained"
+        figsize=(2.9 * len(images), 2.6 + 1.9 * len(kinds)), layout="constrained"
     )
     figure.get_layout_engine().set(w_pad=0.09, h_pad=0.07)
-    axes = figure.subplots(1 + len(kinds), len(pictures), height_ratios=(1.5, *[1.0] * len(kinds)))
-    for column, picture in enumerate(pictures):
-        axes[0][column].imshow(open_image(picture))
+    axes = figure.subplots(1 + len(kinds), len(images), height_ratios=(1.5, *[1.0] * len(kinds)))
+    for column, image in enumerate(images):
+        axes[0][column].imshow(open_image(image))
         axes[0][column].set_axis_off()
         for axis, kind in zip(axes[1:, column], kinds, strict=True):
-            i = first[picture, kind]
-            panel(axis, pairs[i].caption, results["smoothing"], results["discode"], i)
+            i = first[image, kind]
+            draw_panel(axis, pairs[i].caption, results["smoothing"], results["discode"], i)
             axis.tick_params(labelbottom=kind == kinds[-1])
             if column == 0:
                 axis.set_ylabel(kind, fontsize=12, fontweight="bold", color=INK, labelpad=8)
@@ -101,17 +102,16 @@ def draw(out: Path, pairs: Sequence[Pair], results: dict[str, Scores], who: str)
         figure.savefig(temp, dpi=110, format="png")
 
 
-def panel(axis: Any, caption: str, before: Scores, after: Scores, i: int) -> None:
+def draw_panel(axis: Any, caption: str, before: Scores, after: Scores, i: int) -> None:
     """Draw one caption's distribution before and after the prior, and both scores."""
     ticks = range(len(before.answers))
-    edge = 0.98 if after.value[i] < 0.6 else 0.42  # the scores stand where the bars are low
+    edge = 0.98 if after.value[i] < 0.6 else 0.42  # the scores are written where the bars are low
     for side, scores, colour, name in (
         (-1, before, GREY, "token probabilities"),
         (1, after, RED, "DISCODE"),
     ):
-        assert scores.distribution is not None
         places = [tick + 0.2 * side for tick in ticks]
-        axis.bar(places, scores.distribution[i], 0.4, color=colour, label=name)
+        axis.bar(places, np.asarray(scores.distribution)[i], 0.4, color=colour, label=name)
         axis.text(
             edge - 0.12 * (1 - side), 0.95, f"{scores.value[i]:.2f}", transform=axis.transAxes,
             ha="right", va="top", fontsize=13, fontweight="bold", color=colour,

@@ -1,4 +1,4 @@
-"""discode methods, scales, models: what there is."""
+"""discode methods, scales, models: list what can be chosen."""
 
 from __future__ import annotations
 
@@ -7,25 +7,9 @@ from rich.table import Table
 
 from discode.backends.local.catalog import CATALOG
 from discode.cli.output import stdout
-from discode.decoders import METHODS, Discode
+from discode.decoders import METHODS, DecoderOption, options_of
+from discode.decoders.options import option_text, options_text
 from discode.scales import SCALES
-from discode.signature import option_text
-
-_OPTIONS = {
-    "sigma2": "variance σ² in α = N(s_raw; μ, σ²)",
-    "alpha": "adaptive, or a number from 0 to 1",
-    "alpha_scale": "α on the answers' values (digit) or on 0-1 (unit)",
-    "alpha_clip": "bounds of α as low:high, or none",
-    "tau": "weight of the entropy: alpha as printed, or a number",
-    "prior_variance": "variance of the prior around the raw answer",
-    "cross_entropy": "false drops H(p, L)",
-    "divergence": "weighted-kl, kl, jensen-shannon, beta, renyi, none",
-    "order": "order of beta (2) and renyi (0.5)",
-    "solver": "closed, exact, or adam (needs hidden states)",
-    "steps": "Adam steps",
-    "learning_rate": "Adam's learning rate",
-    "reading": "greedy, or joint: both stems of scale unit, 1.0 an ordinary value",
-}
 
 
 def _table(*columns: str) -> Table:
@@ -36,20 +20,23 @@ def _table(*columns: str) -> Table:
 
 
 def methods() -> None:
-    """List the decoders, and the options that a method takes behind a colon."""
-    table = _table("method", "what it is", "its options")
+    """List the decoders, and the options that a method takes after a colon."""
+    table = _table("method", "what it is", "options it sets")
+    takers: dict[tuple[DecoderOption, ...], list[str]] = {}
     for name, method in METHODS.items():
-        options = ",".join(f"{key}={option_text(value)}" for key, value in method.options.items())
-        table.add_row(name, escape(method.about), escape(options))
+        table.add_row(name, escape(method.about), escape(options_text(method.options)))
+        takers.setdefault(options_of(method.make), []).append(name)
     stdout.print(table)
-    stdout.print(
-        "\nOptions of discode and every method below it, e.g. -m discode:tau=alpha,sigma2=1"
-        "\n(raw and smoothing take `reading`, too)\n"
-    )
-    table = _table("option", "default", "what it is")
-    for name, about in _OPTIONS.items():
-        table.add_row(name, option_text(getattr(Discode(), name)), escape(about))
-    stdout.print(table)
+    stdout.print("\nOptions follow a colon: -m discode:tau=alpha,sigma2=1", highlight=False)
+    for options, names in takers.items():
+        if not options:
+            continue
+        stdout.print(f"\nOptions of {', '.join(names)}\n", highlight=False)
+        table = _table("option", "default", "allowed", "what it is")
+        for row in options:
+            cells = row.name, option_text(row.default), row.allowed_text, row.about
+            table.add_row(*map(escape, cells))
+        stdout.print(table)
 
 
 def scales() -> None:

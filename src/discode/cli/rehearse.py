@@ -11,7 +11,7 @@ from discode.errors import DiscodeError, InputError
 from discode.images import image_digest
 from discode.judge import Judge
 from discode.pairs import Pair
-from discode.readings.store import Item, ReadingStore
+from discode.readings.store import PairKey, ReadingStore
 
 if TYPE_CHECKING:
     from discode.backends.served.backend import Served
@@ -32,11 +32,11 @@ def rehearse(
     backend, asked, on = judge.backend, judge.prompt, judge.scale
     if not isinstance(backend, Served):
         raise InputError("--dry-run is for models behind an address (openai:NAME, endpoint:NAME)")
-    kept: set[Item] = set()
+    kept: set[PairKey] = set()
     if store is not None and store.exists():
         with ReadingStore(store, create=False) as readings:
             # Which revision the server has, only a request could tell: any counts.
-            for ask, _ in readings.asks():
+            for ask, _ in readings.run_keys():
                 mine = ask.prompt in (asked.free, asked.with_references)
                 if ask.identity.model == backend.model and ask.scale == on and mine:
                     for items, _ in readings.batches(ask):
@@ -70,8 +70,8 @@ def _first(backend: Served) -> str:
     return trial if backend.model.startswith("openai:") else f"one to /tokenize and {trial}"
 
 
-def _item(pair: Pair) -> Item | None:
+def _item(pair: Pair) -> PairKey | None:
     try:
-        return Item(image_digest(pair.image), pair.caption, pair.references)
+        return PairKey(image_digest(pair.image), pair.caption, pair.references)
     except DiscodeError:
         return None

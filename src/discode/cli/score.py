@@ -22,7 +22,7 @@ from discode.cli.model_options import (
 )
 from discode.cli.rehearse import rehearse
 from discode.cli.stream import Large, Recipe, is_large, rehearse_large, score_large, store_beside
-from discode.decoders import Decoder, before_prior, get_decoder
+from discode.decoders import Decoder, get_decoder, without_prior
 from discode.errors import InputError
 from discode.judge import Judge, load
 from discode.pairs import Pair, make_pairs, read_pairs
@@ -146,7 +146,7 @@ def score(
     elif out is None or show:
         titles = [f"{Path(row['image']).name}: {row['caption']}" for row in extra]
         for name, decoder in decoders.items() if show else ():
-            before = decoded(before_prior(decoder))
+            before = decoded(without_prior(decoder))
             output.show(name, results[name], before, titles, range(len(ids)))
         output.stdout.print(output.score_table(results, ids, extra))
     if judge.store is not None:

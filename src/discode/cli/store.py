@@ -1,4 +1,4 @@
-"""discode store: look into a reading store, take readings out, put them in."""
+"""discode store: list what a reading store holds, export readings, import them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from discode.readings.exchange import export_readings, import_readings
 from discode.readings.store import ReadingStore
 
 app = typer.Typer(
-    help="Look into a reading store, export it, import into it.", no_args_is_help=True
+    help="List what a reading store holds, export it, import into it.", no_args_is_help=True
 )
 Store = Annotated[Path, typer.Argument(help="The reading store (SQLite).")]
 
 
 @app.command()
 def info(store: Store) -> None:
-    """Say who was asked, and how often."""
+    """List the models that were asked, how, and how often."""
     table = Table("model", "revision", "dtype", "scale", "prompt", "readings", box=None)
     with ReadingStore(store, create=False) as opened:
-        for ask, count in opened.asks():
-            model, revision, dtype, prompt, scale = ask.fields()
+        for run, count in opened.run_keys():
+            model, revision, dtype, prompt, scale = run.fields()
             short = prompt if len(prompt) < 40 else f"{prompt[:37]}..."
             table.add_row(*map(escape, (model, revision, dtype, scale, short)), str(count))
     stdout.print(table)
@@ -46,7 +46,7 @@ def import_(store: Store, file: Annotated[Path, typer.Argument(help=".jsonl or .
     try:
         _import(store, file)
     except InputError:
-        if new:  # a failed import leaves nothing behind
+        if new:  # a failed import leaves no files
             for end in ("", "-wal", "-shm"):
                 Path(f"{store}{end}").unlink(missing_ok=True)
         raise

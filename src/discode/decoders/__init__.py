@@ -1,4 +1,4 @@
-"""Decoders: from readings to scores. Pure numpy; only the Adam solver wants torch.
+"""Decoders: from readings to scores. Pure numpy; only the Adam solver needs torch.
 
 ``METHODS`` is the table of named presets; ``get_decoder("discode:tau=alpha,sigma2=0.05")``
 takes one and changes options.
@@ -7,17 +7,27 @@ takes one and changes options.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from discode.decoders.base import Decoded, Decoder
 from discode.decoders.discode import Discode
+from discode.decoders.options import DecoderOption, options_of, parse_options
 from discode.decoders.simple import Fleur, Raw, Smoothing
 from discode.errors import InputError, UnknownNameError, lookup, suggest
 
 __all__ = [
-    "METHODS", "Decoded", "Decoder", "Discode", "Fleur", "Method", "before_prior", "get_decoder",
-]  # fmt: skip
+    "METHODS",
+    "Decoded",
+    "Decoder",
+    "DecoderOption",
+    "Discode",
+    "Fleur",
+    "Method",
+    "get_decoder",
+    "options_of",
+    "without_prior",
+]
 
 
 @dataclass(frozen=True)
@@ -70,7 +80,7 @@ METHODS: dict[str, Method] = {
 
 
 def get_decoder(spec: str | Decoder, **options: Any) -> Decoder:
-    """Return a decoder by name, with options changed by keyword or behind a colon.
+    """Return a decoder by name, with options changed by keyword or after a colon.
 
     >>> get_decoder("discode:tau=alpha", sigma2=0.05).options()["sigma2"]
     0.05
@@ -87,9 +97,10 @@ def get_decoder(spec: str | Decoder, **options: Any) -> Decoder:
         return spec
     name, _, rest = spec.partition(":")
     method = lookup(METHODS, name, "method")
-    options = parse_options(rest) | options
-    known = [field.name for field in fields(method.make)]  # type: ignore[arg-type]  # dataclasses
+    if rest:
+        options = parse_options(rest) | options
     for option in options:
+        known = [row.name for row in options_of(method.make)]
         if option not in known:
             hint = suggest(option, known) or f"; it has: {', '.join(known) or 'none'}"
             raise UnknownNameError(f"method {name!r} has no option {option!r}{hint}")
@@ -103,37 +114,10 @@ def get_decoder(spec: str | Decoder, **options: Any) -> Decoder:
     return decoder
 
 
-def before_prior(decoder: Decoder) -> Decoder:
+def without_prior(decoder: Decoder) -> Decoder:
     """Return the decoder of the token probabilities as they are, on the same alternatives.
 
-    >>> before_prior(get_decoder("discode:reading=joint")).options()
+    >>> without_prior(get_decoder("discode:reading=joint")).options()
     {'reading': 'joint'}
     """
     return get_decoder("smoothing", reading=decoder.options().get("reading", "greedy"))
-
-
-def parse_options(text: str) -> dict[str, Any]:
-    """Parse ``key=value,key=value``; ``0:1`` is a pair, ``none`` is None.
-
-    >>> parse_options("tau=alpha,alpha_clip=0:1,cross_entropy=false")
-    {'tau': 'alpha', 'alpha_clip': (0.0, 1.0), 'cross_entropy': False}
-    """
-    options = {}
-    for item in filter(None, text.split(",")):
-        key, equals, value = (part.strip() for part in item.partition("="))
-        if not equals or not key:
-            raise InputError(f"option {item!r} is not of the form key=value")
-        options[key] = _value(value)
-    return options
-
-
-def _value(text: str) -> Any:
-    words = {"none": None, "true": True, "false": False}
-    if text.lower() in words:
-        return words[text.lower()]
-    try:
-        if ":" in text:
-            return tuple(float(part) for part in text.split(":"))
-        return int(text) if text.isdigit() else float(text)
-    except ValueError:
-        return text

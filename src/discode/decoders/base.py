@@ -1,30 +1,33 @@
-"""What every decoder shares: the view of a reading, the block loop, the result.
+"""What every decoder shares: the alternatives it chooses from, the block loop, the result.
 
-Inside a block, arrays are (K, n): one contiguous vector an answer. Sums over the answers are
+Inside a block, arrays are (K, n): one contiguous vector per answer. Sums over the answers are
 written as loops over K, so every row is added up in the same order whatever n is, and a batch
 equals its rows one by one bit for bit.
 """
 
 from __future__ import annotations
 
-import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Real
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from discode.decoders.options import Configurable, option
 from discode.errors import InputError
 from discode.readings import Readings
 from discode.scales import Scale
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
-READINGS = ("greedy", "joint")
+Solve = Callable[[slice, Floats, Indices], Floats]
+"""``solve(rows, logp, raw)`` gets log-probabilities (K, n) shifted so that each row's largest is 0,
+and the index of the raw answer (n,); it returns the distribution (K, n)."""
+
 BLOCK = 4096
-"""Rows a block: small enough for the cache, large enough to hide Python."""
+"""Rows per block: small enough for the cache, large enough to hide Python."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +65,8 @@ class Decoder(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class View:
-    """The alternatives a decoder chooses from, one distribution a row.
-
-    ``greedy`` is the paper's rule: the likelier stem is taken, and the answers behind it are
-    the alternatives (behind "1." there is one: 1.0). ``joint`` uses both stems of the unit
-    scale and has eleven values: P(0.d) = P("0.") · P(d | "0.") and P(1.0) = P("1.").
-    """
+class Alternatives:
+    """The values a decoder chooses from, with one distribution over them per row."""
 
     scale: Scale
     logp: Floats  # (N, K)
@@ -76,23 +74,24 @@ class View:
     answers: tuple[str, ...]
     stem: Indices  # (N,)
 
-    def score(self, expectation: Floats) -> Floats:
-        """Turn expected values (N,) into scores (N,)."""
-        return self.scale.score(self.stem, expectation)
 
+def alternatives(readings: Readings, reading: str = "greedy") -> Alternatives:
+    """Lay out readings for decoding.
 
-def view(readings: Readings, reading: str = "greedy") -> View:
-    """Lay out readings for decoding; see :class:`View`."""
+    ``greedy`` is the paper's rule: the likelier stem is taken, and the answers after it are
+    the alternatives (after "1." there is one: 1.0). ``joint`` uses both stems of the unit
+    scale and has eleven values: P(0.d) = P("0.") · P(d | "0.") and P(1.0) = P("1.").
+    """
     scale = readings.scale
     values = np.asarray(scale.values)
-    n = len(readings)
+    n = len(readings.answer_logp)
     if reading == "joint":
         if len(scale.stems) == 1:
             raise InputError(
                 f"reading='joint' needs the two stems of scale 'unit', not scale {scale.name!r}"
             )
         below = readings.stem_logp[:, :1] + readings.answer_logp[:, 0]
-        return View(
+        return Alternatives(
             scale,
             np.concatenate([below, readings.stem_logp[:, 1:]], axis=1),
             np.append(values, len(values)),
@@ -100,13 +99,14 @@ def view(readings: Readings, reading: str = "greedy") -> View:
             np.zeros(n, np.intp),
         )
     if len(scale.stems) == 1:
-        return View(scale, readings.answer_logp[:, 0], values, scale.answers, np.zeros(n, np.intp))
+        stem = np.zeros(n, np.intp)
+        return Alternatives(scale, readings.answer_logp[:, 0], values, scale.answers, stem)
     stem = greedy_stem(readings)
     logp = readings.answer_logp[np.arange(n), stem]
-    # Behind the last stem only the lowest answer is on the scale (1.0): it need not be read.
+    # After the last stem only the lowest answer is on the scale (1.0): it need not be read.
     given = (stem == len(scale.stems) - 1) & np.isnan(logp).all(axis=1)
     logp[given] = np.where(values == values.min(), 0.0, -np.inf)
-    return View(scale, logp, values, scale.answers, stem)
+    return Alternatives(scale, logp, values, scale.answers, stem)
 
 
 def greedy_stem(readings: Readings) -> Indices:
@@ -114,45 +114,59 @@ def greedy_stem(readings: Readings) -> Indices:
     return np.asarray(np.nan_to_num(readings.stem_logp, nan=-np.inf).argmax(axis=1))
 
 
-def decode_view(
-    view: View, solve: Callable[[slice, Floats, Indices], Floats], *, degenerate: bool = True
-) -> Decoded:
-    """Decode a view block by block.
+@dataclass(frozen=True, kw_only=True)
+class DistributionDecoder(Configurable, ABC):
+    """A decoder that finds a distribution over the alternatives; its expectation is the score."""
 
-    ``solve(rows, logp, raw)`` gets log-probabilities (K, n) shifted so that each row's largest
-    is 0, and the index of the raw answer (n,); it returns the distribution (K, n). Rows that
-    hold a NaN, or no mass at all, come out as NaN.
-    """
-    n, k = view.logp.shape
-    distribution = np.empty((n, k))
-    raw = np.empty(n)
-    expectation = np.empty(n)
-    one_hot = np.zeros(n, bool)
-    for start in range(0, n, BLOCK):
-        rows = slice(start, min(start + BLOCK, n))
-        block = view.logp[rows]
-        index = block.argmax(axis=1)  # of NaN, where there is one; else of the first maximum
-        best = block[np.arange(len(block)), index]
-        bad = ~np.isfinite(best)
-        logp = np.array(block.T, order="C")  # ours to change, even if it is one row
-        if bad.any():
-            logp[:, bad] = 0.0
-            best = np.where(bad, 0.0, best)
-        p = solve(rows, logp - best, index)
-        mean = np.zeros(len(block))
-        for value, row in zip(view.values, p, strict=True):
-            mean += value * row
-        top = view.values[index]
-        if degenerate:
-            one_hot[rows] = (p == 1.0).any(axis=0) & ~bad
-        if bad.any():
-            p[:, bad] = np.nan
-            mean[bad] = np.nan
-            top = np.where(bad, np.nan, top)
-        distribution[rows] = p.T
-        expectation[rows] = mean
-        raw[rows] = top
-    return Decoded(view.answers, distribution, view.score(raw), view.score(expectation), one_hot)
+    reading: str = option(
+        "greedy",
+        "the answers after the likelier stem, or both stems of scale unit with 1.0 as a value",
+        "greedy",
+        "joint",
+    )
+
+    name = ""
+    requires = frozenset[str]()
+    counts_one_hot = True
+    """Whether a one-hot row is marked as degenerate."""
+
+    @abstractmethod
+    def prepare(self, seen: Alternatives, readings: Readings) -> Solve:
+        """Return the function that turns a block of ``seen`` into distributions."""
+
+    def decode(self, readings: Readings) -> Decoded:
+        """Decode N readings; rows that hold a NaN, or no mass at all, come out as NaN."""
+        seen = alternatives(readings, self.reading)
+        solve = self.prepare(seen, readings)
+        n, k = seen.logp.shape
+        distribution = np.empty((n, k))
+        expected = np.empty((2, n))  # of the raw answer, and of the distribution
+        degenerate = np.zeros(n, bool)
+        for start in range(0, n, BLOCK):
+            rows = slice(start, min(start + BLOCK, n))
+            block = seen.logp[rows]
+            index = block.argmax(axis=1)  # of NaN, where there is one; else of the first maximum
+            best = block[np.arange(len(block)), index]
+            bad = ~np.isfinite(best)
+            logp = np.array(block.T, order="C")  # ours to change, even if it is one row
+            if bad.any():
+                logp[:, bad] = 0.0
+                best = np.where(bad, 0.0, best)
+            p = solve(rows, logp - best, index)
+            mean = np.zeros(len(block))
+            for value, row in zip(seen.values, p, strict=True):
+                mean += value * row
+            top = seen.values[index]
+            if self.counts_one_hot:
+                degenerate[rows] = (p == 1.0).any(axis=0) & ~bad
+            if bad.any():
+                p[:, bad] = np.nan
+                mean[bad] = np.nan
+                top = np.where(bad, np.nan, top)
+            distribution[rows] = p.T
+            expected[:, rows] = top, mean
+        raw, score = seen.scale.score(seen.stem, expected)
+        return Decoded(seen.answers, distribution, raw, score, degenerate)
 
 
 def total(p: Floats) -> Floats:
@@ -171,26 +185,7 @@ def softmax(logits: Floats) -> Floats:
 
 
 def one_hot(index: Indices, k: int) -> Floats:
-    """Return (k, n) with a single 1 a column."""
+    """Return (k, n) with a single 1 per column."""
     p = np.zeros((k, len(index)))
     p[index, np.arange(len(index))] = 1.0
     return p
-
-
-def check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    """Raise unless ``value`` is one of ``allowed``."""
-    if value not in allowed:
-        raise InputError(f"{name}={value!r} is not allowed; allowed: {', '.join(allowed)}")
-
-
-def check_number(name: str, value: object, allowed: str) -> None:
-    """Raise unless ``value`` is a finite number."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-        raise InputError(f"{name}={value!r} is not allowed; allowed: {allowed}")
-
-
-def check_positive(name: str, value: object, also: str = "") -> None:
-    """Raise unless ``value`` is a finite number above 0."""
-    check_number(name, value, f"{also}a number above 0")
-    if float(value) <= 0:  # type: ignore[arg-type]  # a number, as was just checked
-        raise InputError(f"{name}={value!r} is not allowed; allowed: {also}a number above 0")

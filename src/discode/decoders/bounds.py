@@ -20,8 +20,8 @@ from discode.readings import Readings
 Floats = NDArray[np.float64]
 
 
-def possible_error(decoder: Decoder, readings: Readings) -> Floats | None:
-    """Return (N,) the largest error that truncation may have caused; None if nothing is truncated.
+def truncation_bound(decoder: Decoder, readings: Readings) -> Floats | None:
+    """Return the largest error (N,) that truncation may have caused; None if nothing is truncated.
 
     Absent are the answers that share the row's smallest probability f, n of them: that is how they
     are filled in. Each is at most n·f, and not above the smallest probability that was sent.
@@ -29,9 +29,9 @@ def possible_error(decoder: Decoder, readings: Readings) -> Floats | None:
     >>> from discode.decoders import get_decoder
     >>> from discode.scales import FIVE
     >>> readings = Readings.of({"5": -0.2, "4": -2.0, "the": -4.0}, FIVE, missing="spread")
-    >>> possible_error(get_decoder("smoothing"), readings).round(3).tolist()
+    >>> truncation_bound(get_decoder("smoothing"), readings).round(3).tolist()
     [0.148]
-    >>> possible_error(get_decoder("raw"), readings).tolist()
+    >>> truncation_bound(get_decoder("raw"), readings).tolist()
     [0.0]
     """
     rows = np.flatnonzero(np.asarray(readings.truncated))
@@ -66,14 +66,14 @@ def _spread(
             if name == "answer_logp":
                 values = part.answer_logp.copy()
                 values[np.arange(len(logp)), stem] = varied
-            # The readings' own check would refuse what is more than a distribution.
+            # The check of Readings would refuse probabilities that add up to more than 1.
             score = decoder.decode(_vary(part, name, values)).score
             worst = np.fmax(worst, np.abs(score - here))
     return worst
 
 
 def _vary(part: Readings, name: str, values: Floats) -> Readings:
-    """Return readings with other numbers; their sum may exceed 1 and is not checked."""
+    """Return readings with other numbers, whose sum may exceed 1 and is not checked."""
     varied = part.take(np.arange(len(part)))
     object.__setattr__(varied, name, values)
     return varied

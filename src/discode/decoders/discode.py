@@ -1,53 +1,66 @@
-"""DISCODE: the score distribution that minimises the ATT loss."""
+"""DISCODE: the score distribution that minimises the ATT loss, in closed form.
+
+The paper's loss over a distribution p, with L the model's distribution and q the prior, is
+
+    H(p, L) + (1 - α)·H(p, q) - τ·H(p, p),        H(p, q) = -Σ_x p(x) log q(x),
+
+where the paper sets τ = α. Over the simplex its minimiser is
+
+    p ∝ exp((log L + (1 - α)·log q) / τ).
+
+q(x) ∝ exp(-(x - s_raw)² / (2·v)) and α = N(s_raw; μ, σ²), so both depend on the raw answer
+alone: everything but log L is a table with one row per answer. (The appendix of the paper
+writes q(k) in Λ_k where log q(k) is meant.)
+
+α runs down to 1e-44 on digits and underflows for small σ², so log α is what is computed,
+1/α is capped at e^690, and every exponent is at most 0.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discode.decoders import divergences
-from discode.decoders.att import closed_form, log_alpha, log_prior
 from discode.decoders.base import (
-    READINGS,
-    Decoded,
+    Alternatives,
+    DistributionDecoder,
     Floats,
     Indices,
-    View,
-    check_choice,
-    check_number,
-    check_positive,
-    decode_view,
+    Solve,
     one_hot,
-    view,
+    softmax,
+)
+from discode.decoders.options import (
+    COUNT,
+    FRACTION,
+    LOW_HIGH,
+    NUMBER,
+    POSITIVE,
+    option,
+    with_options_documented,
 )
 from discode.errors import InputError
 from discode.readings import Readings
 
+WEIGHTED_KL = {"divergence": ("weighted-kl",)}
+ADAPTIVE = WEIGHTED_KL | {"alpha": ("adaptive",)}
+ADAM = {"solver": ("adam",)}
 
+
+@with_options_documented
 @dataclass(frozen=True, kw_only=True)
-class Discode:
+class Discode(DistributionDecoder):
     """Minimise H(p, L) + D(p || q), q a Gaussian around the raw answer; score by E_p.
 
-    Attributes:
-        sigma2: Variance σ² in α = N(s_raw; μ, σ²).
-        alpha: "adaptive" as above, or a number in [0, 1]; 0.5 is the paper's "w/o adaptive".
-        alpha_scale: α on the answers' values ("digit", as printed), or on a 0-1 scale ("unit").
-        alpha_clip: Bounds that α is clipped to, or None. On scales with an odd number of
-            answers the density exceeds 1 in the middle, where the prior would repel.
-        tau: Weight of the entropy: "alpha" as printed, or a number; 1 makes p ∝ L·q^(1-α).
-        prior_variance: Variance of q.
-        cross_entropy: False drops H(p, L), the paper's first ablation.
-        divergence: See :mod:`discode.decoders.divergences`; "none" drops D, the second one.
-        order: Order of the beta and Rényi divergences; None for the default.
-        solver: "closed", "exact" (any divergence), or "adam" (the paper's, needs h_T).
-        steps: Adam steps.
-        learning_rate: Adam's learning rate.
-        reading: "greedy" (the paper's rule) or "joint" (both stems of the unit scale).
+    On scales with an odd number of answers the density α exceeds 1 in the middle, where the prior
+    would repel: hence ``alpha_clip``. τ = α is the printed formula; τ = 1 makes p ∝ L·q^(1-α).
+    ``alpha=0.5`` is the paper's "w/o adaptive", ``cross_entropy=False`` its first ablation,
+    ``divergence="none"`` its second. See :mod:`discode.decoders.divergences` for the others.
 
     >>> from discode.scales import TEN
     >>> bump = np.log([0.3, 0.02, 0.01, 0.01, 0.01, 0.01, 0.04, 0.4, 0.15, 0.05])
@@ -55,117 +68,62 @@ class Discode:
     [7.15]
     """
 
-    sigma2: float = 0.1
-    alpha: float | str = "adaptive"
-    alpha_scale: str = "digit"
-    alpha_clip: tuple[float, float] | None = (0.0, 1.0)
-    tau: float | str = 1.0
-    prior_variance: float = 1.0
-    cross_entropy: bool = True
-    divergence: str = "weighted-kl"
-    order: float | None = None
-    solver: str = "closed"
-    steps: int = 10
-    learning_rate: float = 1e-3
-    reading: str = "greedy"
+    sigma2: float = option(0.1, "variance σ² in α = N(s_raw; μ, σ²)", POSITIVE, when=ADAPTIVE)
+    alpha: float | str = option(
+        "adaptive", "the prior counts 1 - α; adaptive is the density N(s_raw; μ, σ²)",
+        "adaptive", FRACTION, when=WEIGHTED_KL,
+    )  # fmt: skip
+    alpha_scale: str = option(
+        "digit", "α on the answers' values, as printed, or on a 0-1 scale", "digit", "unit",
+        when=ADAPTIVE,
+    )  # fmt: skip
+    alpha_clip: tuple[float, float] | None = option(
+        (0.0, 1.0), "bounds that α is clipped to", LOW_HIGH, None, when=ADAPTIVE
+    )
+    tau: float | str = option(
+        1.0, "weight τ of the entropy; alpha is the printed formula", "alpha", POSITIVE,
+        when=WEIGHTED_KL,
+    )  # fmt: skip
+    prior_variance: float = option(
+        1.0, "variance of the prior q around the raw answer", POSITIVE,
+        when={"divergence": divergences.NAMES[:-1]},
+    )  # fmt: skip
+    cross_entropy: bool = option(True, "whether H(p, L) is part of the loss", True, False)
+    divergence: str = option("weighted-kl", "the divergence D from the prior", *divergences.NAMES)
+    order: float | None = option(
+        None, "order of beta (2 if none) and renyi (0.5 if none)", NUMBER, None,
+        when={"divergence": tuple(divergences.DEFAULT_ORDER)},
+    )  # fmt: skip
+    solver: str = option(
+        "closed", "closed form, bisection for any divergence, or Adam steps on hidden states",
+        "closed", "exact", "adam",
+    )  # fmt: skip
+    steps: int = option(10, "Adam steps", COUNT, when=ADAM)
+    learning_rate: float = option(1e-3, "Adam's learning rate", POSITIVE, when=ADAM)
 
     name = "discode"
 
     def __post_init__(self) -> None:
-        for name in ("sigma2", "prior_variance", "learning_rate"):
-            check_positive(name, getattr(self, name))
-        if self.divergence is None:  # "none" behind a colon reads as None
-            object.__setattr__(self, "divergence", "none")
-        if not _is(self.alpha, "adaptive"):
-            check_number("alpha", self.alpha, "'adaptive' or a number from 0 to 1")
-            if not 0 <= float(self.alpha) <= 1:
-                raise InputError(f"alpha={self.alpha} is not allowed; allowed: 0 to 1, 'adaptive'")
-        if not _is(self.tau, "alpha"):
-            check_positive("tau", self.tau, "'alpha' or ")
-        if self.alpha_clip is not None:
-            bounds = self.alpha_clip
-            if not (isinstance(bounds, tuple) and len(bounds) == 2):
-                raise InputError(f"alpha_clip={bounds!r} is not allowed; give (low, high) or None")
-            for bound in bounds:
-                check_number("alpha_clip", bound, "(low, high) or None")
-            if not 0 <= bounds[0] <= bounds[1]:
-                raise InputError(f"alpha_clip={bounds!r} is not allowed; give 0 <= low <= high")
-        if isinstance(self.steps, bool) or not isinstance(self.steps, Integral) or self.steps < 0:
-            raise InputError(f"steps={self.steps!r} is not allowed; give a whole number >= 0")
-        if not isinstance(self.cross_entropy, bool):
-            raise InputError(f"cross_entropy={self.cross_entropy!r}; allowed: True, False")
-        for name in ("sigma2", "prior_variance", "learning_rate", "alpha", "tau", "order"):
-            if isinstance(value := getattr(self, name), Real):  # numpy's numbers become floats
-                object.__setattr__(self, name, float(value))
-        check_choice("alpha_scale", self.alpha_scale, ("digit", "unit"))
-        check_choice("divergence", self.divergence, tuple(divergences.DEFAULT_ORDER))
-        check_choice("solver", self.solver, ("closed", "exact", "adam"))
-        check_choice("reading", self.reading, READINGS)
-        divergences.check_order(self.divergence, self.order)
+        super().__post_init__()
+        object.__setattr__(self, "order", _checked_order(self.divergence, self.order))
         if self.solver == "closed" and self.divergence not in ("weighted-kl", "kl", "none"):
             raise InputError(
                 f"divergence {self.divergence!r} has no closed form; use solver 'exact' or 'adam'"
             )
         if not self.cross_entropy and self.divergence == "none":
             raise InputError("without cross-entropy and divergence there is nothing to minimise")
-        if self.solver == "adam" and self.reading == "joint":
-            raise InputError("solver 'adam' moves one head, behind one stem: use reading='greedy'")
-
-    @property
-    def requires(self) -> frozenset[str]:
-        """``{"hidden"}`` for the Adam solver."""
-        return frozenset({"hidden"} if self.solver == "adam" else ())
-
-    def options(self) -> dict[str, object]:
-        """Return the options that matter for this divergence and solver."""
-        options: dict[str, object] = {"divergence": self.divergence, "solver": self.solver}
-        if self.divergence == "weighted-kl":
-            options |= {"alpha": self.alpha, "tau": self.tau}
-            if self.alpha == "adaptive":
-                options |= {
-                    "sigma2": self.sigma2,
-                    "alpha_scale": self.alpha_scale,
-                    "alpha_clip": self.alpha_clip,
-                }
-        if self.divergence != "none":
-            options["prior_variance"] = self.prior_variance
-        if (order := divergences.check_order(self.divergence, self.order)) is not None:
-            options["order"] = order
         if self.solver == "adam":
-            options |= {"steps": self.steps, "learning_rate": self.learning_rate}
-        return options | {"cross_entropy": self.cross_entropy, "reading": self.reading}
+            if self.reading == "joint":
+                raise InputError("solver 'adam' moves one head, after one stem: use reading=greedy")
+            object.__setattr__(self, "requires", frozenset({"hidden"}))
 
-    def decode(self, readings: Readings) -> Decoded:
-        """Decode N readings."""
-        seen = view(readings, self.reading)
+    def prepare(self, seen: Alternatives, readings: Readings) -> Solve:
+        """Compute what depends on the raw answer alone, and return the solver of a block."""
         if self.solver == "adam":
             p = self._adam(readings, seen)
-            return decode_view(seen, lambda rows, logp, raw: np.ascontiguousarray(p[rows].T))
-        return decode_view(seen, self._solver(seen))
-
-    def log_alpha(self, values: Floats, unit: float) -> Floats:
-        """Return log α (K,) for each raw answer, as the options want it."""
-        if self.alpha != "adaptive":
-            return np.full(len(values), _log(float(self.alpha)))
-        la = log_alpha(values * unit if self.alpha_scale == "unit" else values, self.sigma2)
-        if self.alpha_clip is None:
-            return la
-        low, high = self.alpha_clip
-        return np.clip(la, _log(low), _log(high))
-
-    def _tables(self, seen: View) -> tuple[Floats, Floats, Floats]:
-        """Return α (K,), log τ (K,) and log q (K, K), a row for each raw answer."""
-        if self.divergence == "kl":
-            la = np.full(len(seen.values), math.log(0.5))
-            return np.exp(la), la, log_prior(seen.values, self.prior_variance)
-        la = self.log_alpha(seen.values, seen.scale.unit)
-        log_tau = la if self.tau == "alpha" else np.full_like(la, math.log(float(self.tau)))
-        return np.exp(la), log_tau, log_prior(seen.values, self.prior_variance)
-
-    def _solver(self, seen: View) -> Callable[[slice, Floats, Indices], Floats]:
-        k = len(seen.values)
+            return lambda rows, logp, raw: np.ascontiguousarray(p[rows].T)
         if self.divergence == "none":
-            return lambda rows, logp, raw: one_hot(raw, k)
+            return lambda rows, logp, raw: one_hot(raw, len(logp))
         alpha, log_tau, logq = self._tables(seen)
         weight = 1.0 if self.cross_entropy else 0.0
         if self.solver == "closed":
@@ -173,18 +131,34 @@ class Discode:
             return lambda rows, logp, raw: closed_form(
                 logp, raw, weight=weight, pull=pull, log_tau=log_tau
             )
-        order = divergences.check_order(self.divergence, self.order)
         return lambda rows, logp, raw: divergences.exact(
             self.divergence,
             logp if self.cross_entropy else np.zeros_like(logp),
             logq.T[:, raw],
             alpha=alpha[raw],
             log_tau=log_tau[raw],
-            order=order,
+            order=self.order,
         )
 
-    def _adam(self, readings: Readings, seen: View) -> Floats:
-        from discode.decoders.numeric import adam
+    def _tables(self, seen: Alternatives) -> tuple[Floats, Floats, Floats]:
+        """Return α (K,), log τ (K,) and log q (K, K), a row for each raw answer."""
+        logq = log_prior(seen.values, self.prior_variance)
+        if self.divergence == "kl":
+            half = np.full(len(seen.values), math.log(0.5))
+            return np.exp(half), half, logq
+        if self.alpha == "adaptive":
+            unit = seen.scale.unit if self.alpha_scale == "unit" else 1.0
+            la = log_alpha(seen.values * unit, self.sigma2)
+            if self.alpha_clip is not None:
+                low, high = self.alpha_clip
+                la = np.clip(la, _log(low), _log(high))
+        else:
+            la = np.full(len(seen.values), _log(float(self.alpha)))
+        log_tau = la if self.tau == "alpha" else np.full_like(la, math.log(float(self.tau)))
+        return np.exp(la), log_tau, logq
+
+    def _adam(self, readings: Readings, seen: Alternatives) -> Floats:
+        from discode.decoders.adam import adam
 
         if readings.hidden is None or readings.head is None or readings.bias is None:
             raise InputError(
@@ -195,7 +169,6 @@ class Discode:
         raw = np.nan_to_num(seen.logp, nan=0.0).argmax(axis=1)
         logp = np.nan_to_num(seen.logp, nan=0.0, neginf=-1e4)
         logp = logp - np.logaddexp.reduce(logp, axis=1, keepdims=True)
-        order = divergences.check_order(self.divergence, self.order)
 
         def loss(torch: Any, log_z: Any, rows: slice) -> Any:
             def tensor(array: Floats) -> Any:
@@ -207,7 +180,7 @@ class Discode:
                     torch, log_z, q, tensor(alpha[s]), tensor(np.exp(log_tau[s]))
                 )
             else:
-                value = divergences.divergence(self.divergence, torch, log_z, q, order)
+                value = divergences.divergence(self.divergence, torch, log_z, q, self.order)
             if self.cross_entropy:
                 value = value - (log_z.exp() * tensor(logp[rows])).sum(-1)
             return value
@@ -222,9 +195,94 @@ class Discode:
         )
 
 
-def _is(value: object, word: str) -> bool:
-    return isinstance(value, str) and value == word
+def _checked_order(name: str, order: float | None) -> float | None:
+    """Return the order to use (None for a divergence without one), or say which are allowed."""
+    if name not in divergences.DEFAULT_ORDER:
+        if order is not None:
+            raise InputError(f"divergence {name!r} has no order; leave it out")
+        return None
+    order = divergences.order_of(name, order)
+    if name == "beta" and not (0.05 <= order <= 10 and order != 1):
+        raise InputError(f"order={order} of 'beta' must lie from 0.05 to 10 and not be 1 ('kl')")
+    if name == "renyi" and not 0.01 <= order <= 0.99:
+        raise InputError(f"order={order} of 'renyi' must lie from 0.01 to 0.99 (convex below 1)")
+    return order
 
 
 def _log(x: float) -> float:
     return math.log(x) if x > 0 else -math.inf
+
+
+def log_alpha(values: Floats, sigma2: float = 0.1) -> Floats:
+    """Return log α for each possible raw answer (K,).
+
+    α = N(s; μ, σ²) with μ the mean of ``values``: a density, so it may exceed 1.
+
+    >>> np.exp(log_alpha(np.arange(10.0))).round(4).tolist()
+    [0.0, 0.0, 0.0, 0.0, 0.3614, 0.3614, 0.0, 0.0, 0.0, 0.0]
+    """
+    distance = values - values.mean()
+    return np.asarray(
+        -0.5 * np.log(2 * np.pi * sigma2) - distance * distance / (2 * sigma2), dtype=np.float64
+    )
+
+
+def log_prior(values: Floats, variance: float = 1.0) -> Floats:
+    """Return log q, normalised, as (K, K): row s is the prior around raw answer s.
+
+    >>> np.exp(log_prior(np.arange(3.0))).round(3).tolist()[0]
+    [0.574, 0.348, 0.078]
+    """
+    logq = -((values[None, :] - values[:, None]) ** 2) / (2 * variance)
+    return np.asarray(logq - np.log(np.exp(logq).sum(axis=1, keepdims=True)), dtype=np.float64)
+
+
+def closed_form(
+    logp: Floats,
+    raw: Indices,
+    *,
+    weight: float,
+    pull: Floats,
+    log_tau: Floats,
+) -> Floats:
+    """Minimise ``weight·H(p, L) + H(p, ·)·pull - τ·H(p, p)`` over the simplex.
+
+    Args:
+        logp: (K, n) log L, with the largest of each row at 0.
+        raw: (n,) index of the raw answer.
+        weight: 1, or 0 for the ablation without the cross-entropy term.
+        pull: (K, K) row s holds (1 - α_s)·log q_s, up to a constant.
+        log_tau: (K,) log τ for each raw answer.
+
+    Returns:
+        (K, n) the minimising distribution; finite and normalised for every finite input.
+    """
+    f = pull.T[:, raw]
+    if weight:
+        f = f + weight * logp
+    best = f[0].copy()
+    for row in f[1:]:
+        np.maximum(best, row, out=best)
+    # The raw answer maximises both L and q: only α > 1, where the prior repels, moves the peak.
+    f -= best
+    with np.errstate(over="ignore"):  # a gap of 1e20 times e^690 is -inf, and exp of it is 0
+        f *= np.exp(np.minimum(-log_tau, divergences.LOG_CAP))[raw]
+    return softmax(f)
+
+
+def att_loss(
+    p: Floats,
+    logp: Floats,
+    logq: Floats,
+    alpha: NDArray[Any] | float,
+    tau: NDArray[Any] | float,
+) -> Floats:
+    """Return the ATT loss of distributions p (n, K); the definition, for tests and plots.
+
+    >>> half = np.array([[0.5, 0.5]])
+    >>> att_loss(half, np.log(half), np.log(half), 0.5, 0.5).round(6).tolist()
+    [0.693147]
+    """
+    logz = np.log(np.maximum(p, 5e-324))
+    cross_entropy = -np.sum(p * logp, axis=-1)
+    return np.asarray(cross_entropy + divergences.weighted_kl(np, logz, logq, alpha, tau))

@@ -16,7 +16,7 @@ The paper names no orders; those above are ours, and an option. Its KL row equal
 adaptive α" row, so its KL is D at α = ½, half the textbook one.
 
 Every loss is convex, and its stationarity condition gives p_k as a monotone function of one
-multiplier: what is left is one root in one bracket a row, found by bisection to the last bit (it
+multiplier: what is left is one root in one bracket per row, found by bisection to the last bit (it
 is not normalised afterwards, which would hide a wrong root).
 """
 
@@ -27,21 +27,17 @@ from typing import Any
 
 import numpy as np
 
-from discode.decoders.att import LOG_CAP
-from discode.decoders.base import Floats, check_number, total
-from discode.errors import InputError
+from discode.decoders.base import Floats, total
 
 STEPS = 64
 """Bisection steps: a double has 53 bits, the brackets are at most a few binades wide."""
 
-DEFAULT_ORDER: dict[str, float | None] = {
-    "weighted-kl": None,
-    "kl": None,
-    "jensen-shannon": None,
-    "beta": 2.0,
-    "renyi": 0.5,
-    "none": None,
-}
+LOG_CAP = 690.0
+"""log of the largest 1/τ; beyond it the distribution is one-hot for every gap a float has."""
+
+NAMES = ("weighted-kl", "kl", "jensen-shannon", "beta", "renyi", "none")
+DEFAULT_ORDER = {"beta": 2.0, "renyi": 0.5}
+"""The divergences that have an order, and ours."""
 
 
 def weighted_kl(xp: Any, logz: Any, logq: Any, alpha: Any, tau: Any) -> Any:
@@ -59,31 +55,21 @@ def divergence(name: str, xp: Any, logz: Any, logq: Any, order: float | None) ->
         logm = xp.logaddexp(logz, logq) - np.log(2.0)
         return 0.5 * (z * (logz - logm) + xp.exp(logq) * (logq - logm)).sum(-1)
     if name == "beta":
-        assert order is not None
-        b = order
+        b = order_of(name, order)
         return (
             xp.exp(b * logz) / (b * (b - 1))
             + xp.exp(b * logq) / b
             - xp.exp((b - 1) * logq) * z / (b - 1)
         ).sum(-1)
     if name == "renyi":
-        assert order is not None
-        return xp.log(xp.exp(order * logz + (1 - order) * logq).sum(-1)) / (order - 1)
+        a = order_of(name, order)
+        return xp.log(xp.exp(a * logz + (1 - a) * logq).sum(-1)) / (a - 1)
     return 0.0 * z.sum(-1)
 
 
-def check_order(name: str, order: float | None) -> float | None:
-    """Return the order to use, or say which ones the divergence has."""
-    if order is None or DEFAULT_ORDER[name] is None:
-        if order is not None:
-            raise InputError(f"divergence {name!r} has no order; leave it out")
-        return DEFAULT_ORDER[name]
-    check_number("order", order, "a number")
-    if name == "beta" and not (0.05 <= order <= 10 and order != 1):
-        raise InputError(f"order={order} of 'beta' must lie from 0.05 to 10 and not be 1 ('kl')")
-    if name == "renyi" and not 0.01 <= order <= 0.99:
-        raise InputError(f"order={order} of 'renyi' must lie from 0.01 to 0.99 (convex below 1)")
-    return order
+def order_of(name: str, order: float | None) -> float:
+    """Return the order given, or the default of a divergence that has one."""
+    return DEFAULT_ORDER[name] if order is None else order
 
 
 def exact(
@@ -97,7 +83,7 @@ def exact(
 ) -> Floats:
     """Minimise H(p, L) + D(p || q) over the simplex, to rounding.
 
-    ``logp`` (K, n) has its largest entry a row at 0; ``logq`` (K, n) is normalised; ``alpha``
+    ``logp`` (K, n) has the largest entry of each row at 0; ``logq`` (K, n) is normalised; ``alpha``
     and ``log_tau`` (n,) are read by ``weighted-kl`` alone. Returns (K, n).
     """
     k, n = logp.shape
@@ -124,8 +110,7 @@ def exact(
             )
             p = q / np.expm1(2 * (delta + gap))
         elif name == "beta":
-            assert order is not None
-            e = order - 1
+            e = order_of(name, order) - 1
             # D' = (p^e - q^e)/e, hence p_k = (t^e + e·a_k)^(1/e) where t = max p, a_k <= 0.
             a = q**e / e - gap
             a = a - a.max(axis=0)
@@ -135,7 +120,7 @@ def exact(
 
             p = beta(_bisect(lambda t: total(beta(t)), ones / k, ones))
         elif name == "renyi":
-            assert order is not None
+            order = order_of(name, order)
             c = 1 / (1 - order)
             # p ∝ q·u^-c with u = δ + gap, and E_p[u] = a/(1-a).
             target = order * c

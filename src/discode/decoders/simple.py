@@ -7,50 +7,40 @@ from dataclasses import dataclass
 import numpy as np
 
 from discode.decoders.base import (
-    READINGS,
+    Alternatives,
     Decoded,
-    check_choice,
-    decode_view,
+    DistributionDecoder,
+    Floats,
+    Solve,
+    alternatives,
     greedy_stem,
     one_hot,
     softmax,
-    view,
 )
+from discode.decoders.options import Configurable, with_options_documented
 from discode.errors import InputError
 from discode.readings import Readings
 
 
+@with_options_documented
 @dataclass(frozen=True, kw_only=True)
-class _Simple:
-    reading: str = "greedy"
-
-    name = ""
-    requires = frozenset[str]()
-
-    def __post_init__(self) -> None:
-        check_choice("reading", self.reading, READINGS)
-
-    def options(self) -> dict[str, object]:
-        """Return the options for the signature."""
-        return {"reading": self.reading}
-
-
-class Raw(_Simple):
+class Raw(DistributionDecoder):
     """The answer with the highest probability: what greedy decoding prints.
 
     The distribution is one-hot by definition, hence never counted as degenerate.
     """
 
     name = "raw"
+    counts_one_hot = False
 
-    def decode(self, readings: Readings) -> Decoded:
-        """Decode N readings."""
-        seen = view(readings, self.reading)
-        k = seen.logp.shape[1]
-        return decode_view(seen, lambda rows, logp, raw: one_hot(raw, k), degenerate=False)
+    def prepare(self, seen: Alternatives, readings: Readings) -> Solve:
+        """Put all mass on the raw answer."""
+        return lambda rows, logp, raw: one_hot(raw, len(logp))
 
 
-class Smoothing(_Simple):
+@with_options_documented
+@dataclass(frozen=True, kw_only=True)
+class Smoothing(DistributionDecoder):
     """The expectation under the token probabilities, renormalised over the answers.
 
     ŝ = Σ_k v_k p(k) / Σ_k p(k); off-scale mass drops out.
@@ -58,13 +48,13 @@ class Smoothing(_Simple):
 
     name = "smoothing"
 
-    def decode(self, readings: Readings) -> Decoded:
-        """Decode N readings."""
-        return decode_view(view(readings, self.reading), lambda rows, logp, raw: softmax(logp))
+    def prepare(self, seen: Alternatives, readings: Readings) -> Solve:
+        """Renormalise the token probabilities."""
+        return lambda rows, logp, raw: softmax(logp)
 
 
 @dataclass(frozen=True)
-class Fleur:
+class Fleur(Configurable):
     """FLEUR's score smoothing, with full-vocabulary probabilities (scale ``unit`` only).
 
     Raw score below 1: Σ_d 0.1·d·p(d) at the first decimal, plus Σ_d 0.01·d·p₂(d) where a
@@ -76,10 +66,6 @@ class Fleur:
     name = "fleur"
     requires = frozenset[str]()
 
-    def options(self) -> dict[str, object]:
-        """Return the options for the signature."""
-        return {}
-
     def decode(self, readings: Readings) -> Decoded:
         """Decode N readings."""
         if len(readings.scale.stems) == 1:
@@ -89,11 +75,11 @@ class Fleur:
             )
         raw = Raw().decode(readings).score
         stem = greedy_stem(readings)
-        seen = view(readings)
+        seen = alternatives(readings)
         p = np.exp(seen.logp)
-        score = 0.1 * weighted_sum(p, seen.values)
+        score = 0.1 * _weighted_sum(p, seen.values)
         if readings.second_logp is not None:
-            second = 0.01 * weighted_sum(np.exp(readings.second_logp), seen.values)
+            second = 0.01 * _weighted_sum(np.exp(readings.second_logp), seen.values)
             score += np.where(np.isnan(second), 0.0, second)
         lead = readings.stem_logp if readings.lead_logp is None else readings.lead_logp
         integer = np.exp(lead)
@@ -103,9 +89,9 @@ class Fleur:
         return Decoded(seen.answers, p, raw, score, np.zeros(len(readings), bool))
 
 
-def weighted_sum(p: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _weighted_sum(p: Floats, values: Floats) -> Floats:
     """Return Σ_k p[:, k]·values[k], added up in the same order for any number of rows."""
-    total = np.zeros(len(p))
+    result = np.zeros(len(p))
     for k, value in enumerate(values):
-        total += value * p[:, k]
-    return total
+        result += value * p[:, k]
+    return result

@@ -1,5 +1,5 @@
-"""What a model said about pairs, and where it is kept."""
+"""Readings: what a model said about pairs, and the store that keeps it."""
 
-from discode.readings.base import Gather, Identity, Readings
+from discode.readings.base import Identity, Readings, ReadingsCollector
 
-__all__ = ["Gather", "Identity", "Readings"]
+__all__ = ["Identity", "Readings", "ReadingsCollector"]

@@ -1,4 +1,4 @@
-"""What a model said: log-probabilities of the answers, before anything is made of them."""
+"""Readings: the log-probabilities that a model gave the answers, before any decoding."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POSITIVE_TOLERANCE = 1e-4
 SUM_TOLERANCE = 0.02
 """The answers' probabilities may exceed 1 by this much: 16-bit log-probabilities round."""
 
-# What tokenizers glue in front of a token that stands for a space or a line break.
+# How tokenizers mark a space or a line break at the start of a token.
 _SPACE_MARKS = " \t\r\n▁ĠĊ"
 
 
@@ -38,19 +38,19 @@ class Readings:
     """N readings on one scale with B stems and K answers.
 
     All logarithms are natural and of **full-vocabulary** probabilities, so the mass that is
-    missing to 1 lies off the scale. NaN, never 0, stands where nothing was read.
+    missing to 1 lies off the scale. NaN, never 0, is where nothing was read.
 
     Attributes:
         scale: The scale that was asked for.
         answer_logp: (N, B, K) log P(answer | stem).
         stem_logp: (N, B) log P(stem), the whole stem; NaN where only one stem was read.
         lead_logp: (N, B) log P of the stem's first token alone ('0', '1'), which FLEUR's
-            rule for 1.0 wants; None means ``stem_logp`` stands in for it.
+            rule for 1.0 needs; where it is None, ``stem_logp`` is used instead.
         second_logp: (N, K) log P(second decimal), where one was generated.
         truncated: (N,) whether the source left out answers (only its top tokens were seen).
         how: (N,) "forced" (the stem was given), "generated" (the model wrote it), or "cut"
             (forced, and the caption was longer than the model reads).
-        hidden: (N, D) last hidden state h_T at the answer behind the likelier stem.
+        hidden: (N, D) last hidden state h_T at the answer after the likelier stem.
         head: (K, D) rows of the output head for the answers; ``bias`` (K,).
         errors: Row number to the reason why there is no reading.
 
@@ -95,7 +95,9 @@ class Readings:
         _freeze(self, "how", (n,), np.str_)
         if self.hidden is not None:
             if self.head is None:
-                raise InputError("readings with hidden states need the head's answer rows, too")
+                raise InputError(
+                    "readings with hidden states also need the head's rows of the answers"
+                )
             d = self.hidden.shape[-1]
             if self.bias is None:
                 object.__setattr__(self, "bias", np.zeros(k, np.float32))
@@ -131,7 +133,7 @@ class Readings:
 
     @classmethod
     def failed(cls, scale: Scale, reasons: Sequence[str]) -> Readings:
-        """Return one NaN row a reason."""
+        """Return one NaN row per reason."""
         n, b, k = len(reasons), len(scale.stems), len(scale.answers)
         return cls(
             scale,
@@ -163,7 +165,7 @@ class Readings:
             )
 
         starts = np.cumsum([0] + [len(part) for part in parts]).tolist()
-        # A failed row has no hidden state; NaN stands there, as everywhere.
+        # A failed row has no hidden state: it is NaN, as everywhere.
         heads = [part for part in parts if part.hidden is not None]
         with_hidden = bool(heads) and all(
             part.hidden is not None or len(part.errors) == len(part) for part in parts
@@ -192,7 +194,7 @@ class Readings:
 
         ``log_probs`` is an array (K,) or (N, K), a mapping of tokens to log-probabilities,
         OpenAI's list of ``{"token": ..., "logprob": ...}``, or a sequence of either. On the
-        ``unit`` scale they are the digits behind "0.". Spellings of one answer (" 7", "▁7",
+        ``unit`` scale they are the digits after "0.". Spellings of one answer (" 7", "▁7",
         "7") are added up.
 
         An answer that a mapping lacks makes the row NaN (``missing="nan"``), or the mass that
@@ -219,7 +221,7 @@ class Readings:
             rows = np.atleast_2d(np.asarray(log_probs, dtype=np.float64))
         except (TypeError, ValueError, OverflowError) as error:
             raise InputError(
-                f"log-probabilities must be numbers, {len(scale.answers)} a row: {error}"
+                f"log-probabilities must be numbers, {len(scale.answers)} per row: {error}"
             ) from None
         if rows.size == 0:
             raise InputError("no log-probabilities given; pass at least one row")
@@ -228,7 +230,7 @@ class Readings:
                 f"log-probabilities of shape {rows.shape} do not fit scale {scale.name!r}, which "
                 f"has {len(scale.answers)} answers ({scale.answers[0]} ... {scale.answers[-1]})"
             )
-        return cls._behind_first_stem(scale, rows)
+        return cls._after_first_stem(scale, rows)
 
     @classmethod
     def _of_tokens(cls, rows: Iterable[Any], scale: Scale, missing: str) -> Readings:
@@ -256,12 +258,12 @@ class Readings:
                 values = [fill if math.isnan(v) else v for v in values]
             logp.append(values)
             truncated.append(bool(absent))
-        return cls._behind_first_stem(
+        return cls._after_first_stem(
             scale, np.array(logp), truncated=np.array(truncated), errors=errors
         )
 
     @classmethod
-    def _behind_first_stem(cls, scale: Scale, rows: Floats, **rest: Any) -> Readings:
+    def _after_first_stem(cls, scale: Scale, rows: Floats, **rest: Any) -> Readings:
         n, k = rows.shape
         answers = rows[:, None, :]
         if len(scale.stems) > 1:
@@ -270,14 +272,14 @@ class Readings:
         return cls(scale, answers, np.full((n, len(scale.stems)), np.nan), **rest)
 
 
-class Gather:
-    """Readings that come in blocks and out of order, for N rows that want them in theirs.
+class ReadingsCollector:
+    """Collects readings that come in blocks and in any order, and returns them in row order.
 
     >>> from discode.scales import TEN
-    >>> gather = Gather(TEN, 3)
-    >>> gather.add(Readings.failed(TEN, ["late"]), [[2]])
-    >>> gather.add(Readings.failed(TEN, ["twice"]), [[0, 1]])
-    >>> gather.readings().errors
+    >>> collector = ReadingsCollector(TEN, 3)
+    >>> collector.add(Readings.failed(TEN, ["late"]), [[2]])
+    >>> collector.add(Readings.failed(TEN, ["twice"]), [[0, 1]])
+    >>> collector.readings().errors
     {0: 'twice', 1: 'twice', 2: 'late'}
     """
 
@@ -313,7 +315,7 @@ def _check_logp(array: Floats, name: str) -> None:
         row = int(np.argwhere(array > POSITIVE_TOLERANCE)[0][0])
         worst = float(np.nanmax(array[row]))
         raise InputError(
-            f"{_row(row, array)}{name} holds {worst:.4g}; log-probabilities are at most 0 "
+            f"{_row(row, array)}{name} contains {worst:.4g}; log-probabilities are at most 0 "
             "(take log_softmax of logits, the logarithm of probabilities)"
         )
 
@@ -357,9 +359,9 @@ def _logp(token: Any, value: Any) -> float:
     try:
         logp = float(value)
     except (TypeError, ValueError, OverflowError):
-        raise InputError(f"token {token!r}: {value!r} is no log-probability") from None
+        raise InputError(f"token {token!r}: {value!r} is not a log-probability") from None
     if logp > POSITIVE_TOLERANCE:
-        raise InputError(f"token {token!r} holds {logp:.4g}; log-probabilities are at most 0")
+        raise InputError(f"token {token!r} has {logp:.4g}; log-probabilities are at most 0")
     return logp
 
 

@@ -1,4 +1,4 @@
-"""Readings in and out of a store: JSONL and Parquet, a row a reading."""
+"""Export readings from a store and import them: JSONL and Parquet, one row per reading."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 from discode.errors import InputError, require
 from discode.files import read_rows, replacing
 from discode.readings import Identity, Readings
-from discode.readings.store import Ask, Item, ReadingStore
+from discode.readings.store import PairKey, ReadingStore, RunKey
 from discode.scales import Scale, get_scale
 
 BATCH = 1000
 
 
 def export_readings(store: ReadingStore, path: str | os.PathLike[str]) -> int:
-    """Write every reading (hidden states stay behind) and return how many there are."""
+    """Write every reading, without hidden states, and return how many there are."""
     path = Path(path)
     suffix = path.suffix.lower()
     if suffix not in (".jsonl", ".ndjson", ".parquet"):
@@ -34,7 +34,7 @@ def _write_jsonl(store: ReadingStore, path: Path) -> int:
     with path.open("w", encoding="utf-8", errors="backslashreplace") as file:
         for batch in _batches(store):
             for row in batch:
-                file.write(json.dumps(_strict(row), ensure_ascii=False) + "\n")
+                file.write(json.dumps(_to_json(row), ensure_ascii=False) + "\n")
             count += len(batch)
     return count
 
@@ -67,9 +67,9 @@ def _write_parquet(store: ReadingStore, path: Path) -> int:
 
 
 def _batches(store: ReadingStore) -> Iterator[list[dict[str, Any]]]:
-    for ask, _ in store.asks():
-        model, revision, dtype, prompt, scale = ask.fields()
-        for items, readings in store.batches(ask, BATCH):
+    for run, _ in store.run_keys():
+        model, revision, dtype, prompt, scale = run.fields()
+        for pairs, readings in store.batches(run, BATCH):
             yield [
                 {
                     "model": model,
@@ -77,9 +77,9 @@ def _batches(store: ReadingStore) -> Iterator[list[dict[str, Any]]]:
                     "dtype": dtype,
                     "prompt": prompt,
                     "scale": scale,
-                    "image": item.image,
-                    "caption": item.caption,
-                    "references": list(item.references),
+                    "image": pair.image,
+                    "caption": pair.caption,
+                    "references": list(pair.references),
                     "answer_logp": _floats(readings.answer_logp, i),
                     "stem_logp": _floats(readings.stem_logp, i),
                     "lead_logp": _floats(readings.lead_logp, i),
@@ -87,7 +87,7 @@ def _batches(store: ReadingStore) -> Iterator[list[dict[str, Any]]]:
                     "truncated": bool(np.asarray(readings.truncated)[i]),
                     "how": str(np.asarray(readings.how)[i]),
                 }
-                for i, item in enumerate(items)
+                for i, pair in enumerate(pairs)
             ]
 
 
@@ -99,28 +99,28 @@ def import_readings(store: ReadingStore, path: str | os.PathLike[str]) -> int:
     path = Path(path)
     if not path.is_file():
         raise InputError(f"no such file: {path}")
-    groups: dict[Ask, list[tuple[Item, Readings]]] = {}
+    groups: dict[RunKey, list[tuple[PairKey, Readings]]] = {}
     count = 0
     with store.transaction():
         for where, row in read_rows(path):
-            ask, item, reading = _parse(row, where)
-            group = groups.setdefault(ask, [])
-            group.append((item, reading))
+            run, pair, reading = _parse(row, where)
+            group = groups.setdefault(run, [])
+            group.append((pair, reading))
             count += 1
             if len(group) == BATCH:
-                _put(store, ask, group)
-        for ask, group in groups.items():
-            _put(store, ask, group)
+                _put(store, run, group)
+        for run, group in groups.items():
+            _put(store, run, group)
     return count
 
 
-def _put(store: ReadingStore, ask: Ask, group: list[tuple[Item, Readings]]) -> None:
-    items = [item for item, _ in group]
-    store.put(ask, items, Readings.concat(ask.scale, [reading for _, reading in group]))
+def _put(store: ReadingStore, run: RunKey, group: list[tuple[PairKey, Readings]]) -> None:
+    pairs = [pair for pair, _ in group]
+    store.put(run, pairs, Readings.concat(run.scale, [reading for _, reading in group]))
     group.clear()
 
 
-def _parse(row: dict[str, Any], where: str) -> tuple[Ask, Item, Readings]:
+def _parse(row: dict[str, Any], where: str) -> tuple[RunKey, PairKey, Readings]:
     def text(name: str) -> str:
         if not isinstance(row[name], str):
             raise InputError(f"{name} must be text, not {row[name]!r}")
@@ -130,25 +130,25 @@ def _parse(row: dict[str, Any], where: str) -> tuple[Ask, Item, Readings]:
         scale = get_scale(text("scale"))
         identity = Identity(text("model"), text("revision"), text("dtype"))
         references = tuple(map(str, row.get("references") or ()))
-        reading = reading_of(row, scale)
-        item = Item(text("image"), text("caption"), references)
-        return Ask(identity, text("prompt"), scale), item, reading
+        reading = reading_from_row(row, scale)
+        pair = PairKey(text("image"), text("caption"), references)
+        return RunKey(identity, text("prompt"), scale), pair, reading
     except KeyError as error:
-        raise InputError(f"{where} is no exported reading: it lacks {error}") from None
+        raise InputError(f"{where} is not an exported reading: it lacks {error}") from None
     except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{where}: {error}") from None
 
 
-def reading_of(row: dict[str, Any], scale: Scale) -> Readings:
-    """Return the one reading that a row holds under the names an export gives it."""
+def reading_from_row(row: dict[str, Any], scale: Scale) -> Readings:
+    """Return the reading in a row whose columns are named as an export names them."""
     shape = (1, len(scale.stems), len(scale.answers))
-    answers = to_array(row["answer_logp"])
+    answers = _to_array(row["answer_logp"])
     if answers.size != shape[1] * shape[2]:
         raise InputError(f"answer_logp has shape {answers.shape}, not {shape[1:]}")
     return Readings(
         scale,
         answers.reshape(shape),
-        to_array(row.get("stem_logp") or [None] * len(scale.stems))[None],
+        _to_array(row.get("stem_logp") or [None] * len(scale.stems))[None],
         lead_logp=_optional(row.get("lead_logp")),
         second_logp=_optional(row.get("second_logp")),
         truncated=np.array([bool(row.get("truncated"))]),
@@ -156,13 +156,13 @@ def reading_of(row: dict[str, Any], scale: Scale) -> Readings:
     )
 
 
-def to_array(values: Any) -> Any:
-    """Return nested lists as float64; None is NaN and "-inf" what JSON has no number for."""
+def _to_array(values: Any) -> Any:
+    """Return nested lists as float64; None is NaN; "-inf" is text, as in JSON."""
     return np.array(values, dtype=object).astype(np.float64)
 
 
 def _optional(values: Any) -> Any:
-    return None if values is None else to_array(values)[None]
+    return None if values is None else _to_array(values)[None]
 
 
 def _floats(array: Any, row: int) -> Any:
@@ -174,10 +174,10 @@ def _floats(array: Any, row: int) -> Any:
     return values.tolist()
 
 
-def _strict(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """Return JSON-ready data, with "-inf" for minus infinity."""
     if isinstance(value, dict):
-        return {key: _strict(item) for key, item in value.items()}
+        return {key: _to_json(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_strict(item) for item in value]
+        return [_to_json(item) for item in value]
     return "-inf" if isinstance(value, float) and value == -np.inf else value

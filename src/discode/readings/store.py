@@ -2,8 +2,8 @@
 
 A batch is one transaction, so a killed process loses at most the batch in flight, and the file
 can be read while it is written (write-ahead log). The key of a reading is everything that
-could change it: model, revision, dtype, prompt text, scale, the picture's SHA-256, caption,
-references. Failures are not kept: a rerun asks for them again.
+could change it: model, revision, dtype, prompt text, scale (a :class:`RunKey`), the image's
+SHA-256, caption, references (a :class:`PairKey`). Failures are not kept: a rerun asks again.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import numpy as np
 
 from discode.errors import InputError, StoreError
 from discode.readings import Identity, Readings
-from discode.scales import Scale, get_scale, label
+from discode.scales import Scale, get_scale
 
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x64697363  # "disc": tells our files from other SQLite files
-_VARIABLES = 500  # keys a query; SQLite's own limit was 999 for long
+_VARIABLES = 500  # keys per query; for a long time SQLite allowed 999 at most
 
 _SCHEMA = """
 CREATE TABLE asks (        -- who was asked, and how
@@ -55,18 +55,18 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Ask:
-    """Who is asked, and how: the part of the key that a whole run shares."""
+class RunKey:
+    """Which model is asked, and how: the part of a reading's key that a whole run shares."""
 
     identity: Identity
     prompt: str
     scale: Scale
 
     def __post_init__(self) -> None:
-        if label(self.scale) != self.scale.name:
+        if self.scale.unique_name != self.scale.name:
             raise InputError(
-                f"scale {self.scale.name!r} is not the one of that name; what is kept needs a "
-                "scale that its name can bring back, such as unit, five or 1-7"
+                f"scale {self.scale.name!r} is not the one of that name; a store keeps only the "
+                "name, so use a scale that its name brings back, such as unit, five or 1-7"
             )
 
     def fields(self) -> tuple[str, str, str, str, str]:
@@ -76,28 +76,28 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Item:
-    """What is asked about: the part of the key that each reading has of its own."""
+class PairKey:
+    """What is asked about: the part of a reading's key that is the pair's own."""
 
     image: str
-    """SHA-256 of the picture."""
+    """SHA-256 of the image."""
     caption: str
     references: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for text in (self.caption, *self.references):
             if not text.isascii() and text.encode(errors="replace").decode() != text:
-                raise InputError(f"{text!r} holds half a character (a lone surrogate)")
+                raise InputError(f"{text!r} contains half a character (a lone surrogate)")
 
 
 def _writable(path: Path) -> bool:
-    """A store is written with its log beside it."""
+    """Return whether the file and its folder, where the log goes, can be written."""
     return os.access(path, os.W_OK) and os.access(path.resolve().parent, os.W_OK)
 
 
-def key_of(ask: Ask, item: Item) -> str:
-    """Return the key of a reading: SHA-256 over every part, lengths kept apart by JSON."""
-    parts = [*ask.fields(), item.image, item.caption, list(item.references)]
+def reading_key(run: RunKey, pair: PairKey) -> str:
+    """Return the key of a reading: SHA-256 of all parts as JSON, so that none runs into another."""
+    parts = [*run.fields(), pair.image, pair.caption, list(pair.references)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -118,7 +118,7 @@ class ReadingStore:
             if not create and not file.exists():
                 raise StoreError(f"no reading store at {self.path}")
             if not file.parent.is_dir():
-                raise StoreError(f"cannot create {self.path}: {file.parent} is no folder")
+                raise StoreError(f"cannot create {self.path}: {file.parent} is not a folder")
         with self._use():
             frozen = not memory and Path(self.path).exists() and not _writable(Path(self.path))
             target = self.path
@@ -129,33 +129,33 @@ class ReadingStore:
                 waiting = log.exists() and log.stat().st_size > 0
                 how = "mode=ro" if waiting else "immutable=1"
                 target = f"{Path(self.path).resolve().as_uri()}?{how}"
-            # autocommit: transactions are begun by hand, one a batch
+            # autocommit: transactions are begun by hand, one per batch
             self._db = sqlite3.connect(
                 target, timeout=30.0, isolation_level=None, uri=frozen, check_same_thread=False
             )
         try:
             with self._use():
-                self._prepare(plain=memory or frozen, create=create)
+                self._prepare(use_log=not (memory or frozen), create=create)
         except BaseException:
             self._db.close()
             raise
 
-    def _prepare(self, *, plain: bool, create: bool) -> None:
+    def _prepare(self, *, use_log: bool, create: bool) -> None:
         db = self._db
         tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         application = db.execute("PRAGMA application_id").fetchone()[0]
         version = db.execute("PRAGMA user_version").fetchone()[0]
         if (tables and application != APPLICATION_ID) or (not tables and not create):
-            raise StoreError(f"{self.path} is an SQLite file, but no reading store of discode")
+            raise StoreError(f"{self.path} is an SQLite file, but not a reading store of discode")
         if version > SCHEMA_VERSION:
             raise StoreError(
                 f"{self.path} was written by a newer discode (schema {version}, this one reads up "
                 f"to {SCHEMA_VERSION}); upgrade with: pip install --upgrade discode"
             )
-        if not plain:
+        if use_log:
             db.execute("PRAGMA journal_mode = WAL")
-            # In WAL mode NORMAL loses nothing when the process dies; only a power cut can
-            # take the last transactions, and never the file's integrity.
+            # In WAL mode NORMAL loses nothing when the process dies. A power cut can lose the
+            # last transactions, but does not damage the file.
             db.execute("PRAGMA synchronous = NORMAL")
         if not tables:
             with self.transaction():
@@ -203,7 +203,7 @@ class ReadingStore:
         self._db.close()
 
     def __del__(self) -> None:
-        # A judge opens its store by name and nobody closes it: the connection must not outlive it.
+        # A judge that opened its store by name does not close it: the connection ends here.
         if hasattr(self, "_db"):
             self._db.close()
 
@@ -217,23 +217,25 @@ class ReadingStore:
             query = "SELECT EXISTS (SELECT 1 FROM readings WHERE hidden IS NOT NULL)"
             return bool(self._db.execute(query).fetchone()[0])
 
-    def asks(self) -> list[tuple[Ask, int]]:
-        """Return who was asked and how, each with its number of readings."""
+    def run_keys(self) -> list[tuple[RunKey, int]]:
+        """Return which models were asked and how, each with its number of readings."""
         with self._use():
             rows = self._db.execute(
                 "SELECT model, revision, dtype, prompt, scale, count(key) FROM asks "
                 "LEFT JOIN readings ON ask = id GROUP BY id ORDER BY id"
             ).fetchall()
-        return [(Ask(Identity(*row[:3]), row[3], get_scale(row[4])), int(row[5])) for row in rows]
+        return [
+            (RunKey(Identity(*row[:3]), row[3], get_scale(row[4])), int(row[5])) for row in rows
+        ]
 
-    def put(self, ask: Ask, items: Sequence[Item], readings: Readings) -> None:
+    def put(self, run: RunKey, pairs: Sequence[PairKey], readings: Readings) -> None:
         """Write a batch in one transaction; failed rows are left out."""
-        if len(items) != len(readings):
-            raise InputError(f"{len(items)} items but {len(readings)} readings")
+        if len(pairs) != len(readings):
+            raise InputError(f"{len(pairs)} pairs but {len(readings)} readings")
         with self.transaction():
-            self._put(ask, items, readings)
+            self._put(run, pairs, readings)
 
-    def _put(self, ask: Ask, items: Sequence[Item], readings: Readings) -> None:
+    def _put(self, run: RunKey, pairs: Sequence[PairKey], readings: Readings) -> None:
         db = self._db
         head = None
         if readings.hidden is not None:
@@ -241,10 +243,10 @@ class ReadingStore:
             digest = hashlib.sha256(weight + bias).hexdigest()
             db.execute("INSERT OR IGNORE INTO heads VALUES (NULL, ?, ?, ?)", (digest, weight, bias))
             head = db.execute("SELECT id FROM heads WHERE digest = ?", (digest,)).fetchone()[0]
-        db.execute("INSERT OR IGNORE INTO asks VALUES (NULL, ?, ?, ?, ?, ?)", ask.fields())
-        ask_id = db.execute(
+        db.execute("INSERT OR IGNORE INTO asks VALUES (NULL, ?, ?, ?, ?, ?)", run.fields())
+        run_id = db.execute(
             "SELECT id FROM asks WHERE (model, revision, dtype, prompt, scale) = (?, ?, ?, ?, ?)",
-            ask.fields(),
+            run.fields(),
         ).fetchone()[0]
 
         def cell(array: Any, row: int) -> bytes | None:
@@ -258,11 +260,11 @@ class ReadingStore:
             f"INSERT OR {verb} INTO readings ({_COLUMNS}) VALUES ({', '.join('?' * 13)})",
             (
                 (
-                    key_of(ask, item),
-                    ask_id,
-                    item.image,
-                    item.caption,
-                    json.dumps(item.references, ensure_ascii=False),
+                    reading_key(run, pair),
+                    run_id,
+                    pair.image,
+                    pair.caption,
+                    json.dumps(pair.references, ensure_ascii=False),
                     _blob(readings.answer_logp[row]),
                     _blob(readings.stem_logp[row]),
                     cell(readings.lead_logp, row),
@@ -272,21 +274,21 @@ class ReadingStore:
                     cell(readings.hidden, row),
                     head,
                 )
-                for row, item in enumerate(items)
+                for row, pair in enumerate(pairs)
                 if complete[row]
             ),
         )
 
     def get(
-        self, ask: Ask, items: Sequence[Item], *, hidden: bool = False
+        self, run: RunKey, pairs: Sequence[PairKey], *, hidden: bool = False
     ) -> tuple[Readings, list[int]]:
-        """Return the readings that are here, and which items (their numbers) they belong to.
+        """Return the readings that are here, and which pairs (their numbers) they belong to.
 
         With ``hidden``, readings without hidden states count as missing.
         """
         numbers: dict[str, list[int]] = {}
-        for number, item in enumerate(items):
-            numbers.setdefault(key_of(ask, item), []).append(number)
+        for number, pair in enumerate(pairs):
+            numbers.setdefault(reading_key(run, pair), []).append(number)
         keys = list(numbers)
         rows = []
         with self._use():
@@ -298,7 +300,7 @@ class ReadingStore:
                 ).fetchall()
             if hidden:
                 rows = [row for row in rows if row[11] is not None]
-            readings = self._build(ask.scale, rows, hidden=hidden)
+            readings = self._build(run.scale, rows, hidden=hidden)
         order = [(number, place) for place, row in enumerate(rows) for number in numbers[row[0]]]
         order.sort()
         return readings.take([place for _, place in order]), [number for number, _ in order]
@@ -349,8 +351,8 @@ class ReadingStore:
             bias=bias,
         )
 
-    def batches(self, ask: Ask, size: int = 1000) -> Iterator[tuple[list[Item], Readings]]:
-        """Yield all readings of one ask, without hidden states, in the order of their keys."""
+    def batches(self, run: RunKey, size: int = 1000) -> Iterator[tuple[list[PairKey], Readings]]:
+        """Yield all readings of one run key, without hidden states, in the order of their keys."""
         after = ""
         while True:
             with self._use():
@@ -358,12 +360,12 @@ class ReadingStore:
                     f"SELECT {_COLUMNS} FROM readings JOIN asks ON ask = id "
                     "WHERE (model, revision, dtype, prompt, scale) = (?, ?, ?, ?, ?) AND key > ? "
                     "ORDER BY key LIMIT ?",
-                    (*ask.fields(), after, size),
+                    (*run.fields(), after, size),
                 ).fetchall()
             if not rows:
                 return
-            items = [Item(row[2], row[3], tuple(json.loads(row[4]))) for row in rows]
-            yield items, self._build(ask.scale, rows)
+            pairs = [PairKey(row[2], row[3], tuple(json.loads(row[4]))) for row in rows]
+            yield pairs, self._build(run.scale, rows)
             after = rows[-1][0]
 
 

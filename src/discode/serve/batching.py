@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 
-from discode.decoders import Decoder, before_prior
+from discode.decoders import Decoder, without_prior
 from discode.decoders.base import greedy_stem
 from discode.errors import DiscodeError, HttpError, ImageError
 from discode.images import open_image
@@ -107,7 +107,7 @@ def _answer(judge: Judge, question: Question, readings: Readings) -> Answer | Ex
             open_image(question.image)  # if that is the reason, it is no question of captions
         scores, before = (
             replace(judge, decoder=decoder).decode(pairs, readings)
-            for decoder in (question.decoder, before_prior(question.decoder))
+            for decoder in (question.decoder, without_prior(question.decoder))
         )
     except ImageError as error:
         return HttpError(422, "bad_image", str(error))

@@ -1,4 +1,4 @@
-"""Statistics of metrics against people: correlations, preferences, intervals, tests. Only numpy.
+"""How well metrics agree with people: correlations, preferences, intervals, tests. Only numpy.
 
 A statistic that is resampled is a function of *how often each row counts*: ``KendallPlan``,
 ``AccuracyPlan``, or what ``weighted`` returns by name.
@@ -22,7 +22,6 @@ from discode.stats.permutation import (
     permutation_test,
     permutation_test_preference,
 )
-from discode.stats.plan import KendallPlan
 from discode.stats.preference import (
     AccuracyPlan,
     acc23,
@@ -39,6 +38,7 @@ from discode.stats.resampling import (
     paired_bootstrap,
     resample,
 )
+from discode.stats.tau import KendallPlan
 
 __all__ = [
     "CORRELATIONS",

@@ -1,4 +1,4 @@
-"""What the statistics share: columns of equal length, labels as numbers, the named warning."""
+"""What the statistics share: checks of columns and options, labels as numbers, the warning."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class UndefinedWarning(UserWarning):
 
 
 def warn(reason: str) -> None:
-    """Warn with ``reason`` in the name of the caller's caller."""
+    """Warn with ``reason``; the line shown is that of the caller's caller."""
     warnings.warn(reason, UndefinedWarning, stacklevel=3)
 
 
@@ -31,7 +31,7 @@ def undefined(reason: str) -> float:
 
 
 def columns(given: Mapping[str, ArrayLike]) -> list[Floats]:
-    """Return the columns as float64 (n,), or say which of them do not fit together.
+    """Return the columns as float64 (n,); raise where they are not of equal length.
 
     >>> [column.tolist() for column in columns({"x": [1, 2], "y": [0.5, 1]})]
     [[1.0, 2.0], [0.5, 1.0]]
@@ -50,17 +50,17 @@ def columns(given: Mapping[str, ArrayLike]) -> list[Floats]:
 
 
 def same_length(names: Mapping[str, object], values: list[Any]) -> None:
-    """Say which columns differ in length."""
+    """Raise, with every column's length, where they differ."""
     lengths = [len(column) for column in values]
     if len(set(lengths)) > 1:
         shown = ", ".join(f"{name} has {n}" for name, n in zip(names, lengths, strict=True))
         raise InputError(f"columns must be equally long: {shown} rows")
 
 
-def numbered(labels: ArrayLike, name: str) -> Ints:
+def label_codes(labels: ArrayLike, name: str) -> Ints:
     """Return each row's label as a number from 0, equal labels alike, in sorted order.
 
-    >>> numbered(["b.jpg", "a.jpg", "b.jpg"], "clusters").tolist()
+    >>> label_codes(["b.jpg", "a.jpg", "b.jpg"], "clusters").tolist()
     [1, 0, 1]
     """
     array = np.asarray(labels)
@@ -75,7 +75,7 @@ def numbered(labels: ArrayLike, name: str) -> Ints:
 
 
 def counts(weights: ArrayLike, rows: int) -> Ints:
-    """Return how often each row counts, (rows,), or say that these are no counts."""
+    """Return how often each row counts, (rows,); raise where these are not counts."""
     array = np.asarray(weights)
     if array.shape != (rows,):
         raise InputError(f"weights must have the shape ({rows},), not {array.shape}")
@@ -94,13 +94,13 @@ def generator(seed: int | np.random.Generator) -> np.random.Generator:
 
 
 def check_resamples(resamples: int) -> None:
-    """Refuse a number of resamples that is none."""
+    """Raise unless ``resamples`` is a whole number from 1."""
     if isinstance(resamples, bool) or not isinstance(resamples, int | np.integer) or resamples < 1:
         raise InputError(f"resamples must be a whole number from 1, not {resamples!r}")
 
 
 def check_choice(name: str, given: object, allowed: tuple[str, ...]) -> None:
-    """Refuse an option that is not one of its few words."""
+    """Raise unless ``given`` is one of the allowed words."""
     if given not in allowed:
         raise InputError(f"{name} must be {' or '.join(map(repr, allowed))}, not {given!r}")
 

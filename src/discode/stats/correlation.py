@@ -1,10 +1,10 @@
 """How well a metric's scores agree with people's: τ_b, τ_c, Spearman's ρ, Pearson's r, ties.
 
 Nothing is dropped here. A row that is not finite makes the result NaN, with an
-``UndefinedWarning``; ``paired`` says which rows can be compared, so that the caller drops, and
-counts, what it cannot.
+``UndefinedWarning``; ``paired`` says which rows can be compared, so that the caller drops and
+counts the others.
 
-Report ``tie_rate`` beside τ: τ_b forgives a metric its ties, τ_c does not. FLEUR's raw digits on
+Report ``tie_rate`` with τ: τ_b forgives a metric its ties, τ_c does not. FLEUR's raw digits on
 Flickr8k-Expert beat its smoothed scores on τ_b (56.1 to 52.7) and lose on τ_c (34.9 to 53.0).
 """
 
@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discode.errors import lookup
-from discode.stats.base import Floats, check_choice, columns, counts, undefined
-from discode.stats.plan import KendallPlan
+from discode.stats.base import Floats, Ints, check_choice, columns, counts, undefined
+from discode.stats.tau import KendallPlan
 
 
 def paired(x: ArrayLike, y: ArrayLike) -> tuple[NDArray[np.bool_], int]:
@@ -158,8 +158,8 @@ def _defined(value: float, x: Floats, y: Floats) -> float:
     return undefined(f"{len(x)} rows with no two values on one side: the correlation is undefined")
 
 
-Weighted = Callable[[NDArray[np.int64]], float]
-"""A statistic as a function of how often each row counts."""
+Weighted = Callable[[Ints], float]
+"""A correlation as a function of how often each row counts."""
 
 CORRELATIONS: dict[str, Callable[[Floats, Floats], Weighted]] = {
     "tau_b": lambda x, y: KendallPlan(x, y, variant="b"),

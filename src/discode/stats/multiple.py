@@ -1,4 +1,4 @@
-"""Many metrics compared with each other: adjusted p-values, and groups that differ."""
+"""Comparisons of many metrics: adjusted p-values, and groups that differ significantly."""
 
 from __future__ import annotations
 

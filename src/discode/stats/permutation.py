@@ -1,4 +1,4 @@
-"""Are two metrics equally good? Swap their scores at random and see what difference that makes."""
+"""Permutation tests of two metrics: swap their scores at random, see what that changes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from discode.stats.base import (
     check_resamples,
     columns,
     generator,
-    numbered,
+    label_codes,
     same_length,
     warn,
 )
 from discode.stats.correlation import ranks, weighted
-from discode.stats.resampling import ALTERNATIVES, Seed, blocks, many
+from discode.stats.resampling import ALTERNATIVES, Seed, block_sizes, by_multiplicity
 
 ROUNDING = 1e-12
 """A permuted difference this close to the observed one counts as equal to it."""
@@ -57,22 +57,22 @@ def permutation_test(
 
     The cell is what is swapped as a whole:
 
-    - ``clusters``: a picture. A metric errs on pictures, not only on rows, so this is the safe
-      unit: where the errors that captions of one picture share were as large as those of a caption
-      alone, two equally good metrics differed "at 5 %" in 4.8 % of 400 simulations with pictures
-      swapped, and in 9.8 % with rows (80 pictures, 5 captions each).
-    - ``clusters`` and ``sources`` (the system or caption): each picture-source combination. This
-      is PERM-BOTH of Deutsch, Dror & Roth (TACL 2021, arXiv 2104.00054), one coin a summary, and
-      with pictures alone it is their PERM-INPUT. More power, if a metric's errors on two captions
-      of a picture are independent; p is too small if they are not.
+    - ``clusters``: an image. A metric errs on images, not only on rows, so this is the safe
+      unit: where the errors that captions of one image share were as large as those of a caption
+      alone, two equally good metrics differed "at 5 %" in 4.8 % of 400 simulations with images
+      swapped, and in 9.8 % with rows (80 images, 5 captions each).
+    - ``clusters`` and ``sources`` (the system or caption): each image-source combination. This
+      is PERM-BOTH of Deutsch, Dror & Roth (TACL 2021, arXiv 2104.00054), one coin per summary, and
+      with images alone it is their PERM-INPUT. More power, if a metric's errors on two captions
+      of an image are independent; p is too small if they are not.
     - neither: each row. Never for ratings of several people on one caption.
 
     Scores are first made comparable, each metric by itself: ``standardise`` "rank" (mean ranks, so
     that no monotone change of a metric changes p; the default) or "z" (mean 0, deviation 1, as in
-    the paper; Pearson's r wants it). With a skewed metric "z" swaps unlike things and loses power:
+    the paper; for Pearson's r). With a skewed metric "z" swaps unlike things and loses power:
     a true difference was seen in 64 % instead of 71 % of 300 simulations with exp(1.5·b) for b.
     What is tested is that the standardised scores may be swapped: a metric that ties where the
-    other does not is no equal to it, which is as it should be with τ_c.
+    other does not is not its equal, which is as it should be with τ_c.
 
     Swapping is weighting: the 2n scores are put in one order once, and a permutation is a choice
     of half of them, weights 0 and 1. NaN, with an ``UndefinedWarning``, where a row is not finite.
@@ -91,7 +91,7 @@ def permutation_test(
         return Permutation(float("nan"), float("nan"), resamples)
     both = np.concatenate([_standardised(x, standardise), _standardised(y, standardise)])
     statistic = weighted(correlation, both, np.tile(h, 2))
-    values = many(statistic, np.concatenate([cells, cells + size]))
+    values = by_multiplicity(statistic, np.concatenate([cells, cells + size]))
 
     def differences(swapped: Ints) -> Floats:
         chosen = np.concatenate([1 - swapped, swapped], axis=1)
@@ -130,7 +130,7 @@ def permutation_test_preference(
     cells, size = _cells(len(x), clusters, sources)
     group = np.zeros(len(x), dtype=np.int64)
     if categories is not None:
-        group = numbered(categories, "categories")
+        group = label_codes(categories, "categories")
         same_length({"a": 0, "categories": 0}, [x, group])
     rows = np.bincount(group)
     part = np.bincount(cells, weights=(x - y) / (rows[group] * len(rows)), minlength=size)
@@ -154,7 +154,7 @@ def _permutation(
         return Permutation(observed, float("nan"), resamples)
     sign = -1.0 if alternative == "less" else 1.0
     rng, count = generator(seed), 0
-    for block in blocks(resamples, size):
+    for block in block_sizes(resamples, size):
         draws = sign * differences((rng.random((block, size)) < 0.5).astype(np.int64))
         bar = sign * observed
         if alternative == "two-sided":
@@ -164,19 +164,19 @@ def _permutation(
 
 
 def _cells(rows: int, clusters: ArrayLike | None, sources: ArrayLike | None) -> tuple[Ints, int]:
-    """The number of the cell of each row, and how many cells there are."""
+    """Return the number of the cell of each row, and how many cells there are."""
     if not rows:
         raise InputError("there are no rows to compare")
     if clusters is None and sources is None:
         return np.arange(rows), rows
     if clusters is None:
-        raise InputError("sources go with clusters: a cell is one source on one picture")
-    cells = numbered(clusters, "clusters")
+        raise InputError("sources go with clusters: a cell is one source on one image")
+    cells = label_codes(clusters, "clusters")
     same_length({"a": 0, "clusters": 0}, [range(rows), cells])
     if sources is not None:
-        other = numbered(sources, "sources")
+        other = label_codes(sources, "sources")
         same_length({"a": 0, "sources": 0}, [range(rows), other])
-        cells = numbered(cells * (int(other.max()) + 1) + other, "cells")
+        cells = label_codes(cells * (int(other.max()) + 1) + other, "cells")
     return cells, int(cells.max()) + 1
 
 

@@ -1,7 +1,7 @@
 """Agreement on pairs: which of two captions is better, and rankings that may hold ties.
 
-A failed score is NaN. It can neither be right nor be left out: it counts as wrong here, and the
-caller reports how many there were.
+A failed score is NaN. It cannot be right and must not be left out: it counts as wrong here, and
+the caller reports how many there were.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from discode.stats.base import (
     check_choice,
     columns,
     counts,
-    numbered,
+    label_codes,
     same_length,
     undefined,
 )
-from discode.stats.plan import KendallPlan
+from discode.stats.tau import KendallPlan
 
 BINS = 4096
 """Differences of scores are counted in this many bins before any are sorted."""
@@ -112,7 +112,7 @@ class AccuracyPlan:
         (self.earned,) = columns({"earned": earned})
         rows = len(self.earned)
         labels = np.zeros(rows, dtype=np.int64) if categories is None else categories
-        self._codes = numbered(labels, "categories")
+        self._codes = label_codes(labels, "categories")
         same_length({"earned": 0, "categories": 0}, [self.earned, self._codes])
 
     def __call__(self, weights: ArrayLike) -> float:
@@ -133,9 +133,9 @@ def acc23(human: ArrayLike, metric: ArrayLike, groups: ArrayLike | None = None) 
 
     acc = (C + T_hm) / P: a pair is right if it is concordant, or tied in ``human`` and in
     ``metric`` (n,) alike. With ``groups`` (n,), such as the image, pairs are formed inside groups
-    and the groups' accuracies are averaged; a group of one row has no pairs and no part in it.
+    and the groups' accuracies are averaged; a group of one row has no pairs and is left out.
 
-    A pair with a NaN in ``metric`` is wrong; ``human`` must be finite. O(n log n) a group.
+    A pair with a NaN in ``metric`` is wrong; ``human`` must be finite. O(n log n) per group.
     Deutsch, Foster & Freitag, "Ties Matter" (EMNLP 2023, arXiv 2305.14324).
 
     >>> acc23([1, 1, 2, 3], [0.2, 0.2, 0.5, 0.4])
@@ -158,9 +158,9 @@ def tie_calibrated(
 
     A metric that never ties cannot match people who do. Every difference |m_i - m_j| is tried,
     and 0; of equally good ones the smallest is returned. ε is fitted on the rows it is judged on:
-    one number for the whole column, as in the paper, but no held-out accuracy.
+    one number for the whole column, as in the paper, but not a held-out accuracy.
 
-    Rows with equal scores are merged, so that three raters a caption cost no more than one, and
+    Rows with equal scores are merged, so that three raters per caption cost no more than one, and
     the G(G-1)/2 differences of G distinct scores are first counted in bins: only bins that may
     hold the best ε are sorted. 6,000 distinct scores, 18 million differences, take about a second.
 
@@ -215,13 +215,13 @@ def tie_calibrated(
 def _grouped(
     human: ArrayLike, metric: ArrayLike, groups: ArrayLike | None
 ) -> list[tuple[Floats, Floats]]:
-    """The (human, metric) columns of each group that has a pair."""
+    """Return the (human, metric) columns of each group that has a pair."""
     h, m = columns({"human": human, "metric": metric})
     if not np.isfinite(h).all():
         raise InputError("human must be finite: leave out rows that nobody judged")
     if np.isinf(m).any():
         raise InputError("metric must not be infinite: differences of its scores are compared")
-    codes = np.zeros(len(h), dtype=np.int64) if groups is None else numbered(groups, "groups")
+    codes = np.zeros(len(h), dtype=np.int64) if groups is None else label_codes(groups, "groups")
     same_length({"human": 0, "groups": 0}, [h, codes])
     order = np.argsort(codes, kind="stable")
     edges = np.flatnonzero(np.diff(codes[order])) + 1
@@ -229,7 +229,7 @@ def _grouped(
 
 
 def _right(human: Floats, metric: Floats) -> float:
-    """The number of pairs that are concordant, or tied on both sides."""
+    """Return the number of pairs that are concordant, or tied on both sides."""
     n = len(human)
     if n < 2:
         return 0.0
@@ -243,7 +243,7 @@ def _right(human: Floats, metric: Floats) -> float:
 def _chunks(
     parts: list[tuple[Floats, Floats]], weights: list[float]
 ) -> Iterator[tuple[Floats, Floats]]:
-    """For each two distinct scores of a part: their difference, and what is won by a tie.
+    """Yield, for each two distinct scores of a part, their difference and the gain of a tie.
 
     Pairs tied in ``human`` become right, concordant ones become wrong.
     """

@@ -1,6 +1,6 @@
-"""How sure a number is: intervals, and differences of two metrics, by bootstrap.
+"""How certain a number is: intervals, and differences of two metrics, by bootstrap.
 
-Captions of one picture are no independent observations, so whole pictures (*clusters*) are
+Captions of one image are not independent observations, so whole images (*clusters*) are
 resampled. Every function takes a ``seed`` and gives the same numbers for it, whatever the number
 of threads.
 """
@@ -23,7 +23,7 @@ from discode.stats.base import (
     check_choice,
     check_resamples,
     generator,
-    numbered,
+    label_codes,
     warn,
 )
 
@@ -89,13 +89,13 @@ def bootstrap(
     """Return the statistic of all rows and its percentile interval over resampled clusters.
 
     ``statistic`` takes whole weights (n,): a ``KendallPlan``, an ``AccuracyPlan``, what
-    ``weighted(name, x, y)`` returns, or any function of one's own. A plan that is ``Clustered`` is
-    resampled by a quadratic form, 1,000 times in a second for 47,830 rows of 1,000 pictures.
+    ``weighted(name, x, y)`` returns, or any function of your own. A plan that is ``Clustered`` is
+    resampled by a quadratic form, 1,000 times per second for 47,830 rows of 1,000 images.
 
     Percentiles, since they stay within [-1, 1], need no standard error of τ under clustering, and
-    commute with any rescaling (accuracy and τ = 2·acc - 1 agree). They lean on some dozens of
-    clusters: with ten pictures no interval is worth much. A cluster drawn twice is tied with its
-    copy, which shrinks a resampled τ by about 1/n: nothing beside the interval's width.
+    commute with any rescaling (accuracy and τ = 2·acc - 1 agree). They need some dozens of
+    clusters: with ten images no interval is worth much. A cluster drawn twice is tied with its
+    copy, which shrinks a resampled τ by about 1/n: nothing compared with the interval's width.
 
     Resamples where the statistic is undefined are counted, with an ``UndefinedWarning``, and the
     interval is that of the others. Efron & Tibshirani (1993), chapters 13 and 8 (clusters).
@@ -153,7 +153,7 @@ def paired_bootstrap(
 
     p inverts the interval: "greater" (a is better) has (1 + #{d* <= 0}) / (1 + resamples), "less"
     the other tail, "two-sided" twice the smaller of them, at most 1. So p < 1 - level and an
-    interval without 0 say the same. Undefined resamples count for neither side's victory.
+    interval without 0 say the same. Undefined resamples count against both alternatives.
     Koehn (EMNLP 2004); Berg-Kirkpatrick et al. (EMNLP 2012).
 
     >>> mean_of = lambda x: lambda weights: float(np.average(x, weights=weights))
@@ -181,21 +181,21 @@ def _resample(
     statistics: Sequence[Statistic], clusters: ArrayLike, resamples: int, seed: Seed
 ) -> list[Floats]:
     check_resamples(resamples)
-    codes = numbered(clusters, "clusters")
+    codes = label_codes(clusters, "clusters")
     if not len(codes):
         raise InputError("there are no rows to resample")
-    functions = [many(statistic, codes) for statistic in statistics]
+    functions = [by_multiplicity(statistic, codes) for statistic in statistics]
     parts: list[list[Floats]] = [[] for _ in statistics]
     rng, size = generator(seed), int(codes.max()) + 1
-    for count in blocks(resamples, size):
+    for count in block_sizes(resamples, size):
         multiplicities = rng.multinomial(size, np.full(size, 1 / size), size=count)
         for part, function in zip(parts, functions, strict=True):
             part.append(function(multiplicities))
     return [np.concatenate(part) for part in parts]
 
 
-def many(statistic: Statistic, codes: Ints) -> Callable[[Ints], Floats]:
-    """Return the function from multiplicities (R, C) to the statistic's values (R, ...)."""
+def by_multiplicity(statistic: Statistic, codes: Ints) -> Callable[[Ints], Floats]:
+    """Return the function from the clusters' multiplicities (R, C) to values (R, ...)."""
     if isinstance(statistic, Clustered):
         return statistic.clustered(codes)
 
@@ -212,7 +212,7 @@ def _quiet(statistic: Statistic, weights: Ints) -> Any:
         return statistic(weights)
 
 
-def blocks(resamples: int, size: int) -> Iterator[int]:
+def block_sizes(resamples: int, size: int) -> Iterator[int]:
     """Yield how many resamples of ``size`` clusters to draw at a time."""
     step = max(1, BLOCK // size)
     for start in range(0, resamples, step):

@@ -23,7 +23,7 @@ from discode.errors import ImageError, InputError
 from discode.images import ImageSource, open_image
 from discode.pairs import Pair, group_by_image
 from discode.prompts import CAPTION_LAST, Prompt, neutralise
-from discode.readings import Gather, Identity, Readings
+from discode.readings import Identity, Readings, ReadingsCollector
 from discode.scales import UNIT, Scale
 
 SHIPPED = Path(__file__).parents[2] / "data" / "embedded.onnx"
@@ -115,7 +115,7 @@ class Embedded:
     ) -> Readings:
         """Read N pairs; the captions of an image share its computation."""
         self.check(prompt, scale)
-        gather = Gather(scale, len(pairs))
+        gather = ReadingsCollector(scale, len(pairs))
 
         def fail(numbers: Sequence[int], reason: str) -> None:
             gather.add(Readings.failed(scale, [reason]), [numbers])

@@ -26,7 +26,7 @@ from discode.errors import BackendError, DiscodeError, ImageError, InputError, r
 from discode.images import image_digest
 from discode.pairs import Pair
 from discode.prompts import FLEUR, Prompt
-from discode.readings import Gather, Identity, Readings
+from discode.readings import Identity, Readings, ReadingsCollector
 from discode.scales import UNIT, Scale
 
 LOG = logging.getLogger("discode")
@@ -148,7 +148,7 @@ class Local:
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Readings:
         """Read N pairs; the captions of an image share its computation."""
-        gather = Gather(scale, len(pairs))
+        gather = ReadingsCollector(scale, len(pairs))
 
         def fail(rows: Sequence[int], reason: object) -> None:
             gather.add(Readings.failed(scale, [str(reason)] * len(rows)), [[row] for row in rows])
@@ -223,7 +223,9 @@ class Local:
             group.suffixes.append(suffix)
         return group, refused
 
-    def _read_groups(self, groups: list[CaptionGroup], gather: Gather, hidden: bool) -> None:
+    def _read_groups(
+        self, groups: list[CaptionGroup], gather: ReadingsCollector, hidden: bool
+    ) -> None:
         """Read images that share a shape; one that fails does not fail the others."""
         batch_captions = self.runner.batch_captions
         reason, short = "", False
@@ -271,7 +273,7 @@ class Local:
         answers = self.runner.forward(groups)
         for group, (logp, states) in zip(groups, answers, strict=True):
             readings = readings_from_logp(tokenized, logp, states, head)
-            gather = Gather(tokenized.scale, len(group.rows))
+            gather = ReadingsCollector(tokenized.scale, len(group.rows))
             gather.add(readings, [[i] for i in range(len(readings))])
             unsure = np.flatnonzero(_lead_mass(readings) < MIN_LEAD).tolist()
             for i in unsure if self._read_by == "auto" else ():

@@ -40,7 +40,7 @@ from discode.errors import DiscodeError, InputError, RejectedError
 from discode.images import image_digest
 from discode.pairs import Pair
 from discode.prompts import FLEUR, Prompt
-from discode.readings import Gather, Identity, Readings
+from discode.readings import Identity, Readings, ReadingsCollector
 from discode.scales import UNIT, Scale
 
 LOG = logging.getLogger("discode")
@@ -185,7 +185,7 @@ class Served:
             return self._features
 
     def _find_features(self) -> ServerFeatures:
-        """Ask for everything, and leave out what the server refuses."""
+        """RunKey for everything, and leave out what the server refuses."""
         options: dict[str, Any] = {"max_tokens": MAX_TOKENS}
         if ids := self._answer_ids(UNIT):
             options["logprob_token_ids"] = ids
@@ -267,7 +267,7 @@ class Served:
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Readings:
         """Read N pairs; the captions of an image are asked about one after the other."""
-        gather = Gather(scale, len(pairs))
+        gather = ReadingsCollector(scale, len(pairs))
         for rows, block in self.blocks(pairs, prompt, scale):
             gather.add(block, [[row] for row in rows])
         return gather.readings()

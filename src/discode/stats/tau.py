@@ -21,7 +21,7 @@ from discode.errors import InputError
 from discode.stats.base import Floats, Ints, check_choice, columns, counts
 
 MATRIX_CLUSTERS = 4096
-"""With more clusters than this, their matrix (128 MiB of doubles here) is not worth its room."""
+"""With more clusters than this, their matrix (128 MiB of doubles here) is not worth its memory."""
 MATRIX_LEVELS = 64
 """With more levels than this on both sides, filling the matrix costs more than it saves."""
 

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 
 import discode
 from discode.decoders import get_decoder
-from discode.decoders.att import att_loss, log_alpha, log_prior
+from discode.decoders.discode import att_loss, log_alpha, log_prior
 from discode.readings import Readings
 from discode.scales import FIVE, TEN, UNIT
 from tests.helpers.fake_model import random_logp
@@ -247,7 +247,7 @@ def test_joint_reading_makes_one_an_ordinary_value() -> None:
     assert np.allclose(joint.distribution[0], p, atol=1e-15)
     assert float(joint) == pytest.approx((p * np.arange(11)).sum() / 10)
     assert float(greedy) == pytest.approx((np.exp(answers[0, 0]) * np.arange(10)).sum() / 9.5)
-    assert "reading=joint" in joint.signature
+    assert "reading=joint" in str(joint.signature)
     with pytest.raises(discode.DiscodeError, match="two stems"):
         discode.decode(np.log(np.full(10, 0.1)), "smoothing", reading="joint", scale=TEN)
 
@@ -257,14 +257,14 @@ def test_joint_reading_without_stems_is_nan() -> None:
     assert np.isnan(float(scores))
 
 
-def test_score_behind_the_second_stem_ends_at_one() -> None:
+def test_score_after_the_second_stem_ends_at_one() -> None:
     answers = np.log(np.full((1, 2, 10), 0.1))
     readings = Readings(UNIT, answers, np.log([[0.1, 0.9]]))
     assert float(discode.decode(readings, "smoothing")) == 1.0
 
 
 @pytest.mark.parametrize("method", ["raw", "smoothing", "discode", "paper", "fleur"])
-def test_one_point_nought_needs_no_digits_behind_it(method: str) -> None:
+def test_one_point_nought_needs_no_digits_after_it(method: str) -> None:
     answers = np.full((1, 2, 10), np.nan)
     answers[0, 0] = np.log(0.1)
     readings = Readings(UNIT, answers, np.log([[0.1, 0.9]]))

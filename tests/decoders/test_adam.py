@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import discode
-from discode.decoders.att import att_loss, log_alpha, log_prior
+from discode.decoders.discode import att_loss, log_alpha, log_prior
 from discode.errors import InputError
 from discode.readings import Readings
 from discode.scales import TEN
 
-pytest.importorskip("torch", reason="the Adam solver wants discode[adam]")
+pytest.importorskip("torch", reason="the Adam solver needs discode[adam]")
 
 
 def readings_with_head(n: int = 6, d: int = 16, seed: int = 0) -> Readings:
@@ -112,7 +112,7 @@ def test_without_divergence_adam_is_not_one_hot() -> None:
 def test_chunks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = readings_with_head(n=7)
     whole = discode.decode(readings, "discode", solver="adam").value
-    monkeypatch.setattr("discode.decoders.numeric.PARAMETERS_AT_ONCE", 1)
+    monkeypatch.setattr("discode.decoders.adam.PARAMETERS_AT_ONCE", 1)
     assert np.abs(discode.decode(readings, "discode", solver="adam").value - whole).max() < 1e-6
 
 

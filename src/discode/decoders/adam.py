@@ -1,6 +1,6 @@
 """The paper's numerical solver: a few Adam steps on W and b, started at the model's own head.
 
-ψ(h) = softmax(W h + b) with W (K, D) and b (K,), one pair of them a reading; the loss is
+ψ(h) = softmax(W h + b) with W (K, D) and b (K,), one pair of them per reading; the loss is
 H(ψ(h_T), L) + D(ψ(h_T) || q). Ten steps at a learning rate of 1e-3 do not reach the minimum
 (``exact`` does): what they return lies between the token distribution and the minimiser, and
 depends on the size of h_T. It is here because the paper's ablations were made this way.
@@ -29,7 +29,7 @@ def adam(
     steps: int = 10,
     learning_rate: float = 1e-3,
 ) -> NDArray[np.float64]:
-    """Return the distributions (n, K) after ``steps`` Adam steps a row.
+    """Return the distributions (n, K) after ``steps`` Adam steps per row.
 
     ``loss(torch, log_z, rows)`` gets log ψ(h) (m, K) for a slice of the rows and returns (m,).
     Adam works element by element, so solving many rows at once is solving each alone.

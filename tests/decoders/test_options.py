@@ -1,0 +1,82 @@
+"""An option says everything about itself at its declaration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from discode.decoders import METHODS, Discode, get_decoder, options_of
+from discode.decoders.base import Alternatives, DistributionDecoder, Solve, softmax
+from discode.decoders.options import (
+    COUNT,
+    option,
+    option_text,
+    options_text,
+    parse_options,
+    with_options_documented,
+)
+from discode.errors import InputError
+from discode.readings import Readings
+from discode.scales import TEN
+
+
+@with_options_documented
+@dataclass(frozen=True, kw_only=True)
+class Sharper(DistributionDecoder):
+    """A decoder with an option of its own."""
+
+    power: int = option(1, "exponent of the probabilities", COUNT)
+    steps: int = option(3, "only read with reading=joint", COUNT, when={"reading": ("joint",)})
+
+    name = "sharper"
+
+    def prepare(self, seen: Alternatives, readings: Readings) -> Solve:
+        """Sharpen."""
+        return lambda rows, logp, raw: softmax(logp * self.power)
+
+
+def test_declaring_an_option_is_all_it_takes() -> None:
+    decoder = Sharper(power=2)
+    assert decoder.options() == {"reading": "greedy", "power": 2}
+    assert Sharper(reading="joint").options() == {"reading": "joint", "power": 1, "steps": 3}
+    assert "power: exponent of the probabilities (a whole number from 0; default 1)." in str(
+        Sharper.__doc__
+    )
+    with pytest.raises(InputError, match="power=-1 is not allowed; allowed: a whole number from 0"):
+        Sharper(power=-1)
+    flat = Readings.of(np.log(np.full(10, 0.1)), TEN)
+    assert decoder.decode(flat).score == pytest.approx(4.5)
+
+
+def test_every_option_of_every_method_is_described() -> None:
+    for method in METHODS.values():
+        for row in options_of(method.make):
+            assert row.about
+            assert row.allowed
+            assert row.convert(row.default) == row.default
+            assert row.name in str(method.make.__doc__)
+
+
+def test_a_word_that_is_nearly_right_gets_a_suggestion() -> None:
+    with pytest.raises(InputError, match=r"did you mean 'exact'\? allowed: closed, exact, adam"):
+        get_decoder("discode", solver="exakt")
+
+
+def test_what_is_kept_is_what_the_decoder_computes_with() -> None:
+    decoder = Discode(alpha_clip=(0, 1), sigma2=np.float32(0.5), steps=np.int64(3))
+    kept = decoder.alpha_clip, decoder.sigma2, decoder.steps
+    assert kept == ((0.0, 1.0), 0.5, 3)
+    assert [type(value) for value in kept[1:]] == [float, int]
+    with pytest.raises(InputError, match="above 0"):
+        Discode(sigma2=10**400)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_options_are_read_back_as_they_are_written(method: str) -> None:
+    options = get_decoder(method).options()
+    again = get_decoder(f"{method}:{options_text(options)}")
+    assert again == get_decoder(method)
+    assert parse_options(options_text({"order": None})) == {"order": None}
+    assert option_text(True) == "true"
