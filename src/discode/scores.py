@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -17,6 +17,9 @@ from discode.pairs import Pair
 from discode.readings import Readings
 
 Floats = NDArray[np.float64]
+
+Progress = Callable[[int], None]
+"""Called with the number of pairs just done."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +136,7 @@ def _json(value: float) -> float | None:
 
 
 class Metric(Protocol):
-    """Anything that scores pairs: a judge, or a baseline."""
+    """Anything that scores pairs: a judge, or another metric."""
 
     @property
     def signature(self) -> str:
@@ -141,7 +144,20 @@ class Metric(Protocol):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What it wants of a pair: "image", "references"."""
+        """What it wants of a pair beside the caption: "image", "references", "id"."""
 
-    def score_pairs(self, pairs: Sequence[Pair]) -> Scores:
-        """Score N pairs, in order."""
+    def score_pairs(
+        self,
+        pairs: Sequence[Pair],
+        *,
+        repeats: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> Scores:
+        """Score N pairs, in order.
+
+        Args:
+            pairs: The pairs, each once.
+            repeats: (N,) how often each was judged, for a metric that counts words over the whole
+                set (CIDEr); once if None.
+            progress: Called with the number of pairs just done.
+        """
