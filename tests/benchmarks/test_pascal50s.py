@@ -27,7 +27,7 @@ def test_every_draw_has_its_own_references_and_choices(folder: Path) -> None:
     assert len(judged) == 9
     assert judged.chosen.tolist() == [1, 0, 1] * 3
     assert judged.category == ("HC", "MM", "MM") * 3
-    assert len(made.pairs) == 5 * 3  # "a dog" of a.jpg stands in two choices
+    assert len(made.pairs) == 5 * 3  # "a dog" of a.jpg is in two choices
     assert made.repeats().tolist() == [1, 2, 1, 1, 1] * 3
     assert made.image.tolist() == [0, 0, 0, 1, 1] * 3
     for pair in made.pairs:

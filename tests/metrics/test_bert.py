@@ -90,7 +90,9 @@ def test_greedy_against_loops(left: Any, right: Any, more: st.DataObject) -> Non
 def test_what_is_missing_empty_or_long(folder: Path) -> None:
     metric = BertScore.open(str(folder), device="cpu")
     odd = [Pair("x", "dog"), Pair("x", " ", ("dog",)), Pair("x", "dog", ("dog " * 40, "dog"))]
-    scores = metric.score_pairs(odd)
+    done: list[int] = []
+    scores = metric.score_pairs(odd, progress=done.append)
+    assert done == [len(odd)]
     assert np.isnan(scores.value[0])
     assert "no references" in scores.errors[0]
     assert scores.value[1] == 0

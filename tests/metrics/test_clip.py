@@ -117,13 +117,13 @@ def test_everything_is_embedded_once(
     assert sum(rows) == 3 + 5
     np.testing.assert_allclose(many.value, alone * 2, atol=1e-6)
     ClipScore(encoder, references=True).score_pairs(pairs)
-    assert sum(rows) == 3 + 5 + 2  # two references are no captions
+    assert sum(rows) == 3 + 5 + 2  # two references are not captions
     assert max(rows) == 2
 
 
 def test_what_cannot_be_scored(folder: Path, pairs: list[Pair], tmp_path: Path) -> None:
     broken = tmp_path / "broken.png"
-    broken.write_bytes(b"no picture")
+    broken.write_bytes(b"not an image")
     mixed = [
         Pair(tmp_path / "none.png", "dog", ("dog",)),
         Pair(broken, "dog", ("dog",)),
@@ -133,9 +133,12 @@ def test_what_cannot_be_scored(folder: Path, pairs: list[Pair], tmp_path: Path) 
         Pair(pairs[0].image, "dog", ("dog" * 12, "cat")),
     ]
     encoder = ClipEncoder.open(str(folder), device="cpu", batch_size=1)
-    plain = ClipScore(encoder, prompt="").score_pairs(mixed)
+    done: list[int] = []
+    plain = ClipScore(encoder, prompt="").score_pairs(mixed, progress=done.append)
+    assert done == [len(mixed)]
     assert np.isnan(plain.value).tolist() == [True, True, True, False, False, False]
-    assert "it is no picture" in plain.errors[2]
+    assert plain.errors[1] == plain.errors[2]
+    assert "broken.png" in plain.errors[2]
     assert plain.flags["cut"].tolist() == [False] * 4 + [True, False]
     with_refs = ClipScore(encoder, references=True, prompt="").score_pairs(mixed)
     assert np.isnan(with_refs.value).tolist() == [True] * 4 + [False] * 2

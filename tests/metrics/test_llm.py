@@ -98,7 +98,10 @@ def test_clair(server: Server) -> None:
     pairs = [Pair("no.jpg", text, ("a cat", "two {caption} cats")) for text in captions]
     pairs.append(Pair("no.jpg", "a dog"))
     metric = make_clair(endpoint(server), workers=2)
-    scores = metric.score_pairs(pairs)
+    done: list[int] = []
+    scores = metric.score_pairs(pairs, progress=done.append)
+    assert sorted(done) == [1] * 7 + [2]  # the dogs are one question
+    assert sum(done) == len(pairs)
     nan = math.nan
     np.testing.assert_array_equal(scores.value, [0.85, 0.075, nan, nan, nan, nan, nan, 0.85, nan])
     assert 'no JSON with a number "score"' in scores.errors[2]

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from discode.errors import BackendError, InputError, MissingExtraError, UnknownNameError
 from discode.metrics import java, ngram
-from discode.metrics.java import TokenisedPair, meteor, tokenise
+from discode.metrics.java import TokenisedPair, meteor
 from discode.metrics.ngram import (
     TEXT_SCORERS,
     Cider,
@@ -134,7 +134,7 @@ items = st.lists(st.tuples(words, st.lists(words, min_size=1, max_size=4).map(tu
 
 @given(items, st.data())
 @settings(max_examples=60, deadline=None)
-def test_measures_against_plain_calls_on_words(
+def test_scorers_against_plain_calls_on_words(
     found: list[TokenisedPair], more: st.DataObject
 ) -> None:
     from pycocoevalcap.bleu.bleu import Bleu
@@ -185,14 +185,6 @@ def test_what_is_missing_or_odd() -> None:
 
 
 @needs_java
-def test_words_do_not_depend_on_the_neighbours() -> None:
-    alone = tokenise(["vitamin A."])
-    assert tokenise(["vitamin A.", "xx"])[:1] == alone
-    assert tokenise(["vitamin A.", "The man"])[:1] == alone == ["vitamin a"]
-    assert tokenise(["", " ", "x"]) == ["", "", "x"]
-
-
-@needs_java
 def test_repeats_must_be_counts() -> None:
     for bad in ([1, 2], [1] * 5 + [-1], [0.5] * 6, [[1] * 6]):
         with pytest.raises(InputError, match="repeats must be 6 whole numbers"):
@@ -235,40 +227,8 @@ def test_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             TextMetric(name)
     with pytest.raises(MissingExtraError, match="cider needs Java"):
         Cider()
-    with pytest.raises(MissingExtraError, match="the tokenizer needs Java"):
-        tokenise(["a dog"])
-    assert tokenise([]) == []
-    assert meteor([]).size == java.spice([]).size == 0
 
 
-def test_unknown_measure() -> None:
+def test_unknown_text_metric() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'bleu-4'"):
         TextMetric("bleu-44")
-
-
-@needs_java
-def test_spice_is_never_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(java, "_folder", lambda module: tmp_path)
-    with pytest.raises(InputError, match=r"get_stanford_models"):
-        TextMetric("spice")
-
-
-@needs_java
-def test_spice_reads_the_f_score(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from pycocoevalcap.spice import spice as module
-
-    class Stub:
-        def compute_score(self, gts: dict[int, list[str]], res: dict[int, list[str]]) -> Any:
-            if res[0] == ["fail"]:
-                raise subprocess.CalledProcessError(1, "java")
-            assert sorted(gts) == sorted(res)
-            return 0.0, [{"All": {"f": len(res[i][0])}} for i in sorted(res)]
-
-    (tmp_path / "lib").mkdir()
-    for suffix in ("", "-models"):
-        (tmp_path / "lib" / f"{java._STANFORD}{suffix}.jar").touch()
-    monkeypatch.setattr(java, "_folder", lambda module: tmp_path)
-    monkeypatch.setattr(module, "Spice", Stub)
-    assert java.spice([("ab", ("x",)), ("abc", ("y",))]).tolist() == [2, 3]
-    with pytest.raises(BackendError, match=r"SPICE failed.*Java 8"):
-        java.spice([("fail", ("x",))])

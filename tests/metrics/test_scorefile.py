@@ -27,7 +27,9 @@ def test_by_image_and_caption(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
         {"image": "c.jpg", "caption": "a dog", "score": 1, "other": 9},
     ]
     path = write(tmp_path / "s.jsonl", "\n".join(map(json.dumps, rows)))
-    scores = ScoreFile(path).score_pairs(PAIRS)
+    done: list[int] = []
+    scores = ScoreFile(path).score_pairs(PAIRS, progress=done.append)
+    assert done == [3]
     np.testing.assert_array_equal(scores.value, [np.nan, 0.25, np.nan])
     assert scores.errors[0] == "s.jsonl line 2 has no score"
     assert scores.errors[2] == "s.jsonl has no row for 'b.jpg' with 'x'"

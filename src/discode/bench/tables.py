@@ -91,7 +91,7 @@ def table_measures(log: RunLog) -> list[str]:
 
 
 def published_value(label: str, log: RunLog, measure: str) -> tuple[float, str, bool]:
-    """Return the paper's number for a metric in percent, its model, and if ours is comparable.
+    """Return the paper's number for a metric in percent, its model, and whether ours compares.
 
     A judge whose model is one of the paper's is compared with that model's number. Any other is
     shown beside the number of the paper's main model, but it is not comparable; nor is a run with
@@ -118,9 +118,9 @@ def published_value(label: str, log: RunLog, measure: str) -> tuple[float, str, 
     if metric or not model:
         found = [cell for cell in found if cell.table in _SYSTEM_TABLES]
     else:
-        names = {row.hub: row.paper for row in FAMILIES} | {
-            row.hub.rpartition("/")[2]: row.paper for row in FAMILIES
-        }
+        # A model that was loaded from a folder has the last part of its hub name alone.
+        names = {family.hub: family.paper for family in FAMILIES}
+        names |= {family.hub.rpartition("/")[2]: family.paper for family in FAMILIES}
         ours = names.get(model, "")
         known = bool(ours) and any(cell.model == ours for cell in found)
         found = [cell for cell in found if cell.model == (ours if known else _PAPER_MODEL)]

@@ -33,11 +33,11 @@ def load_encoder(
     try:
         with quiet():
             model, *rest = pick(transformers, name)
+    except InputError:
+        raise
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(
-            f"cannot load the {kind} {name}: {first_line(error)}; give a folder that holds it"
+            f"cannot load the {kind} {name}: {first_line(error)}; give a folder that has it"
         ) from error
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
