@@ -2,8 +2,8 @@
 
 FOLDER holds ``flickr8k``, ``composite``, ``pascal50s`` and ``fleur``. Prints the paper's table with
 ours, then every cell beside its reference, and exits with 1 where one is out of reach: 0.05 on
-Flickr8k and Composite (BLEU-1, known from the paper's one decimal alone, 0.1), on Pascal-50S 1.5 a
-cell and 0.7 in the mean, since its references are drawn.
+Flickr8k and Composite (BLEU-1, known from the paper's one decimal alone, 0.1), on Pascal-50S 1.5
+per cell and 0.7 in the mean, since its references are drawn.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from discode.bench.run import named, run
-from discode.bench.runlog import Protocol, RunLog
-from discode.bench.tables import columns, paper_value, render
+from discode.bench import AgreementProtocol, RunLog, label_metrics, render_table, run_metrics
+from discode.bench.tables import published_value, table_measures
 from discode.benchmarks import load_benchmark
-from discode.metrics import Workshop
+from discode.metrics import MetricFactory
 
 METRICS = ["bleu-1", "bleu-4", "rouge-l", "meteor", "cider"]
 FOLDERS = {
@@ -37,7 +36,7 @@ REFERENCE = {
 }  # fmt: skip
 """τ_b and τ_c that pycocoevalcap's own values give with the same protocols."""
 FLEUR = {"fleur-smoothed": (52.67, 53.03), "fleur-raw": (56.08, 34.91)}
-"""τ_b and τ_c of what FLEUR's authors published a pair."""
+"""τ_b and τ_c of the scores per pair that FLEUR's authors published."""
 
 
 def fleur_table(source: Path, target: Path) -> None:
@@ -50,13 +49,13 @@ def fleur_table(source: Path, target: Path) -> None:
 
 
 def check(log: RunLog, label: str) -> list[tuple[str, float, float, float]]:
-    """Return a row a cell: name, ours, the wanted value, how far it may be."""
+    """Return a row per cell: name, ours, the expected value, how far ours may be from it."""
     measures = log.results[label].measures
     rows = []
     wanted = REFERENCE.get((log.benchmark, label)) or FLEUR.get(label)
-    for number, name in enumerate(columns(log)):
+    for number, name in enumerate(table_measures(log)):
         title, ours = f"{log.benchmark} {label} {name}", measures[name].value
-        paper, _, _ = paper_value(label, log, name)
+        paper, _, _ = published_value(label, log, name)
         if log.benchmark == "pascal50s":
             rows.append((title, ours, paper, 0.7 if name == "mean" else 1.5))
         elif wanted:
@@ -81,21 +80,21 @@ def main() -> None:
                 metrics += [
                     f"fleur-{kind}=scorefile:{scores}#{kind}" for kind in ("smoothed", "raw")
                 ]
-            log, problems = run(
+            log, problems = run_metrics(
                 load_benchmark(name, data / place),
-                named(metrics),
-                Workshop(),
-                Protocol(resamples=0),
+                label_metrics(metrics),
+                MetricFactory(),
+                AgreementProtocol(resamples=0),
             )
             for label, reason in problems.items():
                 sys.exit(f"{label}: {reason}")
             runs[name] = log
             for label in log.results:
                 rows += check(log, label)
-    print(render(runs), end="\n\n")
+    print(render_table(runs), end="\n\n")
     bad = 0
     for name, ours, wanted, far in rows:
-        # Half a unit of the last digit printed is nobody's error.
+        # Half a unit of the last digit printed is not an error.
         wrong = math.isnan(ours) or abs(ours - wanted) > far + 0.005
         bad += wrong
         print(f"{name:36} {ours:6.2f} wanted {wanted:6.2f} ± {far}{'  OUT OF REACH' * wrong}")

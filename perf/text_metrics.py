@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from discode.benchmarks import load_benchmark
-from discode.metrics.ngram import Cider, TextMetric, Texts
+from discode.metrics.ngram import Cider, TextMetric, TokenisedTexts
 from discode.pairs import Pair
 from discode.scores import Floats
 
@@ -31,10 +31,10 @@ def read(folder: Path) -> list[Pair]:
 
 def ours(pairs: list[Pair]) -> dict[str, Floats]:
     """Return every metric's values, (N,) each."""
-    texts = Texts()
+    texts = TokenisedTexts()
     values = {n: TextMetric(n, texts).score_pairs(pairs).value for n in NAMES if n != "cider"}
     repeats = [EXPERTS] * len(pairs)
-    return values | {"cider": Cider(texts).score_pairs(pairs, repeats).value}
+    return values | {"cider": Cider(texts).score_pairs(pairs, repeats=repeats).value}
 
 
 def plain(pairs: list[Pair]) -> dict[str, Floats]:

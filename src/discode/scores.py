@@ -158,7 +158,7 @@ class Metric(Protocol):
 
         Args:
             pairs: The pairs, each once.
-            repeats: (N,) how often each stands in its set, for a metric that counts words over
-                the set (CIDEr); once if None.
+            repeats: (N,) how often each was judged, for a metric that counts words over the whole
+                set (CIDEr); once if None.
             progress: Called with the number of pairs just done.
         """

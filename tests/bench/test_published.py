@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import runpy
+import shutil
+import sys
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import pytest
 
-from discode.bench.published import TABLES
-from discode.benchmarks import BENCHMARKS, published
+from discode.bench.published import PAPER_TABLES, published_cells
+from discode.benchmarks import BENCHMARKS
 from discode.errors import UnknownNameError
 
 # Rows times columns, less the cells printed as "--".
@@ -77,8 +81,8 @@ OFF = [
 
 
 def test_counts() -> None:
-    assert Counter(cell.table for cell in published()) == COUNTS
-    assert set(TABLES) == set(COUNTS)
+    assert Counter(cell.table for cell in published_cells()) == COUNTS
+    assert set(PAPER_TABLES) == set(COUNTS)
 
 
 @pytest.mark.parametrize("cell", PICKED)
@@ -86,16 +90,16 @@ def test_cells_picked_by_hand(cell: tuple[str, str, str, str, str, float]) -> No
     table, system, model, setting, column, value = cell
     (found,) = (
         each
-        for each in published(table, system, column)
+        for each in published_cells(table, system, column)
         if (each.model, each.setting) == (model, setting)
     )
     assert found.value == value
 
 
 def test_every_cell_is_unique_and_known() -> None:
-    keys = Counter((c.table, c.system, c.model, c.setting, c.column) for c in published())
+    keys = Counter((c.table, c.system, c.model, c.setting, c.column) for c in published_cells())
     assert set(keys.values()) == {1}
-    for cell in published():
+    for cell in published_cells():
         assert cell.column.split()[0] in {*BENCHMARKS, "backbone", "scoring", "overhead"}
         assert cell.group in ("reference-free", "with references") or not cell.system
         assert 0 <= cell.value <= 100 or cell.table == "dataset_statistics"
@@ -112,7 +116,7 @@ def test_means_are_means() -> None:
         ("rice", "mceval", 6), ("mdce_llm_full", "mceval", 6), ("mdce_lmm_full", "mceval", 6),
     ):  # fmt: skip
         rows: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
-        for cell in published(table):
+        for cell in published_cells(table):
             if cell.column.startswith(prefix):
                 rows[table, cell.system, cell.model, cell.setting][cell.column] = cell.value
         for key, row in rows.items():
@@ -128,7 +132,7 @@ def test_means_are_means() -> None:
 
 def test_where_the_tables_contradict_each_other() -> None:
     values: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
-    for cell in published():
+    for cell in published_cells():
         setting = (
             ""
             if cell.setting in ("scale=unit", "sigma2=0.1", "divergence=weighted-kl")
@@ -153,8 +157,30 @@ def test_where_the_tables_contradict_each_other() -> None:
 
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'sota_main'"):
-        published("sota")
+        published_cells("sota")
     with pytest.raises(UnknownNameError, match="did you mean 'discode'"):
-        published(system="discod")
+        published_cells(system="discod")
     with pytest.raises(UnknownNameError, match="column"):
-        published(column="x")
+        published_cells(column="x")
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_the_published_cells_are_reproduced(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every cell but METEOR's, which takes minutes: perf/published.py has it."""
+    pytest.importorskip("pycocoevalcap", reason="text metrics want discode[bench]")
+    if shutil.which("java") is None:
+        pytest.skip("text metrics want Java")
+    script = Path(__file__).parents[2] / "perf" / "published.py"
+    names = runpy.run_path(str(script))
+    monkeypatch.setitem(
+        names["main"].__globals__, "METRICS", ["bleu-1", "bleu-4", "rouge-l", "cider"]
+    )
+    monkeypatch.setattr(sys, "argv", [str(script), "--data", str(data)])
+    with pytest.raises(SystemExit) as left:
+        names["main"]()
+    told = capsys.readouterr().out
+    assert "48 of 48 cells reproduced" in told, told
+    assert not left.value.code

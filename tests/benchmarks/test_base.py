@@ -1,8 +1,9 @@
-"""What benchmarks share: options, unique pairs, pictures, repeats."""
+"""What benchmarks share: options, unique pairs, images, repeats, rows."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,34 +11,41 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discode.benchmarks import BENCHMARKS, Preferences, Ratings, load_benchmark
-from discode.benchmarks.base import Builder, averaged, preferences, ratings, resolve
-from discode.benchmarks.facts import FACTS
+from discode.benchmarks import BENCHMARKS, Benchmark, Preferences, Ratings, load_benchmark
+from discode.benchmarks.base import BenchmarkBuilder, BenchmarkRow, resolve_options
 from discode.errors import InputError, UnknownNameError
 from tests.helpers import mini_benchmarks as mini
 
 NUMBERS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4), st.integers(0, 2)), max_size=30)
 
 
+def builder_in(folder: Path, images: tuple[str, ...] = ("images", "")) -> BenchmarkBuilder:
+    def load(folder: Path, options: Mapping[str, str]) -> Benchmark:
+        raise NotImplementedError
+
+    row = BenchmarkRow("x", "X", "a test's", load, "", "", "", (), image_folders=images)
+    return BenchmarkBuilder(row, folder)
+
+
 def built(folder: Path, judgments: Ratings | Preferences) -> np.ndarray:
-    builder = Builder(folder, ("images", ""))
+    builder = builder_in(folder)
     for i in range(6):
         builder.add("a.jpg", f"caption {i}", (), f"a.jpg#{i}")
-    return builder.build("x", {}, judgments, []).repeats()
+    return builder.build({}, judgments, []).repeats()
 
 
 @given(NUMBERS)
 def test_repeats_counts_judgments(rows: list[tuple[int, int, int]]) -> None:
     counts = Counter(pair for pair, _, _ in rows)
-    assert built(Path(), ratings(rows)).tolist() == [counts[i] for i in range(6)]
+    assert built(Path(), Ratings.of(rows)).tolist() == [counts[i] for i in range(6)]
     choices = [(left, right, 0, "x") for left, _, right in rows]
     both = Counter(side for left, right, _, _ in choices for side in (left, right))
-    assert built(Path(), preferences(choices)).tolist() == [both[i] for i in range(6)]
+    assert built(Path(), Preferences.of(choices)).tolist() == [both[i] for i in range(6)]
 
 
 @given(NUMBERS)
 def test_averaged_is_the_mean_of_each_pair(rows: list[tuple[int, int, int]]) -> None:
-    mean = averaged(ratings(rows))
+    mean = Ratings.of(rows).averaged()
     order = list(dict.fromkeys(pair for pair, _, _ in rows))
     assert mean.pair.tolist() == order
     for pair, value in zip(order, mean.value, strict=True):
@@ -45,24 +53,24 @@ def test_averaged_is_the_mean_of_each_pair(rows: list[tuple[int, int, int]]) -> 
 
 
 def test_pairs_are_kept_once_and_images_numbered(tmp_path: Path) -> None:
-    builder = Builder(tmp_path, ("images", ""))
+    builder = builder_in(tmp_path)
     assert builder.add("a.jpg", "x", ["r"], "1") == 0
     assert builder.add("a.jpg", "x", ["r"], "2") == 0  # known: it keeps its first id
     assert builder.add("a.jpg", "x", ["other"], "3") == 1
     assert builder.add("b.jpg", "x", ["r"], "4") == 2
     with pytest.raises(InputError, match=r"line 7: id '4' names two different pairs"):
         builder.add("b.jpg", "y", [], "4", "line 7")
-    made = builder.build("x", {}, ratings([(0, 1.0, 0)]), [])
+    made = builder.build({}, Ratings.of([(0, 1.0, 0)]), [])
     assert made.image.tolist() == [0, 0, 1]
     assert [pair.id for pair in made.pairs] == ["1", "3", "4"]
     assert made.notes == (f"2 of 2 images missing, sought in {tmp_path}",)
 
 
-def test_pictures_are_found_by_path_then_by_name(tmp_path: Path) -> None:
+def test_images_are_found_by_path_then_by_name(tmp_path: Path) -> None:
     (tmp_path / "images" / "real").mkdir(parents=True)
     (tmp_path / "images" / "real" / "1.png").touch()
     (tmp_path / "images" / "2.png").touch()
-    builder = Builder(tmp_path, ("images", "", "../elsewhere"))
+    builder = builder_in(tmp_path, ("images", "", "../elsewhere"))
     for image in ("real/1.png", "sketch/1.png", "VOC/2.png"):
         builder.add(image, "x", (), image)
     images = tmp_path / "images"
@@ -77,14 +85,15 @@ def test_pictures_are_found_by_path_then_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_every_row_says_what_to_fetch(name: str, tmp_path: Path) -> None:
     row = BENCHMARKS[name]
-    assert row.facts is FACTS[name]
-    assert all(word for word in (row.facts.about, row.facts.source, row.facts.licence))
+    assert row.name == name
+    assert all((row.title, row.about, row.source, row.licence, row.citation))
+    assert set(row.optional) <= set(row.files)
     for option in row.options.values():
         assert option.check("x", option.default) == option.default
         assert option.about
     with pytest.raises(InputError) as caught:
         load_benchmark(name, tmp_path)
-    for word in (row.facts.forms[0][0], row.facts.source, row.facts.licence, row.facts.citation):
+    for word in (row.forms[0][0], row.source, row.licence, row.citation):
         assert word in str(caught.value)
     assert "\n" not in str(caught.value)
     with pytest.raises(InputError, match="no such folder"):
@@ -93,10 +102,10 @@ def test_every_row_says_what_to_fetch(name: str, tmp_path: Path) -> None:
 
 def test_options_are_checked(tmp_path: Path) -> None:
     table = BENCHMARKS["pascal50s"].options
-    assert resolve(None, table) == {
+    assert resolve_options(None, table) == {
         "references": "draw", "draws": "5", "seed": "0", "labels": "consensus",
     }  # fmt: skip
-    assert resolve({"draws": "12"}, table)["draws"] == "12"
+    assert resolve_options({"draws": "12"}, table)["draws"] == "12"
     for options, match in (
         ({"draw": "5"}, "unknown option 'draw'; did you mean 'draws'"),
         ({"draws": "0"}, "draws='0' is not allowed; allowed: a whole number from 1"),
@@ -105,7 +114,7 @@ def test_options_are_checked(tmp_path: Path) -> None:
         ({"references": "five"}, "allowed: draw, given"),
     ):
         with pytest.raises(InputError, match=match):
-            resolve(options, table)  # type: ignore[arg-type]  # that is the point
+            resolve_options(options, table)  # type: ignore[arg-type]  # that is the point
     with pytest.raises(InputError, match="this benchmark has none"):
         load_benchmark("mceval", tmp_path, {"x": "1"})
     with pytest.raises(UnknownNameError, match="did you mean 'flickr8k-cf'"):

@@ -96,7 +96,7 @@ def test_letters_that_look_like_line_ends_stay_in_captions(tmp_path: Path) -> No
     assert made.pairs[1].caption == "A boat here ."
 
 
-def test_a_file_is_no_folder(tmp_path: Path) -> None:
+def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
     path = mini.write(tmp_path / "composite.json", mini.COMPOSITE)
-    with pytest.raises(InputError, match="is a file; give the folder it lies in"):
+    with pytest.raises(InputError, match="is a file; give the folder that holds it"):
         load_benchmark("composite", path)

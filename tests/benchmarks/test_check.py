@@ -1,4 +1,4 @@
-"""discode bench check: what is there, and whether it is whole."""
+"""discode bench check: which files are present, and whether they are complete."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from discode.benchmarks import BENCHMARKS
-from discode.benchmarks.base import sha256
-from discode.benchmarks.check import COUNTS, check_data
-from discode.benchmarks.facts import FACTS, File
+from discode.benchmarks.base import DataFile, sha256
+from discode.benchmarks.check import check_data
 from discode.errors import InputError
 from tests.helpers import mini_benchmarks as mini
 from tests.helpers.command_line import refused, run
@@ -22,7 +21,7 @@ def states(folder: Path, name: str) -> dict[str, str]:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Facts for the small files instead of the publishers'."""
+    """The numbers of rows of the small files instead of the publishers'."""
     for name, rows in (
         ("ExpertAnnotations.txt", 4),
         ("CrowdFlowerAnnotations.txt", 4),
@@ -34,14 +33,14 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         ("pascal_cands.mat", 3),
         ("foil-it.json", 2),
     ):
-        for facts in FACTS.values():
-            if name in facts.files:
-                known = replace(facts.files[name], rows=rows)
-                monkeypatch.setitem(facts.files, name, known)
+        for row in BENCHMARKS.values():
+            if name in row.files:
+                known = replace(row.files[name], rows=rows)
+                monkeypatch.setitem(row.files, name, known)
 
 
 def test_every_known_file_can_be_counted() -> None:
-    assert set(COUNTS) == {name for facts in FACTS.values() for name in facts.files}
+    assert all(file.count for row in BENCHMARKS.values() for file in row.files.values())
 
 
 @pytest.mark.usefixtures("small")
@@ -57,9 +56,9 @@ def test_versions_damage_and_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         (folder / "Flicker8k_Dataset" / name).touch()
     assert states(tmp_path, "flickr8k-cf")["images"] == "ok"
     path = folder / "ExpertAnnotations.txt"
-    monkeypatch.setitem(
-        FACTS["flickr8k-expert"].files, path.name, File(4, "rows", sha256(path), "the test")
-    )
+    files = BENCHMARKS["flickr8k-expert"].files
+    known = DataFile(files[path.name].count, 4, "rows", sha256(path), "the test")
+    monkeypatch.setitem(files, path.name, known)
     (row,) = (row for row in check_data(tmp_path) if row.file == path.name)
     assert (row.state, row.detail) == ("ok", "4 rows, as distributed by the test")
     whole = path.read_text()
@@ -118,7 +117,7 @@ def test_command_line(tmp_path: Path) -> None:
     assert done.returncode == 0
     for name, row in BENCHMARKS.items():
         assert name in done.stdout
-        assert row.facts.citation in done.stdout
+        assert row.citation in done.stdout
     assert "self_references=drop|keep" in done.stdout
     done = run("bench", "check", "--data", tmp_path)
     assert done.returncode == 0

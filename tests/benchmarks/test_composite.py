@@ -11,7 +11,7 @@ from discode.errors import InputError
 from tests.helpers import mini_benchmarks as mini
 
 
-def test_the_human_candidate_is_no_reference_of_any(tmp_path: Path) -> None:
+def test_the_human_candidate_is_not_a_reference(tmp_path: Path) -> None:
     mini.write(tmp_path / "composite.json", mini.COMPOSITE)
     made = load_benchmark("composite", tmp_path)
     assert [pair.references for pair in made.pairs] == [("A dog",)] * 2
@@ -39,7 +39,7 @@ def test_fleurs_form_without_references_or_positions(tmp_path: Path) -> None:
     assert "no references in the file" in made.notes[0]
 
 
-def test_flickr8ks_pictures_lie_next_door(tmp_path: Path) -> None:
+def test_flickr8ks_images_are_in_the_folder_beside(tmp_path: Path) -> None:
     mini.write(tmp_path / "composite" / "composite.json", mini.COMPOSITE)
     (tmp_path / "flickr8k" / "images").mkdir(parents=True)
     (tmp_path / "flickr8k" / "images" / "a.jpg").touch()
@@ -59,8 +59,8 @@ def test_flickr8ks_pictures_lie_next_door(tmp_path: Path) -> None:
         (lambda c: c["flickr8k"][1].update(references="x"), "references must be a list of texts"),
         (lambda c: c["flickr8k"][1].update(position=-1), "position must be a number from 0"),
         (lambda c: c["flickr8k"][1].update(position=0), r"id 'a.jpg#0' names two different"),
-        (lambda c: c["flickr8k"].append(7), "entry 3 is no object"),
-        (lambda c: c.update(coco=3), "'coco' must be a list"),
+        (lambda c: c["flickr8k"].append(7), "entry 3 is not an object"),
+        (lambda c: c.update(coco=3), "coco must be a list"),
         (lambda c: c.clear(), "holds no rows"),
     ],
 )
@@ -70,7 +70,7 @@ def test_broken_rows(tmp_path: Path, change: Callable[[Any], object], match: str
         load_benchmark("composite", tmp_path)
 
 
-def test_a_list_is_no_composite(tmp_path: Path) -> None:
+def test_a_list_is_refused(tmp_path: Path) -> None:
     mini.write(tmp_path / "composite.json", [])
     with pytest.raises(InputError, match="object of lists"):
         load_benchmark("composite", tmp_path)

@@ -45,7 +45,7 @@ def test_expert_options(folder: Path) -> None:
     assert isinstance(made.judgments, Ratings)
     assert made.judgments.value.tolist() == [4, 4 / 3, 2, 2]
     assert made.repeats().tolist() == [1, 1, 1, 1]
-    assert made.protocol == options
+    assert made.options == options
 
 
 def test_cf_cleans_references(folder: Path) -> None:
@@ -129,7 +129,7 @@ def test_files_that_cannot_be_decoded(folder: Path) -> None:
     [
         ([], "must be an object of images, not list"),
         ({}, "holds no judgements"),
-        ({"a": 5}, "image 'a' is no object"),
+        ({"a": 5}, "image 'a' is not an object"),
         ({"a": {"image_path": "a.jpg"}}, "image 'a' has no 'ground_truth'"),
         ({"a": {"image_path": "a", "ground_truth": "x", "human_judgement": []}}, "list of texts"),
         ({"a": {"image_path": "a", "ground_truth": [], "human_judgement": 3}}, "must be a list"),

@@ -39,7 +39,7 @@ def test_the_original_with_cocos_captions(tmp_path: Path) -> None:
     assert isinstance(made.judgments, Preferences)
     assert made.judgments.left.tolist() == [0, 0]
     assert made.judgments.right.tolist() == [1, 2]
-    # The caption itself is no reference of its own, nor of its foil.
+    # The caption is not a reference of itself, nor of its foil.
     assert made.pairs[1].references == ("Food in a bowl.", "Lunch.", "A meal", "Some food")
     assert set(made.checksums) == {"foilv1.0_test_2017.json", "captions_val2014.json"}
     one = load_benchmark("foil", tmp_path, {"references": "1"})

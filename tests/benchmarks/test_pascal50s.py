@@ -27,7 +27,7 @@ def test_every_draw_has_its_own_references_and_choices(folder: Path) -> None:
     assert len(judged) == 9
     assert judged.chosen.tolist() == [1, 0, 1] * 3
     assert judged.category == ("HC", "MM", "MM") * 3
-    assert len(made.pairs) == 5 * 3  # "a dog" of a.jpg stands in two choices
+    assert len(made.pairs) == 5 * 3  # "a dog" of a.jpg is in two choices
     assert made.repeats().tolist() == [1, 2, 1, 1, 1] * 3
     assert made.image.tolist() == [0, 0, 0, 1, 1] * 3
     for pair in made.pairs:
@@ -66,7 +66,7 @@ def test_given_references(folder: Path) -> None:
     (folder / "pascal50S.mat").unlink()
     made = load_benchmark("pascal50s", folder, {"references": "given"})
     assert len(made.judgments) == 3
-    assert made.protocol == {"references": "given", "labels": "consensus"}
+    assert made.options == {"references": "given", "labels": "consensus"}
     assert made.pairs[0].references == ("r0", "r1", "r2", "r3", "r4")
     with pytest.raises(InputError, match=r"pascal50S.mat not in .*vrama91/cider-matlab"):
         load_benchmark("pascal50s", folder)
@@ -91,7 +91,7 @@ def test_votes(folder: Path) -> None:
         (lambda c: c["MM"][1].update(captions=["x"]), "MM entry 1: captions must be two, not 1"),
         (lambda c: c["MM"][1].update(image="q.jpg"), "image 'q.jpg' has no references"),
         (lambda c: c["MM"][1].pop("image"), "MM entry 1 has no 'image'"),
-        (lambda c: c.update(XX=[]), "'XX' is no list of choices; categories: HC, HI, HM, MM"),
+        (lambda c: c.update(XX=[]), "'XX' is not a list of choices; categories: HC, HI, HM, MM"),
         (lambda c: c.clear(), "holds no choices"),
     ],
 )  # fmt: skip
@@ -105,7 +105,7 @@ def test_broken_matlab_files(folder: Path) -> None:
     whole = (folder / "pascal50S.mat").read_bytes()
     for content in (whole[: len(whole) // 2], b"", b"text"):
         (folder / "pascal50S.mat").write_bytes(content)
-        with pytest.raises(InputError, match=r"pascal50S.mat is no whole MATLAB file"):
+        with pytest.raises(InputError, match=r"pascal50S.mat is not a complete MATLAB file"):
             load_benchmark("pascal50s", folder)
     scipy.savemat(folder / "pascal50S.mat", {"other": 1})
     with pytest.raises(InputError, match="no variable 'refs'"):

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from discode.benchmarks import Benchmark, Preferences, Ratings, load_benchmark, published
+from discode.bench.published import published_cells
+from discode.benchmarks import Benchmark, Preferences, Ratings, load_benchmark
 from discode.benchmarks.check import check_data
 
 pytestmark = pytest.mark.data
@@ -57,7 +58,7 @@ def test_categories_and_values(data: Path) -> None:
     assert Counter(len(pair.references) for pair in made.pairs) == {4: 11_950, 5: 18, 3: 6}
 
 
-def test_the_files_are_whole(data: Path) -> None:
+def test_the_files_are_complete(data: Path) -> None:
     rows = check_data(data)
     assert {row.state for row in rows if row.file != "images"} <= {"ok", "missing"}
     assert sum(row.state == "ok" and row.file != "images" for row in rows) == 10
@@ -79,7 +80,9 @@ def test_fleurs_scores_on_the_experts(data: Path) -> None:
     assert tau["c"] == pytest.approx(53.03, abs=0.02)
     assert tau["b"] == pytest.approx(52.67, abs=0.02)
     (cell,) = (
-        c for c in published("sota_main", "fleur", "flickr8k-expert tau_c") if "1.5" in c.model
+        c
+        for c in published_cells("sota_main", "fleur", "flickr8k-expert tau_c")
+        if "1.5" in c.model
     )
     assert round(tau["c"], 1) == cell.value
 
@@ -108,7 +111,7 @@ def test_rouge_gives_the_published_cells(data: Path, name: str) -> None:
     assert isinstance(judged, Ratings)
     scores = rouge(made)[judged.pair]
     for variant in "bc":
-        (cell,) = published("sota_main", "rouge-l", f"{name} tau_{variant}")
+        (cell,) = published_cells("sota_main", "rouge-l", f"{name} tau_{variant}")
         tau = 100 * kendalltau(scores, judged.value, variant=variant)[0]
         assert tau == pytest.approx(cell.value, abs=0.15)
 
@@ -123,6 +126,6 @@ def test_rouge_on_pascal50s(data: Path) -> None:
     sign = np.where(judged.chosen == 0, 1, -1)
     right = sign * (scores[judged.left] - scores[judged.right]) > 0
     for category in ("HC", "HI", "HM", "MM"):
-        (cell,) = published("refdisode", "rouge-l", f"pascal50s {category}")
+        (cell,) = published_cells("refdisode", "rouge-l", f"pascal50s {category}")
         accuracy = 100 * right[np.array(judged.category) == category].mean()
         assert accuracy == pytest.approx(cell.value, abs=2.0)

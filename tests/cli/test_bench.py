@@ -18,7 +18,7 @@ from tests.helpers.command_line import refused, run
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Twelve photographs of noise, four rated captions each, as a benchmark of one's own."""
+    """A custom benchmark: twelve images of noise with four rated captions each."""
     rng = np.random.default_rng(0)
     rows = []
     for i in range(12):
@@ -77,9 +77,9 @@ def test_run_table_plot_compare(folder: Path) -> None:
     assert note.startswith("* without a score: two 4.17 % of custom")
     for form, word in (("markdown", "| metric |"), ("latex", r"\toprule"), ("csv", "metric,")):
         assert word in run("bench", "table", log, "--format", form).stdout
-    picture = folder / "a.png"
-    assert run("bench", "plot", log, "-o", picture).returncode == 0
-    assert picture.stat().st_size > 5000
+    figure = folder / "a.png"
+    assert run("bench", "plot", log, "-o", figure).returncode == 0
+    assert figure.stat().st_size > 5000
 
     done = run("compare", log, "one", "two", "--resamples", "99")
     assert done.returncode == 0, done.stderr
@@ -88,9 +88,9 @@ def test_run_table_plot_compare(folder: Path) -> None:
                             .stdout.splitlines()[0])  # fmt: skip
     assert set(first_pair) == {"id", "image", "caption", "references"}
     assert "99 permutations" in done.stdout
-    told = json.loads(run("compare", log, "--json", "--resamples", "99").stdout)
-    assert len(told["pairs"]) == 10
-    assert sum(map(len, told["groups"])) == 5
+    report = json.loads(run("compare", log, "--json", "--resamples", "99").stdout)
+    assert len(report["pairs"]) == 10
+    assert sum(map(len, report["groups"])) == 5
 
 
 def test_what_cannot_be_run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -119,7 +119,7 @@ def test_what_cannot_be_run(folder: Path, tmp_path_factory: pytest.TempPathFacto
     assert "scorefile:PATH" in run("bench", "metrics").stdout
 
 
-def test_java_absent_stops_nobody_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_other_metrics_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pycocoevalcap", reason="text metrics want discode[bench]")
     monkeypatch.setenv("PATH", "/nowhere")
     file = scores(folder, "a.csv", 0)

@@ -26,7 +26,7 @@ EXPERT = (
     "c.jpg\ta.jpg#0\t2\t2\t2"  # no newline at the end, as the publisher has it
 )
 CROWD = (
-    "a.jpg\ta.jpg#2\t1\t3\t0\n"  # so it is no reference of a.jpg
+    "a.jpg\ta.jpg#2\t1\t3\t0\n"  # so it is not a reference of a.jpg
     "a.jpg\tb.jpg#2\t0\t0\t3\n"
     "b.jpg\tc.jpg#0\t0.333333333333333\t1\t2\n"
     "c.jpg\ta.jpg#4\t0.25\t1\t3\n"  # "Dog ." is a caption of c.jpg, too: removed there by its text

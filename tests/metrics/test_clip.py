@@ -12,7 +12,7 @@ from PIL import Image
 
 from discode.backends.local.load import mend_torchvision
 from discode.errors import InputError
-from discode.metrics.clip import PROMPT, ClipScore, Encoder, harmonic
+from discode.metrics.clip import CLIP_PROMPT, ClipEncoder, ClipScore, harmonic
 from discode.pairs import Pair
 
 torch = pytest.importorskip("torch", reason="CLIP is tested with discode[dev]")
@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[Pair]:
     rng = np.random.default_rng(0)
-    where = tmp_path_factory.mktemp("pictures")
+    where = tmp_path_factory.mktemp("images")
     for name in "abc":
         pixels = rng.integers(0, 256, (20, 24, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(where / f"{name}.png")
@@ -57,14 +57,14 @@ def test_clip_s_against_torchmetrics(folder: Path, pairs: list[Pair]) -> None:
 
     model = Tensors.from_pretrained(folder).requires_grad_(False)
     processor = transformers.CLIPProcessor.from_pretrained(folder)
-    encoder = Encoder.open(str(folder), device="cpu", batch_size=2)
+    encoder = ClipEncoder.open(str(folder), device="cpu", batch_size=2)
     scores = ClipScore(encoder, weight=100.0, prompt="").score_pairs(pairs)
     expected = []
     for pair in pairs:
         pixels = torch.from_numpy(np.array(Image.open(pair.image)))  # type: ignore[arg-type]
-        picture = pixels.permute(2, 0, 1)
+        shown = pixels.permute(2, 0, 1)
         expected.append(
-            float(multimodal.clip_score(picture, pair.caption, lambda: (model, processor)))
+            float(multimodal.clip_score(shown, pair.caption, lambda: (model, processor)))
         )
     np.testing.assert_allclose(scores.value, expected, rtol=1e-4, atol=1e-4)
     assert np.ptp(scores.value) > 1
@@ -82,10 +82,10 @@ def test_ref_clip_s_by_hand(folder: Path, pairs: list[Pair]) -> None:
 
     def text(words: str) -> Any:
         return unit(
-            model.get_text_features(**processor(text=[PROMPT + words], return_tensors="pt"))
+            model.get_text_features(**processor(text=[CLIP_PROMPT + words], return_tensors="pt"))
         )
 
-    encoder = Encoder.open(str(folder), device="cpu")
+    encoder = ClipEncoder.open(str(folder), device="cpu")
     metric = ClipScore(encoder, "ref-clip-s", references=True)
     for pair, value in zip(pairs, metric.score_pairs(pairs).value, strict=True):
         shown = Image.open(pair.image)  # type: ignore[arg-type]
@@ -95,35 +95,35 @@ def test_ref_clip_s_by_hand(folder: Path, pairs: list[Pair]) -> None:
         assert value == pytest.approx(2 * left * right / (left + right) if left else 0, abs=1e-5)
     assert metric.needs == {"image", "references"}
     assert ClipScore(encoder).needs == {"image"}
-    assert "|metric:ref-clip-s|model:" in metric.signature
-    assert metric.signature.endswith("|weight:2.5|prompt:A_photo_depicts")
+    assert "|metric:ref-clip-s|model:" in str(metric.signature)
+    assert str(metric.signature).endswith("|weight:2.5|prompt:A_photo_depicts")
 
 
 def test_everything_is_embedded_once(
     folder: Path, pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    encoder = Encoder.open(str(folder), device="cpu", batch_size=2)
+    encoder = ClipEncoder.open(str(folder), device="cpu", batch_size=2)
     rows = []
-    unit = Encoder._unit
+    unit = ClipEncoder._unit
 
-    def counted(self: Encoder, run: Any, **inputs: Any) -> Any:
+    def counted(self: ClipEncoder, run: Any, **inputs: Any) -> Any:
         rows.append(len(next(iter(inputs.values()))))
         return unit(self, run, **inputs)
 
-    monkeypatch.setattr(Encoder, "_unit", counted)
+    monkeypatch.setattr(ClipEncoder, "_unit", counted)
     alone = [float(ClipScore(encoder).score_pairs([pair])) for pair in pairs]
     assert sum(rows) == 3 + 5
     many = ClipScore(encoder).score_pairs(pairs * 2)
     assert sum(rows) == 3 + 5
     np.testing.assert_allclose(many.value, alone * 2, atol=1e-6)
     ClipScore(encoder, references=True).score_pairs(pairs)
-    assert sum(rows) == 3 + 5 + 2  # two references are no captions
+    assert sum(rows) == 3 + 5 + 2  # two references are not captions
     assert max(rows) == 2
 
 
 def test_what_cannot_be_scored(folder: Path, pairs: list[Pair], tmp_path: Path) -> None:
     broken = tmp_path / "broken.png"
-    broken.write_bytes(b"no picture")
+    broken.write_bytes(b"not an image")
     mixed = [
         Pair(tmp_path / "none.png", "dog", ("dog",)),
         Pair(broken, "dog", ("dog",)),
@@ -132,10 +132,13 @@ def test_what_cannot_be_scored(folder: Path, pairs: list[Pair], tmp_path: Path) 
         Pair(pairs[0].image, "dog" * 12, ("dog",)),
         Pair(pairs[0].image, "dog", ("dog" * 12, "cat")),
     ]
-    encoder = Encoder.open(str(folder), device="cpu", batch_size=1)
-    plain = ClipScore(encoder, prompt="").score_pairs(mixed)
+    encoder = ClipEncoder.open(str(folder), device="cpu", batch_size=1)
+    done: list[int] = []
+    plain = ClipScore(encoder, prompt="").score_pairs(mixed, progress=done.append)
+    assert done == [len(mixed)]
     assert np.isnan(plain.value).tolist() == [True, True, True, False, False, False]
-    assert "it is no picture" in plain.errors[2]
+    assert plain.errors[1] == plain.errors[2]
+    assert "broken.png" in plain.errors[2]
     assert plain.flags["cut"].tolist() == [False] * 4 + [True, False]
     with_refs = ClipScore(encoder, references=True, prompt="").score_pairs(mixed)
     assert np.isnan(with_refs.value).tolist() == [True] * 4 + [False] * 2
@@ -161,7 +164,7 @@ def test_weights_under_openais_names(folder: Path, tmp_path: Path, suffix: str) 
         torch.save({"state_dict": other.state_dict(), "epoch": 3}, path)
     else:
         save_file(other.state_dict(), path)
-    encoder = Encoder.open(str(folder), weights=path, device="cpu")
+    encoder = ClipEncoder.open(str(folder), weights=path, device="cpu")
     ids = torch.tensor([[52, 3, 4, 53], [52, 9, 20, 53]])
     pixels = torch.randn(2, 3, 16, 16)
     with torch.no_grad():
@@ -169,7 +172,7 @@ def test_weights_under_openais_names(folder: Path, tmp_path: Path, suffix: str) 
         torch.testing.assert_close(mine, other.text(ids), rtol=1e-4, atol=1e-4)
         mine = encoder.model.get_image_features(pixels).pooler_output
         torch.testing.assert_close(mine, other.image(pixels), rtol=1e-4, atol=1e-4)
-    assert encoder.revision != Encoder.open(str(folder), device="cpu").revision
+    assert encoder.revision != ClipEncoder.open(str(folder), device="cpu").revision
 
 
 def test_weights_that_cannot_be_used(folder: Path, tmp_path: Path) -> None:
@@ -182,40 +185,40 @@ def test_weights_that_cannot_be_used(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "evil.pth"
     path.write_bytes(pickle.dumps({"x": Evil()}))
     with pytest.raises(InputError, match=r"evil\.pth.*only tensors are loaded, never code"):
-        Encoder.open(str(folder), weights=path)
+        ClipEncoder.open(str(folder), weights=path)
     assert not (tmp_path / "ran").exists()
     torch.save([1, 2], tmp_path / "list.pth")
-    with pytest.raises(InputError, match="holds no state dict"):
-        Encoder.open(str(folder), weights=tmp_path / "list.pth")
+    with pytest.raises(InputError, match="is not a state dict"):
+        ClipEncoder.open(str(folder), weights=tmp_path / "list.pth")
     torch.save({"visual.proj": torch.zeros(2, 2)}, tmp_path / "few.pth")
     with pytest.raises(InputError, match=r"few\.pth does not fit this CLIP: \d+ tensors"):
-        Encoder.open(str(folder), weights=tmp_path / "few.pth")
+        ClipEncoder.open(str(folder), weights=tmp_path / "few.pth")
     state = OpenAI().state_dict()
     torch.save({**state, "visual.proj": torch.zeros(32, 3)}, tmp_path / "shape.pth")
     with pytest.raises(InputError, match="size mismatch for visual_projection"):
-        Encoder.open(str(folder), weights=tmp_path / "shape.pth")
+        ClipEncoder.open(str(folder), weights=tmp_path / "shape.pth")
     with pytest.raises(InputError, match="no weights at"):
-        Encoder.open(str(folder), weights=tmp_path / "none.pth")
+        ClipEncoder.open(str(folder), weights=tmp_path / "none.pth")
 
 
 def test_models_that_cannot_be_opened(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(InputError, match="no CLIP model folder"):
-        Encoder.open(str(tmp_path / "none"))
+        ClipEncoder.open(str(tmp_path / "none"))
     with pytest.raises(InputError, match=r"no config\.json"):
-        Encoder.open(str(tmp_path))
+        ClipEncoder.open(str(tmp_path))
     with pytest.raises(InputError, match="device 'moon' cannot be used"):
-        Encoder.open(str(folder), device="moon")
+        ClipEncoder.open(str(folder), device="moon")
     with pytest.raises(InputError, match="batch_size=0"):
-        Encoder.open(str(folder), batch_size=0)
+        ClipEncoder.open(str(folder), batch_size=0)
 
     def refuse(name: str, **_: Any) -> Any:
         raise OSError(f"We couldn't connect to the hub for {name}.\nMore lines.")
 
     monkeypatch.setattr(transformers.CLIPModel, "from_pretrained", refuse)
     with pytest.raises(InputError) as caught:
-        Encoder.open()
+        ClipEncoder.open()
     assert "\n" not in str(caught.value)
     assert "openai/clip-vit-base-patch32" in str(caught.value)
     assert "give a folder" in str(caught.value)

@@ -98,7 +98,10 @@ def test_clair(server: Server) -> None:
     pairs = [Pair("no.jpg", text, ("a cat", "two {caption} cats")) for text in captions]
     pairs.append(Pair("no.jpg", "a dog"))
     metric = make_clair(endpoint(server), workers=2)
-    scores = metric.score_pairs(pairs)
+    done: list[int] = []
+    scores = metric.score_pairs(pairs, progress=done.append)
+    assert sorted(done) == [1] * 7 + [2]  # the dogs are one question
+    assert sum(done) == len(pairs)
     nan = math.nan
     np.testing.assert_array_equal(scores.value, [0.85, 0.075, nan, nan, nan, nan, nan, 0.85, nan])
     assert 'no JSON with a number "score"' in scores.errors[2]
@@ -113,11 +116,13 @@ def test_clair(server: Server) -> None:
     assert "logprobs" not in one
     assert "- a cat\n- two {caption} cats" in one["messages"][0]["content"]
     assert metric.needs == {"references"}
-    assert "|metric:clair|model:tiny|prompt:" in scores.signature
-    assert KEY not in repr(metric) + scores.signature + str(scores.to_dict())
+    assert "|metric:clair|model:tiny|prompt:" in str(scores.signature)
+    assert KEY not in repr(metric) + str(scores.signature) + str(scores.to_dict())
 
 
-def test_g_veval(server: Server, picture: Path) -> None:
+def test_g_veval(server: Server, tmp_path: Path) -> None:
+    image = tmp_path / "red.png"
+    Image.new("RGB", (8, 8), "red").save(image)
     top = {"80": 0.5, "90": 0.25, "100": 0.05, "about": 0.1, "085": 0.1}
     good = [("It", {}), (" is $", {}), ("80", top), ("$.", {})]
     server.script = {
@@ -129,14 +134,14 @@ def test_g_veval(server: Server, picture: Path) -> None:
         "unseen": (200, said("$80$", [("$", {}), ("80", {"eighty": 1.0})])),
     }
     captions = list(server.script)
-    pairs = [*(Pair(picture, text) for text in captions), Pair(picture.with_name("no.png"), "x")]
+    pairs = [*(Pair(image, text) for text in captions), Pair(image.with_name("no.png"), "x")]
     metric = make_g_veval(endpoint(server))
     scores = metric.score_pairs(pairs)
     expected = (80 * 0.5 + 90 * 0.25 + 100 * 0.05) / 0.8
     assert scores.value[0] == pytest.approx(expected)
     assert np.isnan(scores.value[1:]).all()
     for row, reason in enumerate(
-        ["85 in several tokens", "no integer behind a $", "no integer behind a $",
+        ["85 in several tokens", "no integer after a $", "no integer after a $",
          "no log-probabilities", "no integer from 0 to 100", "cannot read"], start=1,
     ):  # fmt: skip
         assert reason in scores.errors[row]
@@ -148,7 +153,7 @@ def test_g_veval(server: Server, picture: Path) -> None:
 
     with_references = make_g_veval(endpoint(server), references=True)
     assert with_references.needs == {"image", "references"}
-    scores = with_references.score_pairs([Pair(picture, "a dog", ("a cat",)), Pair(picture, "x")])
+    scores = with_references.score_pairs([Pair(image, "a dog", ("a cat",)), Pair(image, "x")])
     assert scores.value[0] == pytest.approx(expected)
     assert "no references" in scores.errors[1]
     assert "Reference captions:\n- a cat" in server.asked[-1]["messages"][0]["content"][0]["text"]

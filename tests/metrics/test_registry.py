@@ -1,4 +1,4 @@
-"""The table of metrics, and what those of one workshop share."""
+"""The table of metrics, and what those of one factory share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import discode
 from discode.backends.served.client import ChatAnswer
 from discode.errors import InputError, MissingExtraError, UnknownNameError
 from discode.images import demo_path
-from discode.metrics import METRICS, Cider, Judged, ScoreFile, Workshop, score
+from discode.metrics import METRICS, Cider, MetricFactory, ScoreFile
 from discode.pairs import Pair
 from tests.helpers.fake_model import FakeModel
 
@@ -39,7 +39,7 @@ def test_the_table() -> None:
     for name, row in METRICS.items():
         assert row.name == name
         assert row.about
-        assert row.needs <= {"image", "references", "repeats"}
+        assert row.needs <= {"image", "references"}
         wants = name in (*TEXT, "bertscore", "clair") or name.startswith("ref-")
         assert ("references" in row.needs) == wants
     with pytest.raises(FrozenInstanceError):
@@ -53,22 +53,22 @@ def test_rows_say_what_their_metrics_need() -> None:
         def __call__(self, messages: Any, *, max_tokens: int, logprobs: int = 0) -> ChatAnswer:
             return ChatAnswer('{"score": 50}')
 
-    shop = Workshop(model=FakeModel(), chat=Rule())
+    factory = MetricFactory(model=FakeModel(), chat=Rule())
     names = [*JUDGED, *(f"ref-{name}" for name in JUDGED), "g-veval", "ref-g-veval", "clair"]
     if shutil.which("java"):
         names += [name for name in TEXT if name != "spice"]
     for name in names:
-        metric = shop.make(name)
+        metric = factory.make(name)
         assert metric.needs == METRICS[name].needs
         assert getattr(metric, "name", None) == name
-    scores = shop.make("clair").score_pairs(PAIRS)
+    scores = factory.make("clair").score_pairs(PAIRS)
     np.testing.assert_array_equal(scores.value, [0.5, 0.5, math.nan, 0.5])
 
 
 def test_judges_read_once_and_decode_often() -> None:
     model = FakeModel()
-    shop = Workshop(model=model)
-    found = {name: shop.make(name).score_pairs(PAIRS) for name in (*JUDGED, "kl")}
+    factory = MetricFactory(model=model)
+    found = {name: factory.make(name).score_pairs(PAIRS) for name in (*JUDGED, "kl")}
     assert model.asked == ["a cat", "a dog", "two cats", "a cat"]
     for name, scores in found.items():
         alone = discode.load(FakeModel(), method=name).score_pairs(
@@ -76,8 +76,8 @@ def test_judges_read_once_and_decode_often() -> None:
         )
         np.testing.assert_array_equal(scores.value, alone.value)
         assert scores.signature == alone.signature
-        assert "|references:none|" in scores.signature
-    with_references = {name: shop.make(f"ref-{name}").score_pairs(PAIRS) for name in JUDGED}
+        assert "|references:none|" in str(scores.signature)
+    with_references = {name: factory.make(f"ref-{name}").score_pairs(PAIRS) for name in JUDGED}
     assert model.asked[4:] == ["a cat", "a dog", "a cat"]
     for name, scores in with_references.items():
         alone = discode.load(FakeModel(), method=name).score_pairs(
@@ -86,69 +86,73 @@ def test_judges_read_once_and_decode_often() -> None:
         np.testing.assert_array_equal(scores.value[[0, 1, 3]], alone.value)
         assert math.isnan(scores.value[2])
         assert "no references" in scores.errors[2]
-    shop.make("raw").score_pairs(PAIRS[:1])
+    factory.make("raw").score_pairs(PAIRS[:1])
     assert len(model.asked) == 8  # other pairs are asked for
-    assert len(shop.make("ref-raw").score_pairs([])) == 0
-    assert np.isnan(shop.make("ref-raw").score_pairs(PAIRS[2:3]).value).all()
+    assert len(factory.make("ref-raw").score_pairs([])) == 0
+    assert np.isnan(factory.make("ref-raw").score_pairs(PAIRS[2:3]).value).all()
 
 
 def test_hidden_states_are_read_when_a_decoder_wants_them() -> None:
     pytest.importorskip("torch", reason="the Adam solver wants discode[adam]")
     model = FakeModel(capabilities=frozenset({"hidden"}))
-    shop = Workshop(model=model)
-    shop.make("raw").score_pairs(PAIRS)
-    shop.make("discode:solver=adam").score_pairs(PAIRS)
-    shop.make("smoothing").score_pairs(PAIRS)
+    factory = MetricFactory(model=model)
+    factory.make("raw").score_pairs(PAIRS)
+    factory.make("discode:solver=adam").score_pairs(PAIRS)
+    factory.make("smoothing").score_pairs(PAIRS)
     assert len(model.asked) == 8
 
 
 def test_a_store_is_used(tmp_path: Path) -> None:
     model = FakeModel()
-    Workshop(model=model, store=tmp_path / "run.db").make("raw").score_pairs(PAIRS)
-    again = Workshop(model=model, store=tmp_path / "run.db").make("ref-raw").score_pairs(PAIRS)
+    MetricFactory(model=model, store=tmp_path / "run.db").make("raw").score_pairs(PAIRS)
+    again = MetricFactory(model=model, store=tmp_path / "run.db").make("ref-raw").score_pairs(PAIRS)
     first = len(model.asked)
     assert again.counts()["failed"] == 1
-    third = Workshop(model=model, store=tmp_path / "run.db")
+    third = MetricFactory(model=model, store=tmp_path / "run.db")
     third.make("discode").score_pairs(PAIRS)
     third.make("ref-discode").score_pairs(PAIRS)
     assert len(model.asked) == first
 
 
 def test_progress_counts_every_pair() -> None:
-    shop = Workshop(model=FakeModel())
+    factory = MetricFactory(model=FakeModel())
     for _ in range(2):
         done: list[int] = []
-        metric = shop.make("discode")
-        assert isinstance(metric, Judged)
-        metric.score_pairs(PAIRS, done.append)
-        assert sum(done) == len(PAIRS)
+        for name in ("discode", "ref-discode"):
+            done.clear()
+            factory.make(name).score_pairs(PAIRS, progress=done.append)
+            assert sum(done) == len(PAIRS)
 
 
 def test_score_files_by_name(tmp_path: Path) -> None:
     path = tmp_path / "s.csv"
     path.write_text("image,caption,mine\ncat.jpg,a cat,3\ncat.jpg,a dog,4\n")
-    metric = Workshop().make(f"scorefile:{path}#mine")
+    metric = MetricFactory().make(f"scorefile:{path}#mine")
     assert isinstance(metric, ScoreFile)
-    assert score(metric, PAIRS[:2]).value.tolist() == [3, 4]
+    assert metric.score_pairs(PAIRS[:2]).value.tolist() == [3, 4]
 
 
 @pytest.mark.skipif(shutil.which("java") is None, reason="no Java on the PATH")
 def test_repeats_go_to_cider() -> None:
-    shop = Workshop()
-    cider = shop.make("cider")
+    factory = MetricFactory()
+    cider = factory.make("cider")
     assert isinstance(cider, Cider)
     pairs, repeats = PAIRS[:2], [3, 1]
     expected = Cider().score_pairs([pairs[0]] * 3 + pairs[1:]).value[2:]
-    np.testing.assert_allclose(score(cider, pairs, repeats).value, expected, atol=1e-12)
-    assert score(shop.make("bleu-1"), pairs, repeats).counts()["failed"] == 0
-    bleu = shop.make("bleu-4")
-    assert getattr(bleu, "texts", None) is shop.texts
+    counted = cider.score_pairs(pairs, repeats=repeats)
+    np.testing.assert_allclose(counted.value, expected, atol=1e-12)
+    other = factory.make("bleu-1").score_pairs(pairs, repeats=repeats)
+    assert other.counts()["failed"] == 0
+    bleu = factory.make("bleu-4")
+    assert getattr(bleu, "texts", None) is factory.texts
 
 
 def test_names_and_options_that_are_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop = Workshop(model=FakeModel(), clip_model=str(tmp_path / "no"), bert_model=str(tmp_path))
+    factory = MetricFactory(
+        model=FakeModel(), clip_model=str(tmp_path / "no"), bert_model=str(tmp_path)
+    )
     for name, error, message in (
         ("bleu4", UnknownNameError, "did you mean 'bleu-4'"),
         ("ref-nothing", UnknownNameError, "unknown metric"),
@@ -164,15 +168,15 @@ def test_names_and_options_that_are_missing(
         if name in ("clip-s", "bertscore"):
             pytest.importorskip("transformers", reason="encoders want discode[hf]")
         with pytest.raises(error, match=message) as caught:
-            shop.make(name)
+            factory.make(name)
         assert "\n" not in str(caught.value)
-    with pytest.raises(InputError, match="a metric is a name"):
-        shop.make(3)  # type: ignore[arg-type]  # that is the point
+    with pytest.raises(InputError, match="a metric is given by its name"):
+        factory.make(3)  # type: ignore[arg-type]  # that is the point
     monkeypatch.setenv("PATH", str(tmp_path))
     for name in TEXT:
         with pytest.raises(MissingExtraError, match=f"{name} needs Java"):
-            shop.make(name)
-    assert shop.make("discode").score_pairs(PAIRS).counts()["failed"] == 0  # the others go on
+            factory.make(name)
+    assert factory.make("discode").score_pairs(PAIRS).counts()["failed"] == 0  # the others go on
 
 
 def test_nothing_heavy_is_imported() -> None:

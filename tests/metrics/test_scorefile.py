@@ -27,19 +27,21 @@ def test_by_image_and_caption(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
         {"image": "c.jpg", "caption": "a dog", "score": 1, "other": 9},
     ]
     path = write(tmp_path / "s.jsonl", "\n".join(map(json.dumps, rows)))
-    scores = ScoreFile(path).score_pairs(PAIRS)
+    done: list[int] = []
+    scores = ScoreFile(path).score_pairs(PAIRS, progress=done.append)
+    assert done == [3]
     np.testing.assert_array_equal(scores.value, [np.nan, 0.25, np.nan])
     assert scores.errors[0] == "s.jsonl line 2 has no score"
     assert scores.errors[2] == "s.jsonl has no row for 'b.jpg' with 'x'"
     assert scores.counts() == {"failed": 2}
-    assert "|metric:scorefile|file:s.jsonl|column:score|digest:" in scores.signature
+    assert "|metric:scorefile|file:s.jsonl|column:score|digest:" in str(scores.signature)
     assert caplog.messages == [
-        "s.jsonl lacks 1 of 3 pairs ('b.jpg' with 'x'); 1 of its rows are about no pair"
+        "s.jsonl lacks 1 of 3 pairs ('b.jpg' with 'x'); 1 of its rows belong to no pair"
     ]
     other = ScoreFile(f"{path}#other")
     assert other.name == "scorefile:s.jsonl#other"
     np.testing.assert_array_equal(other.score_pairs(PAIRS[:2]).value, [8, 7])
-    assert other.needs == frozenset()
+    assert other.needs == {"id"}
 
 
 def test_by_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -50,7 +52,7 @@ def test_by_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     many = [*PAIRS[:1], *(Pair("x", "y", (), f"n{i}") for i in range(5))]
     assert ScoreFile(path).score_pairs(many).counts() == {"failed": 5}
     assert caplog.messages == [
-        "s.tsv lacks 5 of 6 pairs (id 'n0', id 'n1', id 'n2'...); 1 of its rows are about no pair"
+        "s.tsv lacks 5 of 6 pairs (id 'n0', id 'n1', id 'n2'...); 1 of its rows belong to no pair"
     ]
 
 
@@ -58,11 +60,11 @@ def test_by_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     ("text", "message"),
     [
         ("id,score\n0,1\n0,2\n", r"line 3 scores id '0' 2, but bad.csv line 2 says 1"),
-        ("id,score\n0,high\n", r"line 2: score is 'high', which is no number"),
+        ("id,score\n0,high\n", r"line 2: score is 'high', which is not a number"),
         ("id,score\n0,inf\n", "a score is finite"),
         ("id,value\n0,1\n", r"no column 'score'; it has id, value"),
         ("image,score\na.jpg,1\n", "neither 'id' nor 'image' and 'caption'"),
-        ("id,score\n", "holds no scores"),
+        ("id,score\n", "has no scores"),
         ("id,score\n7,1\n", "none of the 3 pairs"),
         ("id,caption,score\n0,a whale,1\n", "caption 'a whale', but the pair's is 'a dog'"),
     ],

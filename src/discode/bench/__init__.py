@@ -1,1 +1,29 @@
-"""Benchmarks scored: runs, their logs, tables, figures and comparisons."""
+"""Run metrics on benchmarks, keep the results, and tabulate, plot and compare them."""
+
+from __future__ import annotations
+
+from discode.bench.agreement import AgreementProtocol, measure_agreement
+from discode.bench.compare import MetricComparison, MetricDifference, compare_metrics
+from discode.bench.figures import plot_runs
+from discode.bench.published import PublishedCell, published_cells
+from discode.bench.run import label_metrics, run_metrics
+from discode.bench.runlog import MetricResult, RunLog
+from discode.bench.tables import TableCell, render_table, table_cells
+
+__all__ = [
+    "AgreementProtocol",
+    "MetricComparison",
+    "MetricDifference",
+    "MetricResult",
+    "PublishedCell",
+    "RunLog",
+    "TableCell",
+    "compare_metrics",
+    "label_metrics",
+    "measure_agreement",
+    "plot_runs",
+    "published_cells",
+    "render_table",
+    "run_metrics",
+    "table_cells",
+]

@@ -1,4 +1,4 @@
-"""Is one metric better than another? Differences with intervals and p-values, from a run's log."""
+"""Compare the metrics of a run: differences with intervals and p-values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.bench.measures import main_measure, statistic
+from discode.bench.agreement import agreement_statistic, main_measure
 from discode.bench.runlog import RunLog
 from discode.benchmarks import Ratings
 from discode.errors import InputError, lookup
@@ -26,7 +26,7 @@ from discode.stats import (
 
 
 @dataclass(frozen=True)
-class Versus:
+class MetricDifference:
     """Metric ``a`` against ``b``: values, difference and interval in percent, p-values.
 
     ``p`` is the permutation test's, ``adjusted`` Holm's over all pairs compared, ``p_bootstrap``
@@ -46,7 +46,7 @@ class Versus:
     p_bootstrap: float
 
     def verdict(self, alpha: float = 0.05) -> str:
-        """Return what may be said."""
+        """Return what the test allows to say."""
         if np.isnan(self.p):
             return "undefined"
         if self.adjusted >= alpha:
@@ -56,20 +56,20 @@ class Versus:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class MetricComparison:
     """All pairs of metrics, and groups from best to worst that differ.
 
-    ``left_out`` counts the judgments that one of the metrics has no score for: all are compared on
-    the others. ``silent`` metrics have no score at all, and no part in it.
+    All metrics are compared on the judgments for which each of them has a score; ``left_out``
+    counts the others. ``silent`` metrics have no score at all and are not compared.
     """
 
-    pairs: tuple[Versus, ...]
+    pairs: tuple[MetricDifference, ...]
     groups: tuple[tuple[str, ...], ...]
     left_out: int
     silent: tuple[str, ...]
 
 
-def compare(
+def compare_metrics(
     log: RunLog,
     names: Sequence[str],
     *,
@@ -78,12 +78,13 @@ def compare(
     resamples: int = 1000,
     seed: int = 0,
     alpha: float = 0.05,
-) -> Comparison:
+) -> MetricComparison:
     """Compare metrics of a run, two or more; without names, all of them.
 
-    ``measure`` is "tau_b" or "tau_c" of ratings; preferences have their mean accuracy. ``swap`` is
-    what the permutation test exchanges: all captions of an "images" (safe), or "captions" one by
-    one (PERM-BOTH: more power where a metric's errors on captions of an image are independent).
+    ``measure`` is "tau_b" or "tau_c" for ratings, "mean" (accuracy) for preferences. ``swap`` is
+    what the permutation test exchanges: "images", all captions of an image together (safe), or
+    "captions", one by one (PERM-BOTH: more power where a metric's errors on the captions of an
+    image are independent).
     """
     silent = tuple(name for name, one in log.results.items() if np.isnan(one.value).all())
     for name in names:
@@ -102,12 +103,12 @@ def compare(
     if swap not in ("images", "captions"):
         raise InputError(f"swap={swap!r} is not allowed; give 'images' or 'captions'")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UndefinedWarning)  # NaN says it
+        warnings.simplefilter("ignore", UndefinedWarning)  # the result is NaN
         keep = _kept(log, names)
         if not keep.any():
             raise InputError("no judgment has a score of every metric; compare fewer of them")
         rows = [
-            _versus(log, a, b, keep, measure, swap, resamples, seed)
+            _difference(log, a, b, keep, measure, swap, resamples, seed)
             for a, b in combinations(names, 2)
         ]
     adjusted = holm([row.p for row in rows]).tolist()
@@ -118,13 +119,13 @@ def compare(
         matrix[i, j] = matrix[j, i] = one.adjusted
     found = {one.a: one.value_a for one in pairs} | {one.b: one.value_b for one in pairs}
     groups = significance_clusters(names, [found[name] for name in names], matrix, alpha=alpha)
-    return Comparison(pairs, tuple(map(tuple, groups)), int((~keep).sum()), silent)
+    return MetricComparison(pairs, tuple(map(tuple, groups)), int((~keep).sum()), silent)
 
 
 def _kept(log: RunLog, names: Sequence[str]) -> NDArray[np.bool_]:
-    """Return which judgments all metrics have a score for: they are compared on the same ones.
+    """Return the judgments for which all metrics have a score, (M,).
 
-    A preference without a score is wrong, so that none of them is left out.
+    A preference without a score counts as wrong, so that no preference is left out.
     """
     judged = log.judgments
     if not isinstance(judged, Ratings):
@@ -133,7 +134,7 @@ def _kept(log: RunLog, names: Sequence[str]) -> NDArray[np.bool_]:
     return np.asarray(finite[judged.pair])
 
 
-def _versus(
+def _difference(
     log: RunLog,
     a: str,
     b: str,
@@ -142,7 +143,7 @@ def _versus(
     swap: str,
     resamples: int,
     seed: int,
-) -> Versus:
+) -> MetricDifference:
     judged, x, y = log.judgments, log.results[a].value, log.results[b].value
     ties = log.protocol.ties
     if isinstance(judged, Ratings):
@@ -159,10 +160,10 @@ def _versus(
             sources=np.arange(len(judged)) if swap == "captions" else None,
             resamples=resamples, seed=seed,
         )  # fmt: skip
-    ours, theirs = (statistic(judged, value, measure, ties, keep) for value in (x, y))
+    ours, theirs = (agreement_statistic(judged, value, measure, ties, keep) for value in (x, y))
     drawn = paired_bootstrap(ours, theirs, log.image[pair], resamples=resamples, seed=seed)
     ones, apart = np.ones(int(keep.sum()), np.int64), drawn.difference
-    return Versus(
+    return MetricDifference(
         a, b, measure, 100 * ours(ones), 100 * theirs(ones), 100 * apart.value, 100 * apart.low,
         100 * apart.high, done.p, done.p, drawn.p,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Runs as a picture: a panel a benchmark, a line a metric, with intervals and the paper's value."""
+"""Plot runs: one panel per benchmark, one line per metric, with intervals and the paper's value."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from discode.bench.runlog import RunLog
-from discode.bench.tables import SYMBOLS, TITLES, cells
+from discode.bench.tables import MEASURE_SYMBOLS, benchmark_title, table_cells
 from discode.errors import InputError, require
 
-SUFFIXES = (".png", ".svg", ".pdf")
+PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
 
-def plot(runs: Mapping[str, RunLog], path: Path) -> None:
-    """Draw runs by name; the best metric is on top."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"{path.name}: plots are written to {', '.join(SUFFIXES)}")
+def plot_runs(runs: Mapping[str, RunLog], path: Path) -> None:
+    """Draw runs, which are given by name; the best metric is at the top."""
+    if path.suffix.lower() not in PLOT_SUFFIXES:
+        raise InputError(f"{path.name}: plots are written to {', '.join(PLOT_SUFFIXES)}")
     require("matplotlib", "plot").use("Agg")
     pyplot = require("matplotlib.pyplot", "plot")
     deciding = {"tau_c", "mean"}
-    every = [cell for cell in cells(runs) if cell.measure in deciding]
+    every = [cell for cell in table_cells(runs) if cell.measure in deciding]
     names = list(dict.fromkeys(cell.benchmark for cell in every))
     across = min(2, len(names))
     down = -(-len(names) // across)
@@ -45,8 +45,8 @@ def plot(runs: Mapping[str, RunLog], path: Path) -> None:
                 )  # fmt: skip
         panel.set_ylim(-0.6, len(rows) - 0.4)
         panel.set_yticks(range(len(rows)), [cell.metric for cell in rows])
-        panel.set_xlabel(f"{SYMBOLS[rows[0].measure]}, %")
-        panel.set_title(TITLES.get(name, name), fontsize=10)
+        panel.set_xlabel(f"{MEASURE_SYMBOLS[rows[0].measure]}, %")
+        panel.set_title(benchmark_title(name), fontsize=10)
         panel.grid(axis="x", alpha=0.25)
         panel.spines[["top", "right", "left"]].set_visible(False)
         panel.tick_params(axis="y", length=0)

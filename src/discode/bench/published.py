@@ -1,9 +1,9 @@
-"""The numbers printed in the paper's tables, as rows: what to compare a run with.
+"""The numbers that are printed in the paper's tables, to compare a run with.
 
-``data/published.csv`` has them all, one cell a row, in percent where the paper prints percent.
-Cells the paper leaves empty ("--") are not there. ``system`` is our name of a metric where we have
-one, ``printed`` the paper's; "fleur" with a model is the paper's own run of FLEUR's smoothing on
-that model.
+``data/published.csv`` has them all, one cell per row, in percent where the paper prints percent.
+Cells that the paper leaves empty ("--") are left out. ``system`` is our name of a metric where we
+have it, ``printed`` the paper's; "fleur" with a model is the paper's own run of FLEUR's smoothing
+on that model.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from discode.errors import InputError, lookup
 
-TABLES = {
+PAPER_TABLES = {
     "sota_main": "the state of the art on Flickr8k, Composite, Pascal-50S",
     "rice": "the state of the art on MCEval",
     "refdisode": "metrics with references, in full",
@@ -33,14 +33,14 @@ TABLES = {
     "lmms": "six other models",
     "lmms_appendix": "the same, in full",
     "mdce_lmm_full": "the same, on MCEval's domains",
-    "cost": "seconds a caption",
+    "cost": "seconds per caption",
     "dataset_statistics": "sizes of the benchmarks",
 }
 """The paper's tables by the label in its source."""
 
 
 @dataclass(frozen=True)
-class Cell:
+class PublishedCell:
     """A number in a table of the paper.
 
     ``column`` is a benchmark and a measure ("flickr8k-cf tau_b", "pascal50s HC", "mceval mean");
@@ -59,17 +59,17 @@ class Cell:
     note: str
 
 
-def published(
+def published_cells(
     table: str | None = None, system: str | None = None, column: str | None = None
-) -> tuple[Cell, ...]:
+) -> tuple[PublishedCell, ...]:
     """Return the paper's cells, or those of a table, a system, a column.
 
-    >>> [cell.value for cell in published("sota_main", "cider", "composite tau_c")]
+    >>> [cell.value for cell in published_cells("sota_main", "cider", "composite tau_c")]
     [37.7]
     """
     cells = _cells()
     if table is not None:
-        lookup(TABLES, table, "table")
+        lookup(PAPER_TABLES, table, "table")
     for name, value in (("system", system), ("column", column)):
         if value is not None:
             known = dict.fromkeys(getattr(cell, name) for cell in cells if getattr(cell, name))
@@ -84,12 +84,12 @@ def published(
 
 
 @cache
-def _cells() -> tuple[Cell, ...]:
+def _cells() -> tuple[PublishedCell, ...]:
     path = Path(__file__).parents[1] / "data" / "published.csv"
     if not path.is_file():
         raise InputError("this installation lacks the published numbers; reinstall discode")
     with path.open(encoding="utf-8", newline="") as file:
         return tuple(
-            Cell(**{**row, "value": float(row["value"])})  # type: ignore[arg-type]  # the rest is text
+            PublishedCell(**{**row, "value": float(row["value"])})  # type: ignore[arg-type]  # the rest is text
             for row in csv.DictReader(file)
         )

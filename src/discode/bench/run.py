@@ -1,4 +1,4 @@
-"""Score a benchmark with several metrics, each pair once, and keep everything in a log."""
+"""Score a benchmark with several metrics, each pair once, and keep the results in a log."""
 
 from __future__ import annotations
 
@@ -9,99 +9,99 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
+from numpy.typing import NDArray
 
-from discode.bench.measures import measures
-from discode.bench.runlog import Protocol, Result, RunLog
+from discode.bench.agreement import AgreementProtocol, measure_agreement
+from discode.bench.runlog import MetricResult, RunLog
 from discode.benchmarks import Benchmark
 from discode.errors import DiscodeError, InputError
-from discode.metrics import Judged, Workshop, score
-from discode.metrics.base import numbered
-from discode.metrics.scorefile import ScoreFile
+from discode.metrics import MetricFactory
+from discode.metrics.base import unique_keys
 from discode.pairs import Pair
-from discode.scores import Metric, Scores
+from discode.scores import Metric
 from discode.version import __version__
 
-PACKAGES = ("numpy", "onnxruntime", "pycocoevalcap", "torch", "transformers")
-Progress = Callable[[str, int, int], None]
-"""Called with a metric's name, how many pairs were just done, and how many there are."""
+_PACKAGES = ("numpy", "onnxruntime", "pycocoevalcap", "torch", "transformers")
+
+RunProgress = Callable[[str, int, int], None]
+"""Called with a metric's label, the number of pairs just done, and the number of all its pairs."""
 
 
-def named(metrics: Sequence[str]) -> dict[str, str]:
-    """Return what the user calls each metric, and its name in the table.
+def label_metrics(given: Sequence[str]) -> dict[str, str]:
+    """Return the label of each metric, and the name that a factory makes it by.
 
-    "polos=scorefile:polos.csv" is the metric "polos".
+    "polos=scorefile:polos.csv" is the metric with the label "polos"; others are their own label.
 
-    >>> named(["cider", "polos=scorefile:polos.csv#score"])
+    >>> label_metrics(["cider", "polos=scorefile:polos.csv#score"])
     {'cider': 'cider', 'polos': 'scorefile:polos.csv#score'}
     """
-    if not metrics:
+    if not given:
         raise InputError("give at least one metric, such as cider or discode")
     names: dict[str, str] = {}
-    for given in metrics:
-        label, equals, spec = given.partition("=")
+    for text in given:
+        label, equals, name = text.partition("=")
         # "discode:sigma2=0.05" and "scorefile:a=b.csv" have an equals sign of their own.
-        if not equals or ":" in label or not label or not spec:
-            label = spec = given
-        if names.get(label, spec) != spec:
+        if not equals or ":" in label or not label or not name:
+            label = name = text
+        if names.get(label, name) != name:
             raise InputError(f"two metrics are called {label!r}; give one of them another name")
-        names[label] = spec
+        names[label] = name
     return names
 
 
-def run(
+def run_metrics(
     benchmark: Benchmark,
     metrics: Mapping[str, str],
-    shop: Workshop,
-    protocol: Protocol | None = None,
+    factory: MetricFactory,
+    protocol: AgreementProtocol | None = None,
     *,
-    before: RunLog | None = None,
-    done: Callable[[RunLog], None] | None = None,
-    progress: Progress | None = None,
+    earlier: RunLog | None = None,
+    save: Callable[[RunLog], None] | None = None,
+    progress: RunProgress | None = None,
 ) -> tuple[RunLog, dict[str, str]]:
-    """Score a benchmark.
+    """Score a benchmark with metrics.
 
     Args:
         benchmark: What to score.
-        metrics: Label to name, as :func:`named` gives them.
-        shop: Who makes the metrics.
+        metrics: Label to name, as :func:`label_metrics` returns them.
+        factory: Makes the metrics.
         protocol: How agreement is measured.
-        before: An earlier log of the same benchmark: scores made the same way are taken from it.
-        done: Called with the log after every metric, to save it.
-        progress: See ``Progress``.
+        earlier: A log of the same benchmark: scores that were made the same way are reused.
+        save: Called with the log after every metric.
+        progress: See ``RunProgress``.
 
     Returns:
         The log, and label to reason for the metrics that could not be made or run at all.
     """
-    protocol = protocol or Protocol()
+    protocol = protocol or AgreementProtocol()
     log = RunLog.begin(benchmark, protocol, _versions())
-    if before is not None and before.same_questions(log):
-        # What another run measured stays beside what this one adds.
+    if earlier is not None and earlier.same_questions(log):
         kept = {
-            label: result if before.protocol == protocol else _again(result, log)
-            for label, result in before.results.items()
+            label: result if earlier.protocol == protocol else _measure_again(result, log)
+            for label, result in earlier.results.items()
         }
         log = replace(log, results=kept)
     problems: dict[str, str] = {}
-    for label, spec in metrics.items():
+    for label, name in metrics.items():
         try:
-            metric = shop.make(spec)
+            metric = factory.make(name)
             old = log.results.get(label)
-            if old is not None and old.made == metric.signature and not old.errors:
+            if old is not None and old.metric_signature == str(metric.signature) and not old.errors:
                 continue
             result = _score(benchmark, label, metric, protocol, progress)
         except DiscodeError as error:
             problems[label] = str(error)
             continue
         log = replace(log, results={**log.results, label: result})
-        if done is not None:
-            done(log)
+        if save is not None:
+            save(log)
     return log, problems
 
 
-def _again(result: Result, log: RunLog) -> Result:
-    """Measure scores by another protocol, and say so in their signature."""
-    signature = f"{result.signature.rpartition('|ties:')[0]}|ties:{log.protocol.ties}"
-    found = measures(log.judgments, log.image, result.value, log.protocol)
+def _measure_again(result: MetricResult, log: RunLog) -> MetricResult:
+    """Measure scores by another protocol, with its ties in their signature."""
+    signature = result.signature.with_fields(ties=log.protocol.ties)
+    found = measure_agreement(log.judgments, log.image, result.value, log.protocol)
     return replace(result, signature=signature, measures=found)
 
 
@@ -109,50 +109,49 @@ def _score(
     benchmark: Benchmark,
     label: str,
     metric: Metric,
-    protocol: Protocol,
-    progress: Progress | None,
-) -> Result:
+    protocol: AgreementProtocol,
+    progress: RunProgress | None,
+) -> MetricResult:
     start = time.perf_counter()
-    pairs, which = _asked(benchmark.pairs, metric)
-    repeats = np.bincount(which, weights=benchmark.repeats()).astype(np.int64)
-    told: Callable[[int], None] | None = None
-    if progress is not None:
-        told = lambda step: progress(label, step, len(pairs))  # noqa: E731  # bound to the label
-    scores = (
-        metric.score_pairs(pairs, told)
-        if isinstance(metric, Judged)
-        else score(metric, pairs, repeats)
-    )
+    pairs, which = _distinct_pairs(benchmark.pairs, metric.needs)
+    repeats = np.bincount(which, weights=benchmark.repeats()).astype(np.int64).tolist()
+
+    def report(done: int) -> None:
+        if progress is not None:
+            progress(label, done, len(pairs))
+
+    scores = metric.score_pairs(pairs, repeats=repeats, progress=report)
+    seconds = time.perf_counter() - start
     value = scores.value[which]
     errors = {
         row: scores.errors[number]
         for row, number in enumerate(which.tolist())
         if number in scores.errors
     }
-    return Result(
-        metric.signature, _signature(scores, benchmark, protocol), value, errors, scores.counts(),
-        time.perf_counter() - start,
-        measures(benchmark.judgments, benchmark.image, value, protocol),
-    )  # fmt: skip
+    options = ",".join(f"{key}={value}" for key, value in benchmark.options.items())
+    signature = scores.signature.with_fields(
+        benchmark=f"{benchmark.name}({options})", ties=protocol.ties
+    )
+    measures = measure_agreement(benchmark.judgments, benchmark.image, value, protocol)
+    return MetricResult(
+        str(metric.signature), signature, value, errors, scores.counts(), seconds, measures
+    )
 
 
-def _asked(pairs: Sequence[Pair], metric: Metric) -> tuple[list[Pair], np.ndarray]:
+def _distinct_pairs(
+    pairs: Sequence[Pair], needs: frozenset[str]
+) -> tuple[list[Pair], NDArray[np.intp]]:
     """Return the distinct pairs a metric sees, and (P,) which of them each pair is."""
-    if "references" in metric.needs or isinstance(metric, ScoreFile):
+    if needs & {"references", "id"}:
         return list(pairs), np.arange(len(pairs))
     bare = [replace(pair, references=()) for pair in pairs]
-    first, which = numbered([(str(pair.image), pair.caption) for pair in bare])
+    first, which = unique_keys([(str(pair.image), pair.caption) for pair in bare])
     return [bare[number] for number in first], which
-
-
-def _signature(scores: Scores, benchmark: Benchmark, protocol: Protocol) -> str:
-    options = ",".join(f"{key}={value}" for key, value in benchmark.protocol.items())
-    return f"{scores.signature}|benchmark:{benchmark.name}({options})|ties:{protocol.ties}"
 
 
 def _versions() -> dict[str, str]:
     found = {"discode": __version__, "python": platform.python_version()}
-    for package in PACKAGES:
+    for package in _PACKAGES:
         try:
             found[package] = version(package)
         except PackageNotFoundError:

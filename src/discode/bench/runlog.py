@@ -1,7 +1,8 @@
-"""A run's log: every score of every metric on a benchmark, and how each was made.
+"""The log of a run: every score of every metric on a benchmark, and how each was made.
 
-Versioned JSON. Tables, figures and comparisons are rendered from it alone; a run that is repeated
-takes from it what was made the same way.
+It is versioned JSON. Tables, figures and comparisons are made from it alone; a run that is repeated
+reuses scores that were made the same way. Version 2 has the fields of every signature beside its
+text; version 1 is read as well.
 """
 
 from __future__ import annotations
@@ -17,55 +18,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discode.bench.agreement import AgreementProtocol
 from discode.benchmarks import Benchmark, Preferences, Ratings
 from discode.errors import InputError
 from discode.files import parse_json, replacing
+from discode.signature import Signature
 from discode.stats import Interval
 
-FORMAT, VERSION = "discode-run", 1
-LEAST = 100
-"""Fewer resamples give no interval worth the name."""
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """How agreement is measured: ties of preferences, and the bootstrap of the intervals."""
-
-    ties: str = "wrong"
-    resamples: int = 1000
-    seed: int = 0
-    level: float = 0.95
-
-    def __post_init__(self) -> None:
-        if self.ties not in ("wrong", "half"):
-            raise InputError(f"ties={self.ties!r} is not allowed; give 'wrong' or 'half'")
-        if self.resamples and self.resamples < LEAST:
-            raise InputError(
-                f"resamples={self.resamples} is not allowed; give {LEAST} or more, or 0 for no "
-                "intervals"
-            )
-        if self.seed < 0:
-            raise InputError(f"seed={self.seed} is not allowed; give 0 or more")
-        if not 0 < self.level < 1:
-            raise InputError(f"level={self.level} is not allowed; give a number like 0.95")
+FORMAT, VERSION = "discode-run", 2
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class MetricResult:
     """A metric on a benchmark.
 
     Attributes:
-        made: The metric's signature before it scored: what a repeated run compares.
-        signature: The scores' signature, with the benchmark's protocol and the statistics'.
-        value: (P,) a score a pair, NaN where there is none.
-        errors: Pair to the reason of its NaN.
-        counts: How many pairs carry each flag.
+        metric_signature: The metric's signature before it scored, which a repeated run compares.
+        signature: The scores' signature, with the benchmark's options and the ties.
+        value: (P,) one score per pair, NaN where there is none.
+        errors: Pair number to the reason for its NaN.
+        counts: How many pairs have each flag.
         seconds: How long scoring took.
-        measures: Name to value and interval, shares and not percent.
+        measures: Name to value and interval, as shares and not in percent.
     """
 
-    made: str
-    signature: str
+    metric_signature: str
+    signature: Signature
     value: NDArray[np.float64]
     errors: Mapping[int, str]
     counts: Mapping[str, int]
@@ -75,24 +53,26 @@ class Result:
 
 @dataclass(frozen=True, eq=False)
 class RunLog:
-    """Metrics on one benchmark."""
+    """The results of metrics on one benchmark."""
 
     benchmark: str
     options: Mapping[str, str]
-    protocol: Protocol
+    protocol: AgreementProtocol
     checksums: Mapping[str, str]
     notes: tuple[str, ...]
     ids: tuple[str, ...]
     image: NDArray[np.int64]
     judgments: Ratings | Preferences
     versions: Mapping[str, str]
-    results: Mapping[str, Result] = field(default_factory=dict)
+    results: Mapping[str, MetricResult] = field(default_factory=dict)
 
     @classmethod
-    def begin(cls, benchmark: Benchmark, protocol: Protocol, versions: Mapping[str, str]) -> RunLog:
+    def begin(
+        cls, benchmark: Benchmark, protocol: AgreementProtocol, versions: Mapping[str, str]
+    ) -> RunLog:
         """Return the log of a run that has not scored anything yet."""
         return cls(
-            benchmark.name, benchmark.protocol, protocol, benchmark.checksums, benchmark.notes,
+            benchmark.name, benchmark.options, protocol, benchmark.checksums, benchmark.notes,
             tuple(pair.id for pair in benchmark.pairs), benchmark.image, benchmark.judgments,
             versions,
         )  # fmt: skip
@@ -104,7 +84,7 @@ class RunLog:
         )  # fmt: skip
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the log, whole or not at all."""
+        """Write the log, completely or not at all."""
         data = {
             "format": FORMAT, "version": VERSION, "benchmark": self.benchmark,
             "options": dict(self.options), "protocol": asdict(self.protocol),
@@ -114,14 +94,14 @@ class RunLog:
                 name: list(column) if isinstance(column, tuple) else column.tolist()
                 for name, column in vars(self.judgments).items()
             },
-            "results": {name: _written(result) for name, result in self.results.items()},
+            "results": {name: _to_json(result) for name, result in self.results.items()},
         }  # fmt: skip
         with replacing(Path(path)) as temp:
             temp.write_text(json.dumps(data, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> RunLog:
-        """Read a log, or say why it is none."""
+        """Read a log, or raise an error that says why it cannot be read."""
         path = Path(path)
         if not path.is_file():
             raise InputError(f"no such run: {path}; discode bench run ... --json FILE makes one")
@@ -131,19 +111,20 @@ class RunLog:
             raise InputError(f"cannot read {path}: {error}") from None
         data = parse_json(text, path.name)
         if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise InputError(f"{path.name} is no run of discode bench run")
-        if data.get("version") != VERSION:
+            raise InputError(f"{path.name} is not a run of discode bench run")
+        if data.get("version") not in (1, VERSION):
             raise InputError(
-                f"{path.name} has the version {data.get('version')}; this discode reads {VERSION}"
+                f"{path.name} has the version {data.get('version')}; this discode reads 1 to "
+                f"{VERSION}"
             )
         try:
             log = cls(
-                data["benchmark"], data["options"], Protocol(**data["protocol"]),
+                data["benchmark"], data["options"], AgreementProtocol(**data["protocol"]),
                 data["checksums"], tuple(data["notes"]), tuple(data["ids"]),
                 np.array(data["image"], np.int64), _judgments(data["judgments"]),
                 data["versions"],
                 {
-                    name: _read(row, len(data["ids"]), data["protocol"]["level"])
+                    name: _from_json(row, len(data["ids"]), data["protocol"]["level"])
                     for name, row in data["results"].items()
                 },
             )  # fmt: skip
@@ -172,12 +153,13 @@ class RunLog:
                 raise ValueError(f"{label} lacks {', '.join(sorted(lost))}")
 
 
-def _written(result: Result) -> dict[str, Any]:
+def _to_json(result: MetricResult) -> dict[str, Any]:
     reasons: dict[str, list[int]] = {}  # a reason often holds for many pairs
     for row, reason in result.errors.items():
         reasons.setdefault(reason, []).append(row)
     return {
-        "made": result.made, "signature": result.signature, "counts": dict(result.counts),
+        "made": result.metric_signature, "signature": str(result.signature),
+        "fields": dict(result.signature), "counts": dict(result.counts),
         "seconds": round(result.seconds, 3), "errors": reasons,
         "measures": {
             name: [_json(v) for v in (one.value, one.low, one.high)]
@@ -187,12 +169,17 @@ def _written(result: Result) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _read(row: Mapping[str, Any], pairs: int, level: float) -> Result:
+def _from_json(row: Mapping[str, Any], pairs: int, level: float) -> MetricResult:
     value = np.array([_number(v) for v in row["value"]], np.float64)
     if len(value) != pairs:
         raise ValueError(f"{len(value)} scores for {pairs} pairs")
-    return Result(
-        row["made"], row["signature"], value,
+    if "fields" in row:
+        fields = tuple(row["fields"].items())
+    else:  # version 1 has the text alone
+        parts = (part.partition(":") for part in row["signature"].split("|"))
+        fields = tuple((key, value) for key, _, value in parts)
+    return MetricResult(
+        row["made"], Signature(fields), value,
         {number: reason for reason, rows in row["errors"].items() for number in rows},
         row["counts"], row["seconds"],
         {name: _interval(one, level) for name, one in row["measures"].items()},

@@ -1,40 +1,33 @@
-"""Runs as the paper prints them: metrics down, benchmarks across, its numbers beside ours."""
+"""Tabulate runs as the paper does: metrics down, benchmarks across, its numbers beside ours."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from discode.backends.local.catalog import CATALOG
+from discode.bench.published import published_cells
 from discode.bench.runlog import RunLog
-from discode.benchmarks import BENCHMARKS, Preferences, Ratings, published
+from discode.benchmarks import BENCHMARKS, Ratings
 from discode.errors import InputError, lookup
 from discode.metrics import METRICS
 
-TITLES = {
-    "flickr8k-expert": "Flickr8k-Expert", "flickr8k-cf": "Flickr8k-CF", "composite": "Composite",
-    "pascal50s": "Pascal-50S", "foil": "FOIL", "mceval": "MCEval",
-}  # fmt: skip
-"""The paper's benchmarks in its order."""
-SYMBOLS = {"tau_b": "τ_b", "tau_c": "τ_c", "mean": "Mean"}
-_ORDER = ("HC", "HI", "HM", "MM", "real", "painting", "sketch", "quickdraw", "clipart", "infograph")
-_MAIN = ("sota_main", "refdisode", "rice", "foil")
-"""Tables whose rows are systems; the others vary one."""
-DEFAULT = "LLaVA-NeXT-72B"
-"""The judge behind the paper's main tables."""
+MEASURE_SYMBOLS = {"tau_b": "τ_b", "tau_c": "τ_c", "mean": "Mean"}
+_SYSTEM_TABLES = ("sota_main", "refdisode", "rice", "foil")
+"""The paper's tables whose rows are systems; the others vary one system."""
+_PAPER_MODEL = "LLaVA-NeXT-72B"
+"""The judge's model in the paper's main tables."""
 
-
-Head = tuple[str, str]
+_Column = tuple[str, str]
 """Benchmark and measure."""
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A number of ours in percent, its interval, and the paper's, NaN where there is none."""
+class TableCell:
+    """Our number in percent, its interval, and the paper's number, NaN where there is none."""
 
     metric: str
     benchmark: str
@@ -50,15 +43,15 @@ class Cell:
 
     @property
     def difference(self) -> float:
-        """Ours minus the paper's; NaN where that is another model's."""
+        """Ours minus the paper's; NaN where that is of another model or protocol."""
         return self.value - self.paper if self.comparable else math.nan
 
 
-def cells(runs: Mapping[str, RunLog]) -> list[Cell]:
-    """Return every cell of runs by name.
+def table_cells(runs: Mapping[str, RunLog]) -> list[TableCell]:
+    """Return every cell of a table of runs, which are given by name.
 
-    A metric that two runs made differently carries the run's name, and so does a benchmark whose
-    data or options differ between them.
+    A metric that two runs made differently has the run's name after its own, and so has a benchmark
+    whose data or options differ between runs.
     """
     if not any(log.results for log in runs.values()):
         raise InputError("these runs have no results; discode bench run adds some")
@@ -67,94 +60,99 @@ def cells(runs: Mapping[str, RunLog]) -> list[Cell]:
     for log in runs.values():
         places.setdefault(log.benchmark, []).append(log)
         for label, result in log.results.items():
-            made.setdefault((label, log.benchmark), set()).add(result.signature)
-    found: dict[tuple[str, str, str], Cell] = {}
+            made.setdefault((label, log.benchmark), set()).add(str(result.signature))
+    found: dict[tuple[str, str, str], TableCell] = {}
     for name, log in runs.items():
         alike = all(log.same_questions(other) for other in places[log.benchmark])
         where = log.benchmark if alike else f"{log.benchmark} ({name})"
         for label, result in log.results.items():
             one_way = not alike or len(made[label, log.benchmark]) == 1
             shown = label if one_way else f"{label} ({name})"
-            for measure in columns(log):
+            for measure in table_measures(log):
                 one = result.measures[measure]
-                paper, model, same = paper_value(label, log, measure)
-                found[shown, where, measure] = Cell(
+                paper, model, comparable = published_value(label, log, measure)
+                found[shown, where, measure] = TableCell(
                     shown, where, measure, 100 * one.value, 100 * one.low, 100 * one.high,
-                    paper, model, same, 100 * result.measures["ties"].value,
+                    paper, model, comparable, 100 * result.measures["ties"].value,
                     100 * result.measures["failed"].value,
                 )  # fmt: skip
     return list(found.values())
 
 
-def columns(log: RunLog) -> list[str]:
-    """Return the measures a benchmark's table shows."""
+def table_measures(log: RunLog) -> list[str]:
+    """Return the measures that the table of a run shows, in order."""
     if isinstance(log.judgments, Ratings):
         return ["tau_b", "tau_c"]
-    categories = sorted(set(log.judgments.category), key=_place)
+    found = sorted(set(log.judgments.category))
+    known = BENCHMARKS[log.benchmark].categories if log.benchmark in BENCHMARKS else ()
+    categories = [name for name in known if name in found]
+    categories += [name for name in found if name not in known]
     return ["mean"] if len(categories) == 1 else [*categories, "mean"]
 
 
-def _place(category: str) -> tuple[int, str]:
-    return (_ORDER.index(category) if category in _ORDER else len(_ORDER), category)
+def published_value(label: str, log: RunLog, measure: str) -> tuple[float, str, bool]:
+    """Return the paper's number for a metric in percent, its model, and whether ours compares.
 
-
-def paper_value(label: str, log: RunLog, measure: str) -> tuple[float, str, bool]:
-    """Return the paper's number for a metric, in percent, its model, and whether ours is alike.
-
-    A judge whose model is one of the paper's is compared with that; any other is shown beside the
-    paper's default, which it has no reason to equal. Nor has a run by another protocol.
+    A judge whose model is one of the paper's is compared with that model's number. Any other is
+    shown beside the number of the paper's main model, but it is not comparable; nor is a run with
+    other options or ties.
     """
-    signature = log.results[label].signature
-    metric = re.search(r"\|metric:([^|]*)", signature)
-    system = metric[1] if metric and metric[1] in METRICS else label
-    usual = BENCHMARKS[log.benchmark].options if log.benchmark in BENCHMARKS else {}
-    same = log.protocol.ties == "wrong" and all(
+    fields = log.results[label].signature
+    metric, model = fields.get("metric", ""), fields.get("model", "")
+    row = BENCHMARKS.get(log.benchmark)
+    if row is None:
+        return math.nan, "", False
+    comparable = log.protocol.ties == "wrong" and all(
         log.options.get(name) == option.default
-        for name, option in usual.items()
-        if name not in ("draws", "seed") and log.benchmark != "foil"
+        for name, option in row.options.items()
+        if option.affects_published
     )
-    column = f"{log.benchmark} {measure}"
-    if log.benchmark == "foil" and isinstance(log.judgments, Preferences):
-        column = f"foil {log.options.get('references')}-ref"
+    options = {name: log.options.get(name, row.options[name].default) for name in row.options}
+    column = row.published_column.format(benchmark=row.name, measure=measure, **options)
+    system = metric if metric in METRICS else label
     found = [
         cell
-        for cell in published()
+        for cell in published_cells()
         if cell.system == system and cell.column == column and not cell.setting
     ]
-    judge = None if metric else re.search(r"\|model:([^|]*)", signature)
-    if judge:
-        names = {row.hub: row.paper for row in CATALOG} | {
-            row.hub.rpartition("/")[2]: row.paper for row in CATALOG
-        }
-        ours = names.get(judge[1], "")
-        known = bool(ours) and any(cell.model == ours for cell in found)
-        found = [cell for cell in found if cell.model == (ours if known else DEFAULT)]
-        same = same and known
+    if metric or not model:
+        found = [cell for cell in found if cell.table in _SYSTEM_TABLES]
     else:
-        found = [cell for cell in found if cell.table in _MAIN]
-    return (found[0].value, found[0].model, same) if found else (math.nan, "", same)
+        # A model that was loaded from a folder has the last part of its hub name alone.
+        names = {row.hub: row.paper for row in CATALOG}
+        names |= {row.hub.rpartition("/")[2]: row.paper for row in CATALOG}
+        ours = names.get(model, "")
+        known = bool(ours) and any(cell.model == ours for cell in found)
+        found = [cell for cell in found if cell.model == (ours if known else _PAPER_MODEL)]
+        comparable = comparable and known
+    return (found[0].value, found[0].model, comparable) if found else (math.nan, "", comparable)
 
 
-def render(runs: Mapping[str, RunLog], form: str = "text", *, intervals: bool = False) -> str:
+def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: bool = False) -> str:
     """Return a table as "text", "markdown", "latex" or "csv".
 
-    Each metric has a row of ours, one of the paper's where it has numbers, and one of the
-    difference; ``intervals`` adds the bootstrap's. The CSV has a line a cell, with everything.
+    Each metric has a row with our numbers, one with the paper's where it has some, and one with the
+    difference; ``intervals`` adds those of the bootstrap. The CSV has one line per cell, with
+    everything.
     """
-    write = lookup(FORMS, form, "format")
-    every = cells(runs)
+    write = lookup(TABLE_FORMATS, form, "format")
+    every = table_cells(runs)
     if write is None:
         return _csv(every)
-    heads = sorted(
+    columns = sorted(
         {(cell.benchmark, cell.measure): None for cell in every},
-        key=lambda head: _benchmark_place(head[0]),
+        key=lambda column: _benchmark_place(column[0]),
     )
     rows: list[list[str]] = []
     for metric in dict.fromkeys(cell.metric for cell in every):
         own = {(c.benchmark, c.measure): c for c in every if c.metric == metric}
 
-        def row(title: str, show: Callable[[Cell], str], own: dict[Head, Cell] = own) -> None:
-            rows.append([title, *(show(own[head]) if head in own else "" for head in heads)])
+        def row(
+            title: str, show: Callable[[TableCell], str], own: dict[_Column, TableCell] = own
+        ) -> None:
+            rows.append(
+                [title, *(show(own[column]) if column in own else "" for column in columns)]
+            )
 
         incomplete = any(cell.failed > 0 for cell in own.values())
         row(f"{metric} *" if incomplete else metric, lambda cell: _number(cell.value))
@@ -174,12 +172,19 @@ def render(runs: Mapping[str, RunLog], form: str = "text", *, intervals: bool = 
         for cell in {(c.metric, c.benchmark): c for c in every if c.failed > 0}.values()
     ]
     note = f"\n\n* without a score: {'; '.join(failed)}" if failed and form != "latex" else ""
-    return write(heads, rows) + note
+    return write(columns, rows) + note
 
 
 def _benchmark_place(name: str) -> int:
+    """Return a benchmark's place among the columns; its name may have a run's name after it."""
+    names = list(BENCHMARKS)
     bare = name.partition(" ")[0]
-    return [*TITLES].index(bare) if bare in TITLES else len(TITLES)
+    return names.index(bare) if bare in names else len(names)
+
+
+def benchmark_title(name: str) -> str:
+    """Return what tables and figures call a benchmark."""
+    return BENCHMARKS[name].title if name in BENCHMARKS else name
 
 
 def _number(value: float, digits: int = 2) -> str:
@@ -190,26 +195,26 @@ def _signed(value: float) -> str:
     return "" if math.isnan(value) else f"{value:+.2f}"
 
 
-def _titles(heads: Sequence[Head]) -> tuple[list[str], list[str]]:
-    """Return the two lines above the columns; a benchmark's name stands over its first."""
+def _titles(columns: Sequence[_Column]) -> tuple[list[str], list[str]]:
+    """Return the two lines above the columns; a benchmark's title is above its first column."""
     first = [
-        TITLES.get(name, name) if number == 0 or heads[number - 1][0] != name else ""
-        for number, (name, _) in enumerate(heads)
+        benchmark_title(name) if number == 0 or columns[number - 1][0] != name else ""
+        for number, (name, _) in enumerate(columns)
     ]
-    return first, [SYMBOLS.get(measure, measure) for _, measure in heads]
+    return first, [MEASURE_SYMBOLS.get(measure, measure) for _, measure in columns]
 
 
-def _text(heads: Sequence[Head], rows: Sequence[Sequence[str]]) -> str:
-    first, second = _titles(heads)
+def _text(columns: Sequence[_Column], rows: Sequence[Sequence[str]]) -> str:
+    first, second = _titles(columns)
     wide = [max(len(row[0]) for row in rows)]
     for number, head in enumerate(second):
         wide.append(max(len(head), 6, *(len(row[number + 1]) for row in rows)))
     starts = [number for number, title in enumerate(first) if title]
-    for start, end in zip(starts, [*starts[1:], len(heads)], strict=True):
+    for start, end in zip(starts, [*starts[1:], len(columns)], strict=True):
         room = sum(wide[start + 1 : end + 1]) + 2 * (end - start - 1)
         wide[end] += max(0, len(first[start]) - room)
     top = " " * wide[0]
-    for start, end in zip(starts, [*starts[1:], len(heads)], strict=True):
+    for start, end in zip(starts, [*starts[1:], len(columns)], strict=True):
         room = sum(wide[start + 1 : end + 1]) + 2 * (end - start - 1)
         top += "  " + first[start].center(room)
     lines = [top.rstrip()]
@@ -220,10 +225,10 @@ def _text(heads: Sequence[Head], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def _markdown(heads: Sequence[Head], rows: Sequence[Sequence[str]]) -> str:
-    first, second = _titles(heads)
+def _markdown(columns: Sequence[_Column], rows: Sequence[Sequence[str]]) -> str:
+    first, second = _titles(columns)
     titles = [f"{a} {b}".strip().replace("|", "\\|") for a, b in zip(first, second, strict=True)]
-    lines = ["| metric | " + " | ".join(titles) + " |", "| --- |" + " ---: |" * len(heads)]
+    lines = ["| metric | " + " | ".join(titles) + " |", "| --- |" + " ---: |" * len(columns)]
     for row in rows:
         name = row[0].replace("|", "\\|")
         indented = f"&nbsp;&nbsp;{name.strip()}" if name.startswith(" ") else name
@@ -240,9 +245,9 @@ _TEX = {
 } | {letter: f"\\{letter}" for letter in "&%$#_{}"}
 
 
-def _latex(heads: Sequence[Head], rows: Sequence[Sequence[str]]) -> str:
-    first, second = _titles(heads)
-    lines = [r"\begin{tabular}{l" + "r" * len(heads) + "}", r"\toprule"]
+def _latex(columns: Sequence[_Column], rows: Sequence[Sequence[str]]) -> str:
+    first, second = _titles(columns)
+    lines = [r"\begin{tabular}{l" + "r" * len(columns) + "}", r"\toprule"]
     lines.append(" & ".join(["", *map(_tex, first)]) + r" \\")
     lines.append(" & ".join(["", *(_TEX.get(name) or _tex(name) for name in second)]) + r" \\")
     lines.append(r"\midrule")
@@ -256,7 +261,7 @@ def _tex(text: str) -> str:
     return "".join(_TEX.get(letter, letter) for letter in text)
 
 
-def _csv(every: Sequence[Cell]) -> str:
+def _csv(every: Sequence[TableCell]) -> str:
     file = io.StringIO()
     names = ("metric", "benchmark", "measure", "value", "low", "high", "paper", "difference")
     writer = csv.writer(file, lineterminator="\n")
@@ -270,9 +275,9 @@ def _csv(every: Sequence[Cell]) -> str:
     return file.getvalue().rstrip("\n")
 
 
-FORMS: dict[str, Callable[[Sequence[Head], Sequence[Sequence[str]]], str] | None] = {
+TABLE_FORMATS: dict[str, Callable[[Sequence[_Column], Sequence[Sequence[str]]], str] | None] = {
     "text": _text,
     "markdown": _markdown,
     "latex": _latex,
-    "csv": None,  # has no rows of heads: a line a cell
+    "csv": None,  # one line per cell instead of rows and columns
 }

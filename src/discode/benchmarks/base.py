@@ -1,4 +1,4 @@
-"""What a benchmark is: pairs to score, and what people said of them."""
+"""What a benchmark is: pairs to score, what people said about them, and its row in the table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.benchmarks.facts import Facts
 from discode.errors import InputError, lookup
 from discode.pairs import Pair
 
@@ -25,22 +24,48 @@ class Ratings:
     value: NDArray[np.float64]
     rater: NDArray[np.int64]
 
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, float, int]]) -> Ratings:
+        """Return rows of (pair, value, rater) as columns."""
+        pair, value, rater = zip(*rows, strict=True) if rows else ((), (), ())
+        return cls(np.array(pair, np.int64), np.array(value, float), np.array(rater, np.int64))
+
     def __len__(self) -> int:
         return len(self.pair)
+
+    def averaged(self) -> Ratings:
+        """Return one rating per pair, the mean of its raters, in order of first appearance."""
+        pairs, first = np.unique(self.pair, return_index=True)
+        pairs = pairs[np.argsort(first)]
+        sums = np.bincount(self.pair, self.value)
+        counts = np.bincount(self.pair)
+        return Ratings(pairs, sums[pairs] / counts[pairs], np.zeros(len(pairs), np.int64))
 
 
 @dataclass(frozen=True, eq=False)
 class Preferences:
     """M choices between two captions: ``left``, ``right`` (M,) into the pairs, ``chosen`` (M,).
 
-    ``chosen`` is 0 where people preferred the left caption and 1 where the right; ``category``
-    has M words, one a choice.
+    ``chosen`` is 0 where people preferred the left caption and 1 where they preferred the right;
+    ``category`` has M words, one per choice.
     """
 
     left: NDArray[np.int64]
     right: NDArray[np.int64]
     chosen: NDArray[np.int64]
     category: tuple[str, ...]
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, int, int, str]]) -> Preferences:
+        """Return rows of (left, right, chosen, category) as columns."""
+        left, right, chosen, category = zip(*rows, strict=True) if rows else ((), (), (), ())
+        if taken := {"mean", "ties", "failed"} & set(category):
+            raise InputError(
+                f"a category cannot be called {sorted(taken)[0]!r}: tables have a column of that "
+                "name"
+            )
+        first, second, choice = (np.array(column, np.int64) for column in (left, right, chosen))
+        return cls(first, second, choice, category)
 
     def __len__(self) -> int:
         return len(self.left)
@@ -50,13 +75,18 @@ class Preferences:
 class Benchmark:
     """Pairs (P), each of which is scored once, and judgments that point at them.
 
-    ``protocol`` holds the options it was loaded with, for signatures; ``image`` (P,) the number of
-    each pair's image, the clusters of a bootstrap; ``checksums`` the SHA-256 of each file that was
-    read; ``notes`` what was dropped, and what is missing.
+    Attributes:
+        name: Its name in the table of benchmarks.
+        options: The options it was loaded with, for signatures.
+        pairs: P pairs, all different.
+        judgments: What people said about them.
+        image: (P,) the number of each pair's image; the bootstrap resamples images.
+        checksums: The SHA-256 of each file that was read, by name.
+        notes: What was dropped, and what is missing.
     """
 
     name: str
-    protocol: Mapping[str, str]
+    options: Mapping[str, str]
     pairs: tuple[Pair, ...]
     judgments: Ratings | Preferences
     image: NDArray[np.int64]
@@ -64,7 +94,7 @@ class Benchmark:
     notes: tuple[str, ...] = ()
 
     def repeats(self) -> NDArray[np.int64]:
-        """Return how often each pair stands in the flattened judgments, (P,).
+        """Return how often each pair was judged, (P,).
 
         CIDEr's document frequencies count a caption as often as it was judged.
         """
@@ -76,18 +106,28 @@ class Benchmark:
 
 
 @dataclass(frozen=True)
-class Option:
-    """A choice in a protocol: its default and what else is allowed."""
+class BenchmarkOption:
+    """A choice in how a benchmark is read: its default and what else is allowed.
+
+    Attributes:
+        default: What reproduces the published numbers.
+        about: What is chosen.
+        values: The values that are allowed.
+        pattern: Instead of ``values``, a regular expression.
+        allowed: What ``pattern`` allows, in words.
+        affects_published: Whether a run with another value than the default is not to be compared
+            with the paper's numbers.
+    """
 
     default: str
     about: str
     values: tuple[str, ...] = ()
     pattern: str = ""
-    """Instead of ``values``: a regular expression, and ``allowed`` in words."""
     allowed: str = ""
+    affects_published: bool = True
 
     def check(self, name: str, value: str) -> str:
-        """Return ``value``, or say what is allowed."""
+        """Return ``value``, or raise an error that says what is allowed."""
         if not isinstance(value, str):
             raise InputError(f"option {name}={value!r} must be text")
         fits = re.fullmatch(self.pattern, value) if self.pattern else value in self.values
@@ -97,49 +137,131 @@ class Option:
         return value
 
 
-def integer(default: int, about: str, *, low: int) -> Option:
-    """Return an option that is a whole number."""
+def integer_option(
+    default: int, about: str, *, low: int, affects_published: bool = True
+) -> BenchmarkOption:
+    """Return an option that is a whole number of at least 0 or 1 (``low``)."""
     digits = r"\d{1,9}" if low == 0 else r"[1-9]\d{0,8}"
-    return Option(str(default), about, pattern=digits, allowed=f"a whole number from {low}")
+    allowed = f"a whole number from {low}"
+    return BenchmarkOption(
+        str(default), about, pattern=digits, allowed=allowed, affects_published=affects_published
+    )
 
 
-@dataclass(frozen=True)
-class Row:
-    """A benchmark in the table: who reads it, with which options, and the facts about it.
-
-    ``load`` takes the benchmark's own folder (or file) and the value of every option.
-    """
-
-    load: Callable[[Path, Mapping[str, str]], Benchmark]
-    facts: Facts
-    options: Mapping[str, Option] = field(default_factory=dict)
-
-
-def resolve(options: Mapping[str, str] | None, table: Mapping[str, Option]) -> dict[str, str]:
+def resolve_options(
+    given: Mapping[str, str] | None, table: Mapping[str, BenchmarkOption]
+) -> dict[str, str]:
     """Return the value of every option of a benchmark, the defaults filled in.
 
-    >>> resolve({"draws": "2"}, {"draws": integer(5, "how many", low=1)})
+    >>> resolve_options({"draws": "2"}, {"draws": integer_option(5, "how many", low=1)})
     {'draws': '2'}
     """
-    given = dict(options or {})
+    given = given or {}
     for name in given:
-        lookup(table, name, "option") if table else _no_options(name)
+        if not table:
+            raise InputError(f"unknown option {name!r}; this benchmark has none")
+        lookup(table, name, "option")
     return {name: row.check(name, given.get(name, row.default)) for name, row in table.items()}
 
 
-def _no_options(name: str) -> None:
-    raise InputError(f"unknown option {name!r}; this benchmark has none")
+@dataclass(frozen=True)
+class DataFile:
+    """A publisher's file: how its rows are counted, how many there are, and its SHA-256.
 
-
-class Builder:
-    """Collects pairs, each once, and finds their pictures.
-
-    ``roots`` are the folders that pictures may lie in, below ``folder``.
+    Attributes:
+        count: Reads a file and returns the number of its rows, or raises where it is damaged.
+        rows: How many rows a complete one has; 0 where any number may be right.
+        unit: What the rows are.
+        sha256: Of the version that is known; "" where none is.
+        origin: Who distributes the version with this checksum.
     """
 
-    def __init__(self, folder: Path, roots: Sequence[str]) -> None:
-        self.folder = folder
-        places = [Path(os.path.normpath(folder / root)) for root in roots]
+    count: Callable[[Path], int] | None = None
+    rows: int = 0
+    unit: str = "rows"
+    sha256: str = ""
+    origin: str = ""
+
+
+@dataclass(frozen=True)
+class BenchmarkRow:
+    """Everything about a benchmark: how it is read, and where it comes from.
+
+    Nothing is downloaded: the row says what to fetch, and errors are made of it.
+
+    Attributes:
+        name: What commands call it.
+        title: What tables call it.
+        about: What it is, in a few words.
+        load: From the benchmark's own folder (or file) and the value of every option to the
+            benchmark.
+        source: Where to get it.
+        licence: Under which terms.
+        citation: Whom to cite.
+        forms: The sets of files it can be read from, tried in order.
+        files: What is known about each file.
+        optional: Files that are used where they are present.
+        folders: Names its folder goes by.
+        image_folders: Where its images may be, below its folder.
+        options: The choices of its protocol.
+        categories: The categories of its preferences in the order of tables; others follow.
+        published_column: The column of its numbers in the paper's tables (``published.csv``), from
+            the measure and the options.
+    """
+
+    name: str
+    title: str
+    about: str
+    load: Callable[[Path, Mapping[str, str]], Benchmark]
+    source: str
+    licence: str
+    citation: str
+    forms: tuple[tuple[str, ...], ...]
+    files: dict[str, DataFile] = field(default_factory=dict)
+    optional: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    image_folders: tuple[str, ...] = ("images", "")
+    options: Mapping[str, BenchmarkOption] = field(default_factory=dict)
+    categories: tuple[str, ...] = ()
+    published_column: str = "{benchmark} {measure}"
+
+    @property
+    def fetch(self) -> str:
+        """Where to get it, under which terms, and whom to cite."""
+        return f"source: {self.source}; licence: {self.licence}; cite: {self.citation}"
+
+    def find_files(self, folder: Path, forms: Sequence[Sequence[str]] = ()) -> dict[str, Path]:
+        """Return the files of the first form that is complete, by name.
+
+        ``forms`` are the row's own if none are given. An error names what is missing, and where to
+        get it.
+        """
+        forms = forms or self.forms
+        for form in forms:
+            if all((folder / file).is_file() for file in form):
+                return {file: folder / file for file in form}
+        if folder.is_file():
+            raise InputError(f"{self.name}: {folder} is a file; give the folder that holds it")
+        if not folder.exists():
+            raise InputError(f"{self.name}: no such folder: {folder}; {self.fetch}")
+        form = likeliest_form(folder, forms)
+        absent = [file for file in form if not (folder / file).is_file()]
+        other = "; or ".join(" and ".join(each) for each in forms if each is not form)
+        also = f" (or {other})" if other and len(absent) == len(form) else ""
+        raise InputError(f"{self.name}: {' and '.join(absent)} not in {folder}{also}; {self.fetch}")
+
+
+def likeliest_form(folder: Path, forms: Sequence[Sequence[str]]) -> Sequence[str]:
+    """Return the form that lacks the fewest files in a folder."""
+    return min(forms, key=lambda form: sum(not (folder / file).is_file() for file in form))
+
+
+class BenchmarkBuilder:
+    """Collects the pairs of a benchmark, each once, and finds their images below ``folder``."""
+
+    def __init__(self, row: BenchmarkRow, folder: Path) -> None:
+        self.row = row
+        places = [Path(os.path.normpath(folder / place)) for place in row.image_folders]
         self.roots = [place for place in places if place.is_dir()]
         self.default = self.roots[0] if self.roots else places[0]
         self.pairs: list[Pair] = []
@@ -169,8 +291,8 @@ class Builder:
         return self._known[key]
 
     def _find(self, image: str) -> str:
-        """Return where a picture lies, or where it should."""
-        for part in (image, Path(image).name):  # publishers' folders are seldom those of the user
+        """Return where an image is, or where it should be."""
+        for part in (image, Path(image).name):  # users seldom keep the publishers' folders
             for root in self.roots:
                 if _is_file(root / part):
                     return str(root / part)
@@ -178,7 +300,7 @@ class Builder:
         return str(self.default / image)
 
     def notes(self) -> list[str]:
-        """Return a line on pictures that are not there, if any."""
+        """Return a line about images that are missing, if any."""
         if not self._missing:
             return []
         total = len(self._paths)
@@ -186,16 +308,15 @@ class Builder:
 
     def build(
         self,
-        name: str,
-        protocol: Mapping[str, str],
+        options: Mapping[str, str],
         judgments: Ratings | Preferences,
         files: Sequence[Path],
         notes: Sequence[str] = (),
     ) -> Benchmark:
-        """Return the benchmark of what was added."""
+        """Return the benchmark with the pairs that were added."""
         return Benchmark(
-            name,
-            dict(protocol),
+            self.row.name,
+            dict(options),
             tuple(self.pairs),
             judgments,
             np.array(self.images, np.int64),
@@ -209,33 +330,6 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):  # a name that the system does not take
         return False
-
-
-def ratings(rows: Sequence[tuple[int, float, int]]) -> Ratings:
-    """Return rows of (pair, value, rater) as arrays."""
-    pair, value, rater = zip(*rows, strict=True) if rows else ((), (), ())
-    return Ratings(np.array(pair, np.int64), np.array(value, float), np.array(rater, np.int64))
-
-
-def preferences(rows: Sequence[tuple[int, int, int, str]]) -> Preferences:
-    """Return rows of (left, right, chosen, category) as arrays."""
-    left, right, chosen, category = zip(*rows, strict=True) if rows else ((), (), (), ())
-    if taken := {"mean", "ties", "failed"} & set(category):
-        raise InputError(
-            f"a category cannot be called {sorted(taken)[0]!r}: tables have a column of that name"
-        )
-    return Preferences(
-        np.array(left, np.int64), np.array(right, np.int64), np.array(chosen, np.int64), category
-    )
-
-
-def averaged(judged: Ratings) -> Ratings:
-    """Return one rating a pair, the mean of its raters, in the order of first appearance."""
-    pairs, first = np.unique(judged.pair, return_index=True)
-    pairs = pairs[np.argsort(first)]
-    sums = np.bincount(judged.pair, judged.value)
-    counts = np.bincount(judged.pair)
-    return Ratings(pairs, sums[pairs] / counts[pairs], np.zeros(len(pairs), np.int64))
 
 
 def sha256(path: Path) -> str:

@@ -1,8 +1,8 @@
 """Composite (Aditya et al. 2015): how correct captions of Flickr8k, Flickr30k and COCO are, 1-5.
 
-Three captions an image, of which position 0 is a person's. One JSON object of three lists
-(flickr8k, flickr30k, coco) with image, caption, human, and where they were added references and
-position.
+Three captions per image; the one at position 0 was written by a person. The file is one JSON object
+of three lists (flickr8k, flickr30k, coco), whose entries have image, caption, human, and where they
+were added references and position.
 """
 
 from __future__ import annotations
@@ -12,15 +12,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from discode.benchmarks.base import Benchmark, Builder, ratings
-from discode.benchmarks.facts import FACTS
-from discode.benchmarks.reading import form_of, get, json_file, letters, shown, text, texts, whole
+from discode.benchmarks.base import (
+    Benchmark,
+    BenchmarkBuilder,
+    BenchmarkOption,
+    BenchmarkRow,
+    DataFile,
+    Ratings,
+)
+from discode.benchmarks.parsing import (
+    as_texts,
+    as_whole_number,
+    get_field,
+    get_list,
+    get_text,
+    letters_and_digits,
+    read_json_file,
+)
 from discode.errors import InputError
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A caption, its correctness, its place among its image's, and the references if known."""
+class CompositeRow:
+    """A caption, how correct it is, its place among its image's, and its references if known."""
 
     image: str
     caption: str
@@ -33,11 +47,10 @@ def load_composite(folder: Path, options: Mapping[str, str]) -> Benchmark:
     """Read Composite: 11,985 rows, of which 11,976 have references.
 
     With ``references=clean`` (the published protocol) the human candidate is taken out of the
-    references of all three captions of its image; it is known by its letters and digits, since
-    the candidates lost their marks.
+    references of all three captions of its image; it is recognised by its letters and digits, since
+    the candidates lost their punctuation.
     """
-    name = "composite"
-    files = form_of(name, folder)
+    files = ROW.find_files(folder)
     rows = read_composite(files["composite.json"])
     notes = []
     bare = sum(row.references is None for row in rows)
@@ -46,14 +59,16 @@ def load_composite(folder: Path, options: Mapping[str, str]) -> Benchmark:
     elif bare:
         notes.append(f"{bare} rows dropped: they lack references")
         rows = [row for row in rows if row.references is not None]
-    human = {row.image: letters(row.caption) for row in rows if row.position == 0}
+    human = {row.image: letters_and_digits(row.caption) for row in rows if row.position == 0}
     removed: set[str] = set()
-    builder = Builder(folder, FACTS[name].images)
+    builder = BenchmarkBuilder(ROW, folder)
     judged = []
     for row in rows:
         references = row.references or ()
         if options["references"] == "clean":
-            kept = tuple(one for one in references if letters(one) != human.get(row.image))
+            kept = tuple(
+                one for one in references if letters_and_digits(one) != human.get(row.image)
+            )
             if len(kept) < len(references):
                 removed.add(row.image)
             references = kept
@@ -61,37 +76,66 @@ def load_composite(folder: Path, options: Mapping[str, str]) -> Benchmark:
         judged.append((builder.add(row.image, row.caption, references, key), row.human, 0))
     if removed:
         notes.append(f"the human candidate removed from the references of {len(removed)} images")
-    return builder.build(name, options, ratings(judged), list(files.values()), notes)
+    return builder.build(options, Ratings.of(judged), list(files.values()), notes)
 
 
-def read_composite(path: Path) -> list[Judged]:
+def read_composite(path: Path) -> list[CompositeRow]:
     """Return the rows of composite.json in its order."""
-    content = json_file(path)
+    content = read_json_file(path)
     if not isinstance(content, dict):
         raise InputError(
             f"{path.name} must be an object of lists (flickr8k, flickr30k, coco), "
             f"not {type(content).__name__}"
         )
     rows = []
-    for source, entries in content.items():
-        if not isinstance(entries, list):
-            raise InputError(f"{path.name}: {source!r} must be a list, not {shown(entries)}")
+    for source in content:
+        entries = get_list(content, source, path.name)
         places: Counter[str] = Counter()
         for i, entry in enumerate(entries):
             where = f"{path.name} {source} entry {i}"
-            image = text(entry, "image", where)
+            image = get_text(entry, "image", where)
             references = entry.get("references")
             position = entry.get("position", places[image])
             places[image] += 1
             rows.append(
-                Judged(
+                CompositeRow(
                     image,
-                    text(entry, "caption", where),
-                    whole(get(entry, "human", where), "human", where, 1, 5),
-                    whole(position, "position", where, 0, 99),
-                    texts(references, "references", where) if references is not None else None,
+                    get_text(entry, "caption", where),
+                    as_whole_number(get_field(entry, "human", where), "human", where, 1, 5),
+                    as_whole_number(position, "position", where, 0, 99),
+                    as_texts(references, "references", where) if references is not None else None,
                 )
             )
     if not rows:
         raise InputError(f"{path.name} holds no rows")
     return rows
+
+
+ROW = BenchmarkRow(
+    "composite",
+    "Composite",
+    "11,985 captions of Flickr8k, Flickr30k and COCO, correctness 1-5; τ",
+    load_composite,
+    source="imagesdg.wordpress.com/image-to-scene-description-graph; as one JSON: "
+    "github.com/Yebin46/FLEUR, with references from github.com/hwanheelee1993/UMIC",
+    licence="none stated",
+    citation="Aditya et al.: From Images to Sentences through Scene Description Graphs. 2015",
+    forms=(("composite.json",),),
+    files={
+        "composite.json": DataFile(
+            lambda path: len(read_composite(path)),
+            11_985,
+            "rows",
+            "a23a815bd439a84088ba2749eed99bd5c506961a1375c78a576fd23edcda19f7",
+            "this project: FLEUR's rows joined with the references of UMIC and VisCE2",
+        )
+    },
+    folders=("composite", "Composite"),
+    image_folders=(
+        "images", "", "Flickr8k_Dataset", "Flickr30k_Dataset", "val2014", "flickr8k",
+        "flickr30k", "coco2014", "../flickr8k/images", "../flickr30k/images", "../coco/val2014",
+    ),
+    options={
+        "references": BenchmarkOption("clean", "without the human candidate", ("clean", "all")),
+    },
+)  # fmt: skip

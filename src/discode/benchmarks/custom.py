@@ -16,38 +16,35 @@ from typing import Any
 
 from discode.benchmarks.base import (
     Benchmark,
-    Builder,
+    BenchmarkBuilder,
+    BenchmarkOption,
+    BenchmarkRow,
     Preferences,
     Ratings,
-    averaged,
-    preferences,
-    ratings,
 )
-from discode.benchmarks.facts import FACTS
-from discode.benchmarks.reading import form_of, get, number, text, texts
+from discode.benchmarks.parsing import as_number, as_texts, get_field, get_text
 from discode.errors import InputError
 from discode.files import parse_json, read_rows
 
 _SIDES = {"0": 0, "a": 0, "1": 1, "b": 1}
-Rows = list[tuple[str, dict[str, Any]]]
+_Rows = list[tuple[str, dict[str, Any]]]
 
 
 def load_custom(path: Path, options: Mapping[str, str]) -> Benchmark:
-    """Read a benchmark of yours from a file, or from a folder with ratings.* or preferences.*.
+    """Read your own benchmark from a file, or from a folder with ratings.* or preferences.*.
 
     ``scale=1-5`` refuses ratings outside it; ``raters=average`` gives each pair one rating.
     """
-    name = "custom"
-    file = path if path.is_file() else next(iter(form_of(name, path).values()))
+    file = path if path.is_file() else next(iter(ROW.find_files(path).values()))
     rows = list(read_rows(file))
     if not rows:
         raise InputError(f"{file.name} holds no rows")
-    builder = Builder(file.parent, FACTS[name].images)
+    builder = BenchmarkBuilder(ROW, file.parent)
     judgments: Ratings | Preferences
     if "rating" in rows[0][1]:
         judgments = _ratings(builder, rows, options["scale"])
         if options["raters"] == "average":
-            judgments = averaged(judgments)
+            judgments = judgments.averaged()
     elif "preference" in rows[0][1]:
         judgments = _preferences(builder, rows)
     else:
@@ -55,10 +52,10 @@ def load_custom(path: Path, options: Mapping[str, str]) -> Benchmark:
             f"{rows[0][0]} has neither a rating nor a preference; "
             f"it has: {', '.join(map(str, rows[0][1]))}"
         )
-    return builder.build(name, options, judgments, [file])
+    return builder.build(options, judgments, [file])
 
 
-def _ratings(builder: Builder, rows: Rows, scale: str) -> Ratings:
+def _ratings(builder: BenchmarkBuilder, rows: _Rows, scale: str) -> Ratings:
     found = re.fullmatch(r"(-?[\d.]+)-(-?[\d.]+)", scale)
     low, high = (float(found[1]), float(found[2])) if found else (-math.inf, math.inf)
     if low >= high:
@@ -68,49 +65,51 @@ def _ratings(builder: Builder, rows: Rows, scale: str) -> Ratings:
     places: Counter[str] = Counter()
     judged = []
     for where, row in rows:
-        image = text(row, "image", where)
+        image = get_text(row, "image", where)
         key = _given(row, "id") or f"{image}#{places[image]}"
         before = len(builder.pairs)
-        pair = builder.add(image, text(row, "caption", where), _references(row, where), key, where)
+        pair = builder.add(
+            image, get_text(row, "caption", where), _references(row, where), key, where
+        )
         places[image] += len(builder.pairs) - before
         who = _given(row, "rater")
         rater = raters.setdefault(who, len(raters))
         if who and (pair, rater) in said:
             raise InputError(f"{where}: rater {who!r} rated this pair before")
         said.add((pair, rater))
-        value = number(get(row, "rating", where), "rating", where, low, high)
+        value = as_number(get_field(row, "rating", where), "rating", where, low, high)
         if math.isinf(value):
             raise InputError(f"{where}: rating must be finite, not {row['rating']!r}")
         judged.append((pair, value, rater))
-    return ratings(judged)
+    return Ratings.of(judged)
 
 
-def _preferences(builder: Builder, rows: Rows) -> Preferences:
+def _preferences(builder: BenchmarkBuilder, rows: _Rows) -> Preferences:
     keys: set[str] = set()
     judged = []
     for i, (where, row) in enumerate(rows):
-        image = text(row, "image", where)
+        image = get_text(row, "image", where)
         key = _given(row, "id") or f"{image}#{i}"
         if key in keys:
             raise InputError(f"{where}: id {key!r} was there before; ids must be unique")
         keys.add(key)
-        given = get(row, "preference", where)
+        given = get_field(row, "preference", where)
         chosen = _SIDES.get(str(given).strip().lower()) if not isinstance(given, bool) else None
         if chosen is None:
             raise InputError(f"{where}: preference must be 0 or 1, or a or b, not {given!r}")
         references = _references(row, where)
         left, right = (
             builder.add(
-                image, text(row, f"caption_{side}", where), references, f"{key}{side}", where
+                image, get_text(row, f"caption_{side}", where), references, f"{key}{side}", where
             )
             for side in "ab"
         )
         judged.append((left, right, chosen, _given(row, "category") or "all"))
-    return preferences(judged)
+    return Preferences.of(judged)
 
 
 def _given(row: Mapping[str, Any], name: str) -> str:
-    """Return a field as text, "" where it is empty; 0 is a name like any other."""
+    """Return a field as text, "" where it is empty; 0 is not empty."""
     value = row.get(name)
     return "" if value is None else str(value)
 
@@ -122,4 +121,28 @@ def _references(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
     if isinstance(given, str):
         listed = given.lstrip().startswith("[")
         given = parse_json(given, f"{where}: references") if listed else [given]
-    return texts(given, "references", where)
+    return as_texts(given, "references", where)
+
+
+ROW = BenchmarkRow(
+    "custom",
+    "custom",
+    "your own ratings or preferences; docs/adding-a-benchmark.md has the format",
+    load_custom,
+    source="you",
+    licence="yours",
+    citation="yours",
+    forms=(("ratings.jsonl",), ("ratings.csv",), ("preferences.jsonl",), ("preferences.csv",)),
+    folders=("custom",),
+    options={
+        "scale": BenchmarkOption(
+            "any",
+            "the ratings' range",
+            pattern=r"any|-?\d+(\.\d+)?--?\d+(\.\d+)?",
+            allowed="any, or LOW-HIGH such as 1-5",
+        ),
+        "raters": BenchmarkOption(
+            "flatten", "one point per rating, or per pair", ("flatten", "average")
+        ),
+    },
+)

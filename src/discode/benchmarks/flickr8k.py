@@ -11,29 +11,33 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from discode.benchmarks.base import Benchmark, Builder, Ratings, averaged, ratings
-from discode.benchmarks.facts import FACTS
-from discode.benchmarks.reading import (
-    form_of,
-    get,
-    json_file,
-    number,
-    shown,
-    table,
-    text,
-    texts,
-    whole,
+from discode.benchmarks.base import (
+    Benchmark,
+    BenchmarkBuilder,
+    BenchmarkOption,
+    BenchmarkRow,
+    DataFile,
+    Ratings,
+)
+from discode.benchmarks.parsing import (
+    as_number,
+    as_texts,
+    as_whole_number,
+    get_field,
+    get_list,
+    get_text,
+    read_json_file,
+    read_tsv,
 )
 from discode.errors import InputError
 
-EXPERT = ("image", "caption id", "expert 1", "expert 2", "expert 3")
-CROWD = ("image", "caption id", "share of yes", "yes", "no")
+_EXPERT_FIELDS = ("image", "caption id", "expert 1", "expert 2", "expert 3")
+_CROWD_FIELDS = ("image", "caption id", "share of yes", "yes", "no")
 
 
 @dataclass(frozen=True)
-class Judged:
+class Flickr8kRow:
     """A caption of an image, what each rater gave it, and the image's references."""
 
     image: str
@@ -45,15 +49,14 @@ class Judged:
 
 
 def load_expert(folder: Path, options: Mapping[str, str]) -> Benchmark:
-    """Read Flickr8k-Expert: 5,822 rows, of which 5,664 are of foreign captions.
+    """Read Flickr8k-Expert: 5,822 rows, of which 5,664 have a caption of another image.
 
     The published cells come from ``experts=flatten`` (16,992 points) and ``self_references=drop``:
     a caption that is one of the image's own references would be compared with itself.
     """
-    name = "flickr8k-expert"
-    files = form_of(name, folder)
+    files = EXPERT.find_files(folder)
     if "flickr8k.json" in files:
-        rows = read_json(files["flickr8k.json"], 1, 4)
+        rows = read_clipscore(files["flickr8k.json"], 1, 4)
     else:
         rows = _join(files, "ExpertAnnotations.txt", read_expert)
     notes = []
@@ -65,23 +68,22 @@ def load_expert(folder: Path, options: Mapping[str, str]) -> Benchmark:
                 "the caption is one of the image's own references"
             )
         rows = kept
-    builder = Builder(folder, FACTS[name].images)
+    builder = BenchmarkBuilder(EXPERT, folder)
     judgments = _ratings(builder, rows, notes)
     if options["experts"] == "average":
-        judgments = averaged(judgments)
-    return builder.build(name, options, judgments, list(files.values()), notes)
+        judgments = judgments.averaged()
+    return builder.build(options, judgments, list(files.values()), notes)
 
 
 def load_cf(folder: Path, options: Mapping[str, str]) -> Benchmark:
     """Read Flickr8k-CF: 47,830 rows, each the share of crowd workers who said yes.
 
     With ``references=clean`` (the published protocol) a reference that equals any judged caption
-    of the image is no reference of that image.
+    of the image is not used as a reference for that image.
     """
-    name = "flickr8k-cf"
-    files = form_of(name, folder)
+    files = CF.find_files(folder)
     if "crowdflower_flickr8k.json" in files:
-        rows = read_json(files["crowdflower_flickr8k.json"], 0, 1)
+        rows = read_clipscore(files["crowdflower_flickr8k.json"], 0, 1)
     else:
         rows = _join(files, "CrowdFlowerAnnotations.txt", read_crowd)
     notes = []
@@ -101,16 +103,16 @@ def load_cf(folder: Path, options: Mapping[str, str]) -> Benchmark:
             )
             for row in rows
         ]
-    builder = Builder(folder, FACTS[name].images)
+    builder = BenchmarkBuilder(CF, folder)
     judgments = _ratings(builder, rows, notes)
-    return builder.build(name, options, judgments, list(files.values()), notes)
+    return builder.build(options, judgments, list(files.values()), notes)
 
 
 def _join(
     files: Mapping[str, Path],
     annotations: str,
-    read: Callable[[Path, Mapping[str, str]], list[Judged]],
-) -> list[Judged]:
+    read: Callable[[Path, Mapping[str, str]], list[Flickr8kRow]],
+) -> list[Flickr8kRow]:
     """Return the publisher's rows with their captions and references."""
     captions = read_tokens(files["Flickr8k.token.txt"])
     own: dict[str, list[str]] = {}
@@ -122,11 +124,11 @@ def _join(
     ]
 
 
-def _ratings(builder: Builder, rows: Sequence[Judged], notes: list[str]) -> Ratings:
+def _ratings(builder: BenchmarkBuilder, rows: Sequence[Flickr8kRow], notes: list[str]) -> Ratings:
     empty = sum(math.isnan(vote) for row in rows for vote in row.votes)
     if empty:
         notes.append(f"{empty} ratings left out: the file has NaN for them")
-    return ratings(
+    return Ratings.of(
         [
             (
                 builder.add(row.image, row.caption, row.references, f"{row.image}#{row.key}"),
@@ -143,7 +145,7 @@ def _ratings(builder: Builder, rows: Sequence[Judged], notes: list[str]) -> Rati
 def read_tokens(path: Path) -> dict[str, str]:
     """Return Flickr8k.token.txt: caption by id, "IMAGE#0" to "IMAGE#4"."""
     captions: dict[str, str] = {}
-    for where, (key, caption) in table(path, ("caption id", "caption")):
+    for where, (key, caption) in read_tsv(path, ("caption id", "caption")):
         if "#" not in key:
             raise InputError(f"{where}: caption id must look like IMAGE.jpg#0, not {key!r}")
         if key in captions:
@@ -154,32 +156,32 @@ def read_tokens(path: Path) -> dict[str, str]:
     return captions
 
 
-def read_expert(path: Path, captions: Mapping[str, str] | None = None) -> list[Judged]:
+def read_expert(path: Path, captions: Mapping[str, str] | None = None) -> list[Flickr8kRow]:
     """Return the rows of ExpertAnnotations.txt, their ids checked against ``captions``."""
     return [
-        Judged(
+        Flickr8kRow(
             cells[0],
             "",
             cells[1],
             tuple(
-                whole(cell, name, where, 1, 4)
-                for name, cell in zip(EXPERT[2:], cells[2:], strict=True)
+                as_whole_number(cell, name, where, 1, 4)
+                for name, cell in zip(_EXPERT_FIELDS[2:], cells[2:], strict=True)
             ),
         )
-        for where, cells in _annotations(path, captions, EXPERT)
+        for where, cells in _annotations(path, captions, _EXPERT_FIELDS)
     ]
 
 
-def read_crowd(path: Path, captions: Mapping[str, str] | None = None) -> list[Judged]:
+def read_crowd(path: Path, captions: Mapping[str, str] | None = None) -> list[Flickr8kRow]:
     """Return the rows of CrowdFlowerAnnotations.txt: the vote is the share of yes."""
     rows = []
-    for where, (image, key, share, yes, no) in _annotations(path, captions, CROWD):
-        found = number(share, "share of yes", where, 0, 1)
-        said = whole(yes, "yes", where, 0, 10**6)
-        total = said + whole(no, "no", where, 0, 10**6)
+    for where, (image, key, share, yes, no) in _annotations(path, captions, _CROWD_FIELDS):
+        found = as_number(share, "share of yes", where, 0, 1)
+        said = as_whole_number(yes, "yes", where, 0, 10**6)
+        total = said + as_whole_number(no, "no", where, 0, 10**6)
         if not total or abs(found - said / total) > 1e-3:
             raise InputError(f"{where}: share of yes {share} is not yes/(yes+no) of {yes} and {no}")
-        rows.append(Judged(image, "", key, (found,)))
+        rows.append(Flickr8kRow(image, "", key, (found,)))
     return rows
 
 
@@ -188,7 +190,7 @@ def _annotations(
 ) -> list[tuple[str, list[str]]]:
     rows, seen = [], set()
     images = None if captions is None else {key.rpartition("#")[0] for key in captions}
-    for where, cells in table(path, fields):
+    for where, cells in read_tsv(path, fields):
         image, key = cells[:2]
         if images is not None and image not in images:
             raise InputError(f"{where}: image {image!r} has no captions in Flickr8k.token.txt")
@@ -203,31 +205,111 @@ def _annotations(
     return rows
 
 
-def read_json(path: Path, low: float, high: float) -> list[Judged]:
-    """Return the rows of CLIPScore's JSON; a caption's ratings stand one after the other in it."""
-    content = json_file(path)
+def read_clipscore(path: Path, low: float, high: float) -> list[Flickr8kRow]:
+    """Return the rows of CLIPScore's JSON, which has one entry per rating of a caption."""
+    content = read_json_file(path)
     if not isinstance(content, dict):
         raise InputError(f"{path.name} must be an object of images, not {type(content).__name__}")
     rows = []
     for key, entry in content.items():
         where = f"{path.name} image {key!r}"
-        image = Path(text(entry, "image_path", where)).name
-        references = texts(get(entry, "ground_truth", where), "ground_truth", where)
-        judged: Any = get(entry, "human_judgement", where)
-        if not isinstance(judged, list):
-            raise InputError(f"{where}: human_judgement must be a list, not {shown(judged)}")
+        image = Path(get_text(entry, "image_path", where)).name
+        references = as_texts(get_field(entry, "ground_truth", where), "ground_truth", where)
         votes: dict[str, list[float]] = {}
-        for i, judgement in enumerate(judged):
+        for i, judgement in enumerate(get_list(entry, "human_judgement", where)):
             place = f"{where} judgement {i}"
-            caption = " ".join(text(judgement, "caption", place).split())
-            rating = get(judgement, "rating", place)
+            caption = " ".join(get_text(judgement, "caption", place).split())
+            rating = get_field(judgement, "rating", place)
             empty = isinstance(rating, float) and math.isnan(rating)
-            vote = rating if empty else number(rating, "rating", place, low, high)
+            vote = rating if empty else as_number(rating, "rating", place, low, high)
             votes.setdefault(caption, []).append(vote)
         rows += [
-            Judged(image, caption, str(i), tuple(given), references)
+            Flickr8kRow(image, caption, str(i), tuple(given), references)
             for i, (caption, given) in enumerate(votes.items())
         ]
     if not rows:
         raise InputError(f"{path.name} holds no judgements")
     return rows
+
+
+_COPY = "copies of Flickr8k_text.zip (github.com/rokaHakor/ImageCaptioning, Arun-kr630/ca)"
+_TOKENS = DataFile(
+    lambda path: len(read_tokens(path)),
+    40_460,
+    "captions",
+    "fc18d93dd1816b367a790e08c73c10b4ef1465102bad4f2412f19ea967c1344a",
+    _COPY,
+)
+
+EXPERT = BenchmarkRow(
+    "flickr8k-expert",
+    "Flickr8k-Expert",
+    "5,822 captions, three experts each, 1-4; τ",
+    load_expert,
+    source="Flickr8k_text.zip and Flickr8k_Dataset.zip (github.com/jbrownlee/Datasets/releases)",
+    licence="research and education; the photographs are their photographers'",
+    citation="Hodosh, Young, Hockenmaier: Framing Image Description as a Ranking Task. "
+    "JAIR 47 (2013)",
+    forms=(("ExpertAnnotations.txt", "Flickr8k.token.txt"), ("flickr8k.json",)),
+    files={
+        "ExpertAnnotations.txt": DataFile(
+            lambda path: len(read_expert(path)),
+            5822,
+            "rows",
+            "e604ba9c13158f74dcc6319362ff3c10a30d883851618b49054a75aab8cb8e6b",
+            _COPY,
+        ),
+        "Flickr8k.token.txt": _TOKENS,
+        "flickr8k.json": DataFile(
+            lambda path: sum(len(row.votes) for row in read_clipscore(path, 1, 4)),
+            16_992,
+            "ratings",
+        ),
+    },
+    folders=("flickr8k", "Flickr8k", "flickr8k_text", "Flickr8k_text"),
+    image_folders=(
+        "images",
+        "Images",
+        "Flicker8k_Dataset",
+        "Flickr8k_Dataset",
+        "Flickr8k_Dataset/Flicker8k_Dataset",
+        "",
+    ),
+    options={
+        "experts": BenchmarkOption(
+            "flatten", "three points per caption, or their mean", ("flatten", "average")
+        ),
+        "self_references": BenchmarkOption(
+            "drop", "captions that are among the image's references", ("drop", "keep")
+        ),
+    },
+)
+
+CF = replace(
+    EXPERT,
+    name="flickr8k-cf",
+    title="Flickr8k-CF",
+    about="47,830 captions, the share of crowd workers who said yes; τ",
+    load=load_cf,
+    forms=(("CrowdFlowerAnnotations.txt", "Flickr8k.token.txt"), ("crowdflower_flickr8k.json",)),
+    files={
+        "CrowdFlowerAnnotations.txt": DataFile(
+            lambda path: len(read_crowd(path)),
+            47_830,
+            "rows",
+            "9ce4a12d14634554983be996319452efd74f10a4e666088dc9f8dff83977e462",
+            _COPY,
+        ),
+        "Flickr8k.token.txt": _TOKENS,
+        "crowdflower_flickr8k.json": DataFile(
+            lambda path: sum(len(row.votes) for row in read_clipscore(path, 0, 1)),
+            47_830,
+            "ratings",
+        ),
+    },
+    options={
+        "references": BenchmarkOption(
+            "clean", "without the judged captions of the image", ("clean", "all")
+        )
+    },
+)

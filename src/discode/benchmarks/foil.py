@@ -11,16 +11,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from discode.benchmarks.base import Benchmark, Builder, preferences
-from discode.benchmarks.facts import FACTS
-from discode.benchmarks.reading import form_of, get, json_file, letters, text, whole
+from discode.benchmarks.base import (
+    Benchmark,
+    BenchmarkBuilder,
+    BenchmarkOption,
+    BenchmarkRow,
+    DataFile,
+    Preferences,
+)
+from discode.benchmarks.parsing import (
+    as_whole_number,
+    get_field,
+    get_list,
+    get_text,
+    letters_and_digits,
+    read_json_file,
+)
 from discode.errors import InputError
 
-COCO = "captions_val2014.json"
+_COCO = "captions_val2014.json"
 
 
 @dataclass(frozen=True)
-class Choice:
+class FoilChoice:
     """A caption and its foil; ``valid`` says whether most people told them apart."""
 
     key: str
@@ -33,14 +46,13 @@ class Choice:
 
 
 def load_foil(folder: Path, options: Mapping[str, str]) -> Benchmark:
-    """Read FOIL; the caption stands left, the foil right, and the caption is the right answer.
+    """Read FOIL: the caption is on the left, its foil on the right; the caption is correct.
 
     ``references`` is how many of the image's other COCO captions a metric is shown: the paper has
     a column for 1 and one for 4. ``pairs=valid`` keeps what at least two of VALSE's three
-    annotators told apart (943 of 1,000); the original file says nothing of that.
+    annotators told apart (943 of 1,000); the original file does not say.
     """
-    name = "foil"
-    files = form_of(name, folder)
+    files = ROW.find_files(folder)
     (path,) = files.values()
     choices = read_foil(path) if path.name.startswith("foilv1") else read_valse(path)
     notes = []
@@ -51,18 +63,18 @@ def load_foil(folder: Path, options: Mapping[str, str]) -> Benchmark:
         choices = kept
     wanted = int(options["references"])
     captions: dict[int, list[str]] = {}
-    if wanted and (folder / COCO).is_file():
-        files[COCO] = folder / COCO
-        captions = read_coco(folder / COCO)
+    if wanted and (folder / _COCO).is_file():
+        files[_COCO] = folder / _COCO
+        captions = read_coco(folder / _COCO)
     elif wanted:
-        notes.append(f"no references: {COCO} is not in {folder}")
-    builder = Builder(folder, FACTS[name].images)
+        notes.append(f"no references: {_COCO} is not in {folder}")
+    builder = BenchmarkBuilder(ROW, folder)
     judged, short = [], 0
     for choice in choices:
         own = [
             one
             for one in captions.get(choice.number, [])
-            if letters(one) != letters(choice.caption)
+            if letters_and_digits(one) != letters_and_digits(choice.caption)
         ][:wanted]
         short += bool(captions) and len(own) < wanted
         left = builder.add(choice.image, choice.caption, own, f"{choice.key}#caption")
@@ -70,51 +82,51 @@ def load_foil(folder: Path, options: Mapping[str, str]) -> Benchmark:
         judged.append((left, right, 0, "foil"))
     if short:
         notes.append(f"{short} choices have fewer than {wanted} references")
-    return builder.build(name, options, preferences(judged), list(files.values()), notes)
+    return builder.build(options, Preferences.of(judged), list(files.values()), notes)
 
 
-def read_valse(path: Path) -> list[Choice]:
+def read_valse(path: Path) -> list[FoilChoice]:
     """Return the choices of VALSE's foil-it.json."""
     content = _object(path)
     choices = []
     for key, entry in content.items():
         where = f"{path.name} entry {key!r}"
-        image = text(entry, "image_file", where)
+        image = get_text(entry, "image_file", where)
         digits = Path(image).stem.rpartition("_")[2]
-        votes = get(get(entry, "mturk", where), "caption", where)
+        votes = get_field(get_field(entry, "mturk", where), "caption", where)
         choices.append(
-            Choice(
+            FoilChoice(
                 key,
                 image,
-                whole(digits, "the number in image_file", where, 0, 10**12),
-                text(entry, "caption", where),
-                text(entry, "foil", where),
-                whole(votes, "mturk caption", where, 0, 99) >= 2,
+                as_whole_number(digits, "the number in image_file", where, 0, 10**12),
+                get_text(entry, "caption", where),
+                get_text(entry, "foil", where),
+                as_whole_number(votes, "mturk caption", where, 0, 99) >= 2,
             )
         )
     return choices
 
 
-def read_foil(path: Path) -> list[Choice]:
+def read_foil(path: Path) -> list[FoilChoice]:
     """Return the choices of the original file: each foil with the caption it was made from."""
     content = _object(path)
     names = {}
-    for i, entry in enumerate(_list(content, "images", path)):
+    for i, entry in enumerate(get_list(content, "images", path.name)):
         where = f"{path.name} image {i}"
-        names[_number(entry, "id", where)] = text(entry, "file_name", where)
+        names[_number(entry, "id", where)] = get_text(entry, "file_name", where)
     captions: dict[str, str] = {}
     foils: list[tuple[str, str, str, int, str]] = []
-    for i, entry in enumerate(_list(content, "annotations", path)):
+    for i, entry in enumerate(get_list(content, "annotations", path.name)):
         where = f"{path.name} annotation {i}"
-        key, caption = str(get(entry, "id", where)), text(entry, "caption", where)
-        flag = get(entry, "foil", where)
+        key, caption = str(get_field(entry, "id", where)), get_text(entry, "caption", where)
+        flag = get_field(entry, "foil", where)
         if not isinstance(flag, bool):
             raise InputError(f"{where}: foil must be true or false, not {flag!r}")
         if flag:
-            foil = str(get(entry, "foil_id", where))
+            foil = str(get_field(entry, "foil_id", where))
             foils.append((where, key, foil, _number(entry, "image_id", where), caption))
         elif key in captions:
-            raise InputError(f"{where}: id {key!r} has two captions that are no foils")
+            raise InputError(f"{where}: id {key!r} has two captions that are not foils")
         else:
             captions[key] = caption
     choices = []
@@ -123,7 +135,7 @@ def read_foil(path: Path) -> list[Choice]:
             raise InputError(f"{where}: id {key!r} has a foil but no caption")
         if number not in names:
             raise InputError(f"{where}: image_id {number!r} is not among the images")
-        choices.append(Choice(f"{key}-{foil}", names[number], number, captions[key], caption))
+        choices.append(FoilChoice(f"{key}-{foil}", names[number], number, captions[key], caption))
     if not choices:
         raise InputError(f"{path.name} holds no foils")
     return choices
@@ -132,26 +144,58 @@ def read_foil(path: Path) -> list[Choice]:
 def read_coco(path: Path) -> dict[int, list[str]]:
     """Return the captions of each image of COCO's captions_*.json, in its order."""
     captions: dict[int, list[str]] = {}
-    for i, entry in enumerate(_list(_object(path), "annotations", path)):
+    for i, entry in enumerate(get_list(_object(path), "annotations", path.name)):
         where = f"{path.name} annotation {i}"
         number = _number(entry, "image_id", where)
-        captions.setdefault(number, []).append(" ".join(text(entry, "caption", where).split()))
+        captions.setdefault(number, []).append(" ".join(get_text(entry, "caption", where).split()))
     return captions
 
 
 def _number(entry: Any, name: str, where: str) -> int:
-    return whole(get(entry, name, where), name, where, 0, 10**12)
+    return as_whole_number(get_field(entry, name, where), name, where, 0, 10**12)
 
 
 def _object(path: Path) -> dict[str, Any]:
-    content = json_file(path)
+    content = read_json_file(path)
     if not isinstance(content, dict) or not content:
         raise InputError(f"{path.name} must be an object with entries")
     return content
 
 
-def _list(content: Mapping[str, Any], name: str, path: Path) -> list[Any]:
-    entries = get(content, name, path.name)
-    if not isinstance(entries, list):
-        raise InputError(f"{path.name}: {name} must be a list")
-    return entries
+ROW = BenchmarkRow(
+    "foil",
+    "FOIL",
+    "a COCO caption against the same with one wrong noun; accuracy",
+    load_foil,
+    source="foilunitn.github.io (foilv1.0_test_2017.json), or github.com/Heidelberg-NLP/VALSE "
+    "(foil-it.json, 1,000 of them); references: COCO's captions_val2014.json",
+    licence="VALSE's file MIT, the original none stated; COCO captions CC BY 4.0",
+    citation="Shekhar et al.: FOIL it! ACL 2017; Parcalabescu et al.: VALSE. ACL 2022",
+    forms=(("foilv1.0_test_2017.json",), ("foil-it.json",)),
+    files={
+        "foil-it.json": DataFile(
+            lambda path: len(read_valse(path)),
+            1000,
+            "choices",
+            "6f6f0d7494271ed28f6e6f075c3ba36ba1bc45d00ecf7403920f060915130460",
+            "github.com/Heidelberg-NLP/VALSE",
+        ),
+        "foilv1.0_test_2017.json": DataFile(lambda path: len(read_foil(path))),
+        _COCO: DataFile(lambda path: sum(map(len, read_coco(path).values())), unit="captions"),
+    },
+    optional=(_COCO,),
+    folders=("foil", "FOIL"),
+    image_folders=("images", "val2014", "", "../coco/val2014"),
+    options={
+        "references": BenchmarkOption(
+            "4", "other COCO captions of the image", ("0", "1", "4"), affects_published=False
+        ),
+        "pairs": BenchmarkOption(
+            "all",
+            "or those that VALSE's annotators told apart",
+            ("all", "valid"),
+            affects_published=False,
+        ),
+    },
+    published_column="foil {references}-ref",
+)

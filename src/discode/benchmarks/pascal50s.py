@@ -14,19 +14,32 @@ from typing import Any
 
 import numpy as np
 
-from discode.benchmarks.base import Benchmark, Builder, preferences
-from discode.benchmarks.facts import FACTS
-from discode.benchmarks.reading import form_of, get, json_file, text, texts, whole
+from discode.benchmarks.base import (
+    Benchmark,
+    BenchmarkBuilder,
+    BenchmarkOption,
+    BenchmarkRow,
+    DataFile,
+    Preferences,
+    integer_option,
+)
+from discode.benchmarks.parsing import (
+    as_texts,
+    as_whole_number,
+    get_field,
+    get_text,
+    read_json_file,
+)
 from discode.errors import InputError, require
 
-CATEGORIES = ("HC", "HI", "HM", "MM")
+_CATEGORIES = ("HC", "HI", "HM", "MM")
 """In the order of pair_pascal.mat's numbers 1 to 4."""
-SHOWN = 5
-"""References that a metric is shown."""
+_REFERENCES = 5
+"""How many references a metric sees."""
 
 
 @dataclass(frozen=True)
-class Choice:
+class PascalChoice:
     """Two captions of an image, which of them people preferred, and references if given."""
 
     image: str
@@ -45,37 +58,36 @@ def load_pascal50s(folder: Path, options: Mapping[str, str]) -> Benchmark:
     five. ``labels=consensus`` is what people chose by the JSON; ``labels=votes`` the majority of
     the eleven votes in pair_pascal.mat, which says otherwise in a third of HC.
     """
-    name = "pascal50s"
     source = "pascal_50s.json" if options["labels"] == "consensus" else "pair_pascal.mat"
     if options["references"] == "draw":
-        files = form_of(name, folder, [(source, "pascal50S.mat")])
+        files = ROW.find_files(folder, [(source, "pascal50S.mat")])
     elif source == "pascal_50s.json":
-        files = form_of(name, folder, [(source,)])
+        files = ROW.find_files(folder, [(source,)])
     else:
         raise InputError(
             "pair_pascal.mat has no references; give references=draw or labels=consensus"
         )
     choices = read_choices(files[source]) if source.endswith("json") else read_votes(files[source])
-    builder = Builder(folder, FACTS[name].images)
-    judged, protocol = [], dict(options)
+    builder = BenchmarkBuilder(ROW, folder)
+    judged, used = [], dict(options)
     if options["references"] == "draw":
         pool = read_references(files["pascal50S.mat"])
         rng = np.random.default_rng(int(options["seed"]))
         for draw in range(int(options["draws"])):
             shown = {
-                image: tuple(all_[i] for i in rng.choice(len(all_), SHOWN, replace=False))
+                image: tuple(all_[i] for i in rng.choice(len(all_), _REFERENCES, replace=False))
                 for image, all_ in pool.items()
             }
             judged += _add(builder, choices, shown, f"@{draw}")
     else:
         judged += _add(builder, choices, None, "")
-        protocol = {key: options[key] for key in ("references", "labels")}  # nothing is drawn
-    return builder.build(name, protocol, preferences(judged), list(files.values()))
+        used = {key: options[key] for key in ("references", "labels")}  # nothing is drawn
+    return builder.build(used, Preferences.of(judged), list(files.values()))
 
 
 def _add(
-    builder: Builder,
-    choices: list[Choice],
+    builder: BenchmarkBuilder,
+    choices: list[PascalChoice],
     shown: Mapping[str, tuple[str, ...]] | None,
     suffix: str,
 ) -> list[tuple[int, int, int, str]]:
@@ -95,32 +107,32 @@ def _add(
     return rows
 
 
-def read_choices(path: Path) -> list[Choice]:
+def read_choices(path: Path) -> list[PascalChoice]:
     """Return the choices of FLEUR's pascal_50s.json."""
-    content = json_file(path)
+    content = read_json_file(path)
     if not isinstance(content, dict):
         raise InputError(
             f"{path.name} must be an object of lists (HC, HI, HM, MM), not {type(content).__name__}"
         )
     choices = []
     for category, entries in content.items():
-        if category not in CATEGORIES or not isinstance(entries, list):
+        if category not in _CATEGORIES or not isinstance(entries, list):
             raise InputError(
-                f"{path.name}: {category!r} is no list of choices; "
-                f"categories: {', '.join(CATEGORIES)}"
+                f"{path.name}: {category!r} is not a list of choices; "
+                f"categories: {', '.join(_CATEGORIES)}"
             )
         for i, entry in enumerate(entries):
             where = f"{path.name} {category} entry {i}"
-            captions = texts(get(entry, "captions", where), "captions", where)
+            captions = as_texts(get_field(entry, "captions", where), "captions", where)
             if len(captions) != 2:
                 raise InputError(f"{where}: captions must be two, not {len(captions)}")
             choices.append(
-                Choice(
-                    Path(text(entry, "image", where)).name,
+                PascalChoice(
+                    Path(get_text(entry, "image", where)).name,
                     (captions[0], captions[1]),
-                    whole(get(entry, "label", where), "label", where, 0, 1),
+                    as_whole_number(get_field(entry, "label", where), "label", where, 0, 1),
                     category,
-                    texts(entry.get("references", []), "references", where),
+                    as_texts(entry.get("references", []), "references", where),
                 )
             )
     if not choices:
@@ -128,7 +140,7 @@ def read_choices(path: Path) -> list[Choice]:
     return choices
 
 
-def read_votes(path: Path) -> list[Choice]:
+def read_votes(path: Path) -> list[PascalChoice]:
     """Return the choices of pair_pascal.mat: the majority of about eleven votes of 1 and -1."""
     content = _matlab(path, ("new_input", "category", "result"))
     choices = []
@@ -137,15 +149,18 @@ def read_votes(path: Path) -> list[Choice]:
         raise InputError(f"{path.name}: new_input, category and result differ in length")
     for i, (entry, kind, result) in enumerate(zip(inputs, numbers, results, strict=True)):
         where = f"{path.name} choice {i}"
-        votes = np.atleast_1d(np.asarray(get(result, "result", where), float)).sum()
+        votes = np.atleast_1d(np.asarray(get_field(result, "result", where), float)).sum()
         if votes == 0 or np.isnan(votes):
             raise InputError(f"{where}: result has no majority")
-        number = whole(kind, "category", where, 1, 4)
-        sides = (" ".join(text(entry, side, where).split()) for side in ("sent1", "sent2"))
+        number = as_whole_number(kind, "category", where, 1, 4)
+        sides = (" ".join(get_text(entry, side, where).split()) for side in ("sent1", "sent2"))
         left, right = sides
         choices.append(
-            Choice(
-                text(entry, "name", where), (left, right), int(votes < 0), CATEGORIES[number - 1]
+            PascalChoice(
+                get_text(entry, "name", where),
+                (left, right),
+                int(votes < 0),
+                _CATEGORIES[number - 1],
             )
         )
     return choices
@@ -156,13 +171,13 @@ def read_references(path: Path) -> dict[str, tuple[str, ...]]:
     pool: dict[str, tuple[str, ...]] = {}
     for i, entry in enumerate(_matlab(path, ("refs",))["refs"]):
         where = f"{path.name} image {i}"
-        image = text(entry, "image", where)
-        given = [str(one) for one in np.atleast_1d(get(entry, "sent", where))]
+        image = get_text(entry, "image", where)
+        given = [str(one) for one in np.atleast_1d(get_field(entry, "sent", where))]
         if image in pool:
             raise InputError(f"{where}: {image!r} was there before; images must be unique")
-        if len(given) < SHOWN:
-            raise InputError(f"{where}: {len(given)} references, at least {SHOWN} are needed")
-        pool[image] = texts(given, "sent", where)
+        if len(given) < _REFERENCES:
+            raise InputError(f"{where}: {len(given)} references, at least {_REFERENCES} are needed")
+        pool[image] = as_texts(given, "sent", where)
     return pool
 
 
@@ -170,8 +185,8 @@ def read_candidates(path: Path) -> list[tuple[str, tuple[str, ...]]]:
     """Return (image, its two captions) of pascal_cands.mat, the choices without the votes."""
     return [
         (
-            text(entry, "image", f"{path.name} choice {i}"),
-            texts([str(one) for one in np.atleast_1d(entry["sent"])], "sent", f"choice {i}"),
+            get_text(entry, "image", f"{path.name} choice {i}"),
+            as_texts([str(one) for one in np.atleast_1d(entry["sent"])], "sent", f"choice {i}"),
         )
         for i, entry in enumerate(_matlab(path, ("cands",))["cands"])
     ]
@@ -183,7 +198,7 @@ def _matlab(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
     try:
         content = scipy.loadmat(path, simplify_cells=True, variable_names=list(names))
     except Exception as error:  # scipy raises a different error for every way a file is broken
-        raise InputError(f"{path.name} is no whole MATLAB file: {error}") from error
+        raise InputError(f"{path.name} is not a complete MATLAB file: {error}") from error
     for name in names:
         if name not in content:
             raise InputError(f"{path.name} has no variable {name!r}")
@@ -191,3 +206,67 @@ def _matlab(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
         name: list(value) if isinstance(value := content[name], list | np.ndarray) else [value]
         for name in names
     }
+
+
+_MATLAB = "github.com/vrama91/cider-matlab"
+
+ROW = BenchmarkRow(
+    "pascal50s",
+    "Pascal-50S",
+    "4,000 choices between two captions, human and machine; accuracy by category",
+    load_pascal50s,
+    source="github.com/Yebin46/FLEUR (annotations/pascal_50s.json) and github.com/vrama91/"
+    "cider-matlab (*.mat); images: Pascal VOC",
+    licence="none stated",
+    citation="Vedantam, Zitnick, Parikh: CIDEr. CVPR 2015",
+    forms=(("pascal_50s.json", "pascal50S.mat"),),
+    files={
+        "pascal_50s.json": DataFile(
+            lambda path: len(read_choices(path)),
+            4000,
+            "choices",
+            "f6033bbcf74583a22d289cf080fff5b930c04cf6d29e33e0170552e8e0237da9",
+            "github.com/Yebin46/FLEUR",
+        ),
+        "pascal50S.mat": DataFile(
+            lambda path: len(read_references(path)),
+            1000,
+            "images with 50 references",
+            "f927c038104d9579ce89be6b8c1a10415b41ce02519becc28238b6fb75a145ac",
+            _MATLAB,
+        ),
+        "pair_pascal.mat": DataFile(
+            lambda path: len(read_votes(path)),
+            4000,
+            "choices",
+            "63925be0d9a9d98d68cfdef2be6667a87b6ee23f08f3a1397edaaee07ad09d84",
+            _MATLAB,
+        ),
+        "pascal_cands.mat": DataFile(
+            lambda path: len(read_candidates(path)),
+            4000,
+            "choices",
+            "381d85e343eaddef86950b99d3c0e0f9f5b34277f743bded4ee2f3a2c6aea0e8",
+            _MATLAB,
+        ),
+    },
+    optional=("pair_pascal.mat", "pascal_cands.mat"),
+    folders=("pascal50s", "Pascal-50s", "pascal-50s", "Pascal50S"),
+    image_folders=(
+        "images", "JPEGImages", "VOC2012/JPEGImages", "VOC2010/JPEGImages",
+        "VOCdevkit/VOC2012/JPEGImages", "VOCdevkit/VOC2010/JPEGImages", "",
+    ),
+    options={
+        "references": BenchmarkOption(
+            "draw", "five of fifty at random, or the file's five", ("draw", "given")
+        ),
+        "draws": integer_option(
+            5, "how often references are drawn", low=1, affects_published=False
+        ),
+        "seed": integer_option(0, "of the draws", low=0, affects_published=False),
+        "labels": BenchmarkOption(
+            "consensus", "by the JSON, or pair_pascal.mat's votes", ("consensus", "votes")
+        ),
+    },
+    categories=_CATEGORIES,
+)  # fmt: skip

@@ -12,17 +12,16 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from discode.bench.run import named
-from discode.bench.run import run as run_metrics
-from discode.bench.runlog import Protocol, RunLog
-from discode.bench.tables import FORMS, render
+from discode.bench.agreement import AgreementProtocol
+from discode.bench.run import label_metrics, run_metrics
+from discode.bench.runlog import RunLog
+from discode.bench.tables import TABLE_FORMATS, render_table
 from discode.benchmarks import BENCHMARKS, load_benchmark
-from discode.benchmarks.check import check_data, unusual
+from discode.benchmarks.check import check_data, unknown_versions
 from discode.cli import output
-from discode.cli.model_options import model_options
 from discode.cli.output import stderr, stdout
 from discode.errors import InputError
-from discode.metrics import METRICS, Workshop
+from discode.metrics import METRICS, MetricFactory
 from discode.metrics.bert import DEFAULT_BERT
 from discode.metrics.clip import DEFAULT_CLIP
 
@@ -51,17 +50,16 @@ def list_() -> None:
             + (f" ({option.allowed})" if option.allowed else "")
             for key, option in row.options.items()
         ]
-        table.add_row(name, escape(row.facts.about), escape("\n".join(options)))
+        table.add_row(name, escape(row.about), escape("\n".join(options)))
     stdout.print(table)
     for name, row in BENCHMARKS.items():
-        facts = row.facts
         stdout.print(f"\n{name}", style="bold", highlight=False)
-        files = "; or ".join(" and ".join(form) for form in facts.forms)
+        files = "; or ".join(" and ".join(form) for form in row.forms)
         for title, words in (
-            ("files", files + (f"; optional {', '.join(facts.extra)}" if facts.extra else "")),
-            ("source", facts.source),
-            ("licence", facts.licence),
-            ("cite", facts.citation),
+            ("files", files + (f"; optional {', '.join(row.optional)}" if row.optional else "")),
+            ("source", row.source),
+            ("licence", row.licence),
+            ("cite", row.citation),
         ):
             stdout.print(f"  {title}: {words}", markup=False, highlight=False, soft_wrap=True)
 
@@ -70,7 +68,7 @@ def list_() -> None:
 def check(
     data: Annotated[Path, typer.Option(help="A benchmark's folder, or a folder of such folders.")],
 ) -> None:
-    """Say which benchmarks are there and whether their files are whole; exit 1 if one is not."""
+    """Show which benchmarks are present and complete; exit with 1 if a file is damaged."""
     rows = check_data(data)
     table = _table("benchmark", "file", "state", "detail")
     for row in rows:
@@ -85,8 +83,7 @@ def metrics() -> None:
     """List the metrics of discode bench run."""
     table = _table("metric", "needs", "what it is")
     for row in METRICS.values():
-        needs = ", ".join(sorted(row.needs - {"repeats"}))
-        table.add_row(row.name, needs, escape(row.about))
+        table.add_row(row.name, ", ".join(sorted(row.needs)), escape(row.about))
     table.add_row("scorefile:PATH", "", "any metric's scores, from a file; NAME=scorefile:PATH")
     stdout.print(table)
 
@@ -99,8 +96,8 @@ def pairs(
         list[str] | None, typer.Option("--option", help="KEY=VALUE of the protocol; repeat.")
     ] = None,
 ) -> None:
-    """Print a benchmark's pairs as JSON lines: what a metric of your own has to score."""
-    for pair in load_benchmark(benchmark, data, _options(option)).pairs:
+    """Print a benchmark's pairs as JSON lines, for a metric of your own to score."""
+    for pair in load_benchmark(benchmark, data, _benchmark_options(option)).pairs:
         row = {"id": pair.id, "image": str(pair.image), "caption": pair.caption,
                "references": list(pair.references)}  # fmt: skip
         typer.echo(json.dumps(row, ensure_ascii=False))
@@ -140,30 +137,34 @@ def run(
     pac_weights: Annotated[Path | None, typer.Option(help="PAC-S's weights for it.")] = None,
     bert_model: Annotated[str | None, typer.Option(help="BERTScore's model.")] = None,
     endpoint: Annotated[str | None, typer.Option(help="URL for g-veval and clair.")] = None,
-    endpoint_model: Annotated[str | None, typer.Option(help="Whom to ask there.")] = None,
+    endpoint_model: Annotated[str | None, typer.Option(help="Its chat model.")] = None,
 ) -> None:
     """Score a benchmark with metrics, and print them beside the paper's numbers."""
-    protocol = Protocol(ties_, resamples, seed)
-    labels = named(metric)
+    protocol = AgreementProtocol(ties_, resamples, seed)
+    labels = label_metrics(metric)
     if out is not None:
         output.check_writable(out)
-    before = RunLog.load(out) if out is not None and out.exists() else None
-    loaded = load_benchmark(benchmark, data, _options(option))
-    if before is not None and not before.same_questions(RunLog.begin(loaded, protocol, {})):
+    earlier = RunLog.load(out) if out is not None and out.exists() else None
+    loaded = load_benchmark(benchmark, data, _benchmark_options(option))
+    if earlier is not None and not earlier.same_questions(RunLog.begin(loaded, protocol, {})):
         raise InputError(
-            f"{out} is a run of {before.benchmark} with other data or options; give another file"
+            f"{out} is a run of {earlier.benchmark} with other data or options; give another file"
         )
-    for note in (*loaded.notes, *unusual(loaded)):
+    for note in (*loaded.notes, *unknown_versions(loaded)):
         stderr.print(note, style="dim", markup=False, highlight=False, soft_wrap=True)
-    if store is None and out is not None:
-        store = out.with_name(f"{out.name}.readings.db")
-    shop = Workshop(
-        model=model, options=model_options(None, device=device, dtype=dtype,
-                                           trust_remote_code=trust_remote_code or None),
-        prompt=prompt, scale=scale, store=store, pac_weights=pac_weights, endpoint=endpoint,
-        endpoint_model=endpoint_model, clip_model=clip_model or DEFAULT_CLIP,
+    flags = {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code or None}
+    factory = MetricFactory(
+        model=model,
+        options={name: value for name, value in flags.items() if value is not None},
+        prompt=prompt,
+        scale=scale,
+        store=store or _store_beside(out, model),
+        clip_model=clip_model or DEFAULT_CLIP,
+        pac_weights=pac_weights,
         bert_model=bert_model or DEFAULT_BERT,
-    )  # fmt: skip
+        endpoint=endpoint,
+        endpoint_model=endpoint_model,
+    )
     with output.progress() as bar:
         tasks: dict[str, Any] = {}
 
@@ -173,8 +174,8 @@ def run(
             bar.advance(tasks[label], step)
 
         log, problems = run_metrics(
-            loaded, labels, shop, protocol, before=before,
-            done=None if out is None else lambda log: log.save(out), progress=progress,
+            loaded, labels, factory, protocol, earlier=earlier,
+            save=None if out is None else lambda log: log.save(out), progress=progress,
         )  # fmt: skip
     if out is not None and log.results:
         log.save(out)
@@ -182,7 +183,7 @@ def run(
     if wanted:
         name = out.stem if out is not None else benchmark
         stdout.print(
-            render({name: replace(log, results=wanted)}, intervals=True), markup=False,
+            render_table({name: replace(log, results=wanted)}, intervals=True), markup=False,
             highlight=False, soft_wrap=True,
         )  # fmt: skip
     for label, result in wanted.items():
@@ -202,7 +203,14 @@ def run(
         raise typer.Exit(1)
 
 
-def _options(given: list[str] | None) -> dict[str, str]:
+def _store_beside(out: Path | None, model: str | None) -> Path | None:
+    """Return where the judge's readings are kept: beside the run, unless they are a recording."""
+    if out is None or (model or "").startswith("recorded:"):
+        return None
+    return out.with_name(f"{out.name}.readings.db")
+
+
+def _benchmark_options(given: list[str] | None) -> dict[str, str]:
     options: dict[str, str] = {}
     for text in given or []:
         key, equals, value = text.partition("=")
@@ -230,9 +238,9 @@ def table_(
     intervals: Annotated[bool, typer.Option("--intervals", help="With 95 % intervals.")] = False,
 ) -> None:
     """Print runs in the paper's layout, its numbers and the difference beside ours."""
-    if form not in FORMS:
-        raise InputError(f"--format {form} is not allowed; give one of {', '.join(FORMS)}")
-    typer.echo(render(_runs(runs), form, intervals=intervals))
+    if form not in TABLE_FORMATS:
+        raise InputError(f"--format {form} is not allowed; give one of {', '.join(TABLE_FORMATS)}")
+    typer.echo(render_table(_runs(runs), form, intervals=intervals))
 
 
 @app.command()
@@ -240,9 +248,9 @@ def plot(
     runs: Annotated[list[Path], typer.Argument(help="What discode bench run --json wrote.")],
     out: Annotated[Path, typer.Option("--output", "-o", help=".png, .svg or .pdf.")],
 ) -> None:
-    """Draw runs: a panel a benchmark, a line a metric, with intervals and the paper's value."""
-    from discode.bench.figures import plot as draw
+    """Plot runs: one panel per benchmark, one line per metric, with intervals."""
+    from discode.bench.figures import plot_runs
 
     output.check_writable(out)
-    draw(_runs(runs), out)
+    plot_runs(_runs(runs), out)
     stderr.print(f"written to {out}", style="dim", markup=False, soft_wrap=True)

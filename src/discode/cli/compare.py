@@ -1,4 +1,4 @@
-"""discode compare: is one metric better than another?"""
+"""discode compare: whether one metric is better than another."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from discode.bench.compare import compare as compared
+from discode.bench.compare import compare_metrics
 from discode.bench.runlog import RunLog
-from discode.bench.tables import SYMBOLS
+from discode.bench.tables import MEASURE_SYMBOLS
 from discode.cli import output
 
 
@@ -32,7 +32,9 @@ def compare(
 ) -> None:
     """Say whether metric A beats B: difference, interval, p; Holm's over many."""
     log = RunLog.load(run)
-    done = compared(log, metrics or [], measure=measure, swap=swap, resamples=resamples, seed=seed)
+    done = compare_metrics(
+        log, metrics or [], measure=measure, swap=swap, resamples=resamples, seed=seed
+    )
     if as_json:
         pairs = [
             {key: None if value != value else value for key, value in asdict(pair).items()}
@@ -43,7 +45,16 @@ def compare(
         return
     name = done.pairs[0].measure
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for title in ("A", "B", f"A {SYMBOLS.get(name, name)}", "B", "A - B", "95 %", "p", "Holm's p"):
+    for title in (
+        "A",
+        "B",
+        f"A {MEASURE_SYMBOLS.get(name, name)}",
+        "B",
+        "A - B",
+        "95 %",
+        "p",
+        "Holm's p",
+    ):
         table.add_column(title, justify="left" if title in ("A", "B") else "right", no_wrap=True)
     for one in done.pairs:
         table.add_row(
@@ -53,18 +64,18 @@ def compare(
         )  # fmt: skip
     output.stdout.print(table)
     for one in done.pairs if len(done.pairs) < 4 else ():
-        _say(f"{one.verdict()} (5 %)")
+        _print(f"{one.verdict()} (5 %)")
     if len(done.pairs) > 1:
-        _say("groups that differ: " + " > ".join(", ".join(group) for group in done.groups))
+        _print("groups that differ: " + " > ".join(", ".join(group) for group in done.groups))
     if done.left_out:
-        _say(f"{done.left_out} judgments left out: not every metric has a score for them")
+        _print(f"{done.left_out} judgments left out: not every metric has a score for them")
     if done.silent:
-        _say(f"without any score: {', '.join(done.silent)}")
-    _say(
+        _print(f"without any score: {', '.join(done.silent)}")
+    _print(
         f"{log.benchmark}; p by {resamples} permutations that swap {swap}; intervals by as many "
         f"resamples of images; seed {seed}"
     )
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     output.stdout.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image as Pillow
 from sqlalchemy.orm import Session
 
-from discode.benchmarks.reading import text
+from discode.benchmarks.parsing import get_text
 from discode.errors import ImageError, InputError
 from discode.files import read_rows
 from discode.images import open_image
@@ -72,7 +72,9 @@ def files_of(source: Source) -> list[Found]:
         raise InputError(f"domain {source.name}: no such folder or list: {path}")
     elif path.suffix.lower() in (".csv", ".tsv", ".jsonl", ".parquet"):
         found = [
-            Found(path.parent / text(row, "image", where), str(row.get("source") or row["image"]))
+            Found(
+                path.parent / get_text(row, "image", where), str(row.get("source") or row["image"])
+            )
             for where, row in read_rows(path)
         ]
     else:
@@ -214,8 +216,8 @@ def add_gold(db: Database, path: Path, now: float) -> int:
     """
     found = []
     for number, (where, row) in enumerate(read_rows(path)):
-        file = path.parent / text(row, "image", where)
-        right, wrong = (" ".join(text(row, name, where).split()) for name in ("right", "wrong"))
+        file = path.parent / get_text(row, "image", where)
+        right, wrong = (" ".join(get_text(row, name, where).split()) for name in ("right", "wrong"))
         if paper.plain(right) == paper.plain(wrong):
             raise InputError(f"{where}: right and wrong are the same caption")
         try:

@@ -1,6 +1,7 @@
-"""Baselines: other people's metrics, and judges, as rows of one table.
+"""Metrics: other people's, and judges, as rows of one table.
 
-``METRICS`` has the names; a :class:`Workshop` makes them, and those it made share what they can.
+``METRICS`` has the names; a :class:`MetricFactory` makes them, and those it makes share what they
+can.
 
 >>> METRICS["bleu-4"].needs
 frozenset({'references'})
@@ -8,19 +9,18 @@ frozenset({'references'})
 
 from __future__ import annotations
 
-from discode.metrics.judged import Judged
-from discode.metrics.ngram import Cider, TextMetric, Texts
-from discode.metrics.registry import METRICS, MetricRow, Workshop, score
+from discode.metrics.judge_metric import JudgeMetric
+from discode.metrics.ngram import Cider, TextMetric, TokenisedTexts
+from discode.metrics.registry import METRICS, MetricFactory, MetricRow
 from discode.metrics.scorefile import ScoreFile
 
 __all__ = [
     "METRICS",
     "Cider",
-    "Judged",
+    "JudgeMetric",
+    "MetricFactory",
     "MetricRow",
     "ScoreFile",
     "TextMetric",
-    "Texts",
-    "Workshop",
-    "score",
+    "TokenisedTexts",
 ]

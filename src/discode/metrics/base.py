@@ -1,4 +1,4 @@
-"""What baselines share: a signature, and scores with the reason of every NaN."""
+"""What the metrics share: their signature, scores with the reason for every NaN, duplicates."""
 
 from __future__ import annotations
 
@@ -8,28 +8,16 @@ from importlib.metadata import PackageNotFoundError, version
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.scores import Floats, Scores
-from discode.version import __version__
+from discode.scores import Floats, Progress, Scores
+from discode.signature import Signature
 
 NO_REFERENCES = "the pair has no references, which this metric compares with"
 
 
-def line(metric: str, **parts: object) -> str:
-    """Return a baseline's signature: the metric, and whatever shaped its numbers.
-
-    >>> line("bleu-4", tokenizer="ptb").split("|", 1)[1]
-    'metric:bleu-4|tokenizer:ptb'
-    """
-    shown = {"discode": __version__, "metric": metric, **parts}
-    return "|".join(
-        f"{key}:{'_'.join(str(value).split()).replace('|', '/')}" for key, value in shown.items()
-    )
-
-
-def release(package: str) -> str:
+def package_version(package: str) -> str:
     """Return ``package-version``, for the signature.
 
-    >>> release("no-such-package")
+    >>> package_version("no-such-package")
     'no-such-package-none'
     """
     try:
@@ -38,13 +26,13 @@ def release(package: str) -> str:
         return f"{package}-none"
 
 
-def tell(
+def make_scores(
     value: Floats,
     errors: Mapping[int, str],
-    signature: str,
+    signature: Signature,
     flags: Mapping[str, NDArray[np.bool_]] | None = None,
 ) -> Scores:
-    """Join (N,) values with the reasons of their NaNs; rows with a reason become NaN."""
+    """Join (N,) values with the reasons for their NaNs; rows with a reason become NaN."""
     value = np.array(value, np.float64)
     value[list(errors)] = np.nan
     reasons = dict(errors)
@@ -54,10 +42,16 @@ def tell(
     return Scores(value, signature, flags={"failed": failed, **(flags or {})}, errors=reasons)
 
 
-def numbered(keys: Sequence[Hashable]) -> tuple[list[int], NDArray[np.intp]]:
-    """Return where each distinct key first stands, and (N,) which of them each key is.
+def report_progress(progress: Progress | None, done: int) -> None:
+    """Tell ``progress``, if there is one, that ``done`` more pairs were scored."""
+    if progress is not None and done:
+        progress(done)
 
-    >>> first, which = numbered(["a", "b", "a"])
+
+def unique_keys(keys: Sequence[Hashable]) -> tuple[list[int], NDArray[np.intp]]:
+    """Return the index of each distinct key's first occurrence, and (N,) which of them each is.
+
+    >>> first, which = unique_keys(["a", "b", "a"])
     >>> first, which.tolist()
     ([0, 1], [0, 1, 0])
     """

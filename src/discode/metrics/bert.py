@@ -3,7 +3,7 @@
 P = Σ_i w_i max_j cos(x_i, y_j) over the caption's tokens i, R the same over a reference's tokens,
 F1 = 2PR/(P+R) (Zhang et al., 2020), weights w summing to 1: equal, or inverse document
 frequencies. Of several references the best counts, as in the captioning literature. The begin and
-end tokens weigh nothing. Nothing is rescaled by a baseline.
+end tokens weigh nothing. Scores are not rescaled with a baseline.
 """
 
 from __future__ import annotations
@@ -19,13 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.errors import InputError, require
-from discode.metrics.base import NO_REFERENCES, line, tell
-from discode.metrics.hub import open_parts, revision_of
+from discode.metrics.base import (
+    NO_REFERENCES,
+    make_scores,
+    report_progress,
+)
+from discode.metrics.encoders import load_encoder, revision_of
 from discode.pairs import Pair
-from discode.scores import Floats, Scores
+from discode.scores import Floats, Progress, Scores
+from discode.signature import Signature
 
 DEFAULT_BERT = "roberta-large"
-MEASURES = ("precision", "recall", "f1")
+BERT_MEASURES = ("precision", "recall", "f1")
 # The layers that bert-score found best, for the models that papers use.
 LAYERS: dict[str, int] = {
     "bert-base-uncased": 9,
@@ -40,7 +45,7 @@ Encoded = tuple[tuple[int, ...], NDArray[np.float32]]
 """A text's token ids (T,), and their unit vectors (T, D)."""
 
 
-def greedy(
+def greedy_match(
     caption: NDArray[np.floating],
     caption_weights: Floats,
     reference: NDArray[np.floating],
@@ -51,7 +56,7 @@ def greedy(
     A text whose weights are all 0 has no words: P, R and F1 are 0.
 
     >>> eye = np.eye(2)
-    >>> greedy(eye[:1], np.ones(1), eye, np.ones(2)).round(3).tolist()
+    >>> greedy_match(eye[:1], np.ones(1), eye, np.ones(2)).round(3).tolist()
     [1.0, 0.5, 0.667]
     """
     if caption_weights.sum() <= 0 or reference_weights.sum() <= 0:
@@ -87,8 +92,10 @@ class BertScore:
     needs = frozenset({"references"})
 
     def __post_init__(self) -> None:
-        if self.measure not in MEASURES:
-            raise InputError(f"measure={self.measure!r} is not allowed; give {', '.join(MEASURES)}")
+        if self.measure not in BERT_MEASURES:
+            raise InputError(
+                f"measure={self.measure!r} is not allowed; give {', '.join(BERT_MEASURES)}"
+            )
         depth = int(self.model.config.num_hidden_layers)
         if not isinstance(self.layer, int) or not 0 <= self.layer <= depth:
             raise InputError(f"layer={self.layer} is not allowed; {self.model_name} has 0-{depth}")
@@ -110,7 +117,7 @@ class BertScore:
 
         Without a ``layer`` it is bert-score's choice for models it knows, else the last.
         """
-        model, tokenizer = open_parts(name, "text encoder", _pick, device)
+        model, tokenizer = load_encoder(name, "text encoder", _pick, device)
         if layer is None:
             layer = LAYERS.get(name, int(model.config.num_hidden_layers))
         shown = Path(name).name if Path(name).is_dir() else name
@@ -118,14 +125,20 @@ class BertScore:
         return cls(model, tokenizer, shown, revision, layer, idf, measure, batch_size)
 
     @property
-    def signature(self) -> str:
+    def signature(self) -> Signature:
         """The model, the layer, the weights, and which of P, R and F1."""
-        return line(
-            self.name, model=self.model_name, revision=self.revision, layer=self.layer,
+        return Signature.of(
+            metric=self.name, model=self.model_name, revision=self.revision, layer=self.layer,
             idf="set" if self.idf else "none", measure=self.measure,
         )  # fmt: skip
 
-    def score_pairs(self, pairs: Sequence[Pair]) -> Scores:
+    def score_pairs(
+        self,
+        pairs: Sequence[Pair],
+        *,
+        repeats: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> Scores:
         """Score N pairs; a text longer than the encoder reads is cut and flagged."""
         rows = [number for number, pair in enumerate(pairs) if pair.references]
         errors = {n: NO_REFERENCES for n, pair in enumerate(pairs) if not pair.references}
@@ -133,16 +146,19 @@ class BertScore:
         encoded, long = self._encode(list(dict.fromkeys(text.strip() for text in texts)))
         weights = self._weights([pairs[row].references for row in rows], encoded)
         value, cut = np.full(len(pairs), np.nan), np.zeros(len(pairs), bool)
-        column = MEASURES.index(self.measure)
+        column = BERT_MEASURES.index(self.measure)
         for row in rows:
             mine = pairs[row].caption.strip()
             theirs = [text.strip() for text in pairs[row].references]
             value[row] = max(
-                greedy(encoded[mine][1], weights[mine], encoded[other][1], weights[other])[column]
+                greedy_match(encoded[mine][1], weights[mine], encoded[other][1], weights[other])[
+                    column
+                ]
                 for other in theirs
             )
             cut[row] = not long.isdisjoint((mine, *theirs))
-        return tell(value, errors, self.signature, {"cut": cut})
+        report_progress(progress, len(pairs))
+        return make_scores(value, errors, self.signature, {"cut": cut})
 
     def _encode(self, texts: Sequence[str]) -> tuple[dict[str, Encoded], set[str]]:
         """Return ids and unit vectors of each text, and which of them were cut."""
@@ -175,10 +191,10 @@ class BertScore:
 
     @property
     def _longest(self) -> int:
-        """How many tokens the encoder reads; some tokenizers say 10^30."""
+        """How many tokens the encoder reads; some tokenizers claim 10^30."""
         config = self.model.config
         positions = getattr(config, "max_position_embeddings", 512)
-        if "roberta" in config.model_type:  # its first position comes behind that of padding
+        if "roberta" in config.model_type:  # its first position comes after that of padding
             positions -= config.pad_token_id + 1
         return int(min(self.tokenizer.model_max_length, positions))
 

@@ -19,14 +19,19 @@ from numpy.typing import NDArray
 from discode.backends.local.load import short_message
 from discode.errors import ImageError, InputError, require
 from discode.images import image_digest, open_image
-from discode.metrics.base import NO_REFERENCES, line, tell
-from discode.metrics.clip_weights import from_openai, read_weights
-from discode.metrics.hub import open_parts, revision_of
+from discode.metrics.base import (
+    NO_REFERENCES,
+    make_scores,
+    report_progress,
+)
+from discode.metrics.clip_weights import read_weights, rename_openai_weights
+from discode.metrics.encoders import load_encoder, revision_of
 from discode.pairs import Pair
-from discode.scores import Floats, Scores
+from discode.scores import Floats, Progress, Scores
+from discode.signature import Signature
 
 DEFAULT_CLIP = "openai/clip-vit-base-patch32"
-PROMPT = "A photo depicts "
+CLIP_PROMPT = "A photo depicts "
 
 
 def clip_s(image: Floats, text: Floats, weight: float = 2.5) -> Floats:
@@ -50,8 +55,8 @@ def harmonic(left: Floats, right: Floats) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Encoder:
-    """A CLIP whose unit vectors are made once for each picture and each text."""
+class ClipEncoder:
+    """A CLIP that computes the unit vector of each image and each text once."""
 
     model: Any
     tokenizer: Any
@@ -70,7 +75,7 @@ class Encoder:
         weights: str | Path | None = None,
         device: str | None = None,
         batch_size: int = 64,
-    ) -> Encoder:
+    ) -> ClipEncoder:
         """Load a CLIP by its hub name or folder, in float32.
 
         ``weights`` is a file that replaces its weights: safetensors, or a .pth that holds nothing
@@ -78,7 +83,7 @@ class Encoder:
         """
         if batch_size < 1:
             raise InputError(f"batch_size={batch_size} is not allowed; give 1 or more")
-        model, tokenizer, processor = open_parts(name, "CLIP model", _pick, device)
+        model, tokenizer, processor = load_encoder(name, "CLIP model", _pick, device)
         revision = revision_of(name, model)
         if weights is not None:
             path = Path(weights)
@@ -107,7 +112,7 @@ class Encoder:
         return np.array([vector for vector, _ in found]), np.array([cut for _, cut in found], bool)
 
     def images(self, pairs: Sequence[Pair]) -> tuple[list[Floats | None], dict[int, str]]:
-        """Return a unit vector a pair, or None and the reason where a picture cannot be opened."""
+        """Return a unit vector per pair, or None and the reason where an image cannot be opened."""
         keys: list[str | None] = []
         errors: dict[int, str] = {}
         wanted: dict[str, Any] = {}
@@ -118,28 +123,28 @@ class Encoder:
                 if key not in self._images and key not in broken:
                     wanted[key] = pair.image
                 if len(wanted) == self.batch_size:
-                    broken |= self._see(wanted)
+                    broken |= self._embed(wanted)
                 keys.append(key)
             except ImageError as error:
                 errors[number] = str(error)
                 keys.append(None)
-        broken |= self._see(wanted)
+        broken |= self._embed(wanted)
         errors |= {n: broken[key] for n, key in enumerate(keys) if key in broken}
         return [self._images.get(key) if key else None for key in keys], errors
 
-    def _see(self, wanted: dict[str, Any]) -> dict[str, str]:
-        """Embed the pictures in ``wanted`` and empty it; return those that cannot be decoded."""
-        pictures, broken = {}, {}
+    def _embed(self, wanted: dict[str, Any]) -> dict[str, str]:
+        """Embed the images in ``wanted`` and empty it; return those that cannot be decoded."""
+        opened, broken = {}, {}
         for key, image in wanted.items():
             try:
-                pictures[key] = open_image(image)
+                opened[key] = open_image(image)
             except ImageError as error:
                 broken[key] = str(error)
         wanted.clear()
-        if pictures:
-            pixels = self.processor(images=list(pictures.values()), return_tensors="pt")
+        if opened:
+            pixels = self.processor(images=list(opened.values()), return_tensors="pt")
             vectors = self._unit(self.model.get_image_features, pixel_values=pixels["pixel_values"])
-            self._images.update(zip(pictures, vectors, strict=True))
+            self._images.update(zip(opened, vectors, strict=True))
         return broken
 
     def _unit(self, run: Callable[..., Any], **inputs: Any) -> Floats:
@@ -155,31 +160,37 @@ class Encoder:
 
 @dataclass(frozen=True)
 class ClipScore:
-    """CLIP-S and its kin: ``weight``, whether references count, and the words before a caption."""
+    """CLIP-S and its variants: ``weight``, whether references count, the words before a caption."""
 
-    encoder: Encoder
+    encoder: ClipEncoder
     name: str = "clip-s"
     weight: float = 2.5
     references: bool = False
-    prompt: str = PROMPT
+    prompt: str = CLIP_PROMPT
 
     @property
     def needs(self) -> frozenset[str]:
-        """Pictures, and in the reference form references."""
+        """Images, and in the reference form references."""
         return frozenset({"image", "references"} if self.references else {"image"})
 
     @property
-    def signature(self) -> str:
+    def signature(self) -> Signature:
         """The metric, the model, its weight and prompt."""
-        return line(
-            self.name,
+        return Signature.of(
+            metric=self.name,
             model=self.encoder.name,
             revision=self.encoder.revision,
             weight=f"{self.weight:g}",
             prompt=self.prompt.strip() or "none",
         )
 
-    def score_pairs(self, pairs: Sequence[Pair]) -> Scores:
+    def score_pairs(
+        self,
+        pairs: Sequence[Pair],
+        *,
+        repeats: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> Scores:
         """Score N pairs; a caption (or reference) longer than CLIP reads is cut and flagged."""
         vectors, errors = self.encoder.images(pairs)
         if self.references:
@@ -193,12 +204,13 @@ class ClipScore:
             best, long = self._best_reference(texts, [pairs[row] for row in rows])
             value[rows] = harmonic(value[rows], best)
             cut[rows] |= long
-        return tell(value, errors, self.signature, {"cut": cut})
+        report_progress(progress, len(pairs))
+        return make_scores(value, errors, self.signature, {"cut": cut})
 
     def _best_reference(
         self, texts: Floats, pairs: Sequence[Pair]
     ) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return max(cos, 0) of the likest reference, and whether any reference was cut, (N,)."""
+        """Return max(cos, 0) of the closest reference, and whether any reference was cut, (N,)."""
         vectors, cut = self.encoder.texts([self.prompt + r for p in pairs for r in p.references])
         owner = np.repeat(np.arange(len(pairs)), [len(pair.references) for pair in pairs])
         best, long = np.zeros(len(pairs)), np.zeros(len(pairs), bool)
@@ -215,7 +227,7 @@ def _pick(transformers: Any, name: str) -> tuple[Any, ...]:
 
 def _replace(model: Any, path: Path) -> None:
     """Put a file's weights into a model, all of them or none."""
-    state = from_openai(read_weights(path))
+    state = rename_openai_weights(read_weights(path))
     expected = model.state_dict()
     missing = [key for key in expected if key not in state and "position_ids" not in key]
     foreign = [key for key in state if key not in expected]

@@ -1,4 +1,4 @@
-"""CLIP's weights under OpenAI's names, as PAC-S is published, put under those of transformers."""
+"""Read CLIP weights with OpenAI's names, as PAC-S is published, for the CLIP of transformers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ _OUTER = {
     "logit_scale": "logit_scale",
 }
 # OpenAI multiplies by these from the right, transformers has them as linear layers.
-_TURNED = {"visual.proj": "visual_projection.weight", "text_projection": "text_projection.weight"}
+_TRANSPOSED = {
+    "visual.proj": "visual_projection.weight",
+    "text_projection": "text_projection.weight",
+}
 _SIZES = ("input_resolution", "context_length", "vocab_size")
 
 
@@ -53,20 +56,20 @@ def read_weights(path: Path) -> dict[str, Any]:
     if isinstance(found, Mapping) and isinstance(found.get("state_dict"), Mapping):
         found = found["state_dict"]
     if not isinstance(found, Mapping) or not all(map(torch.is_tensor, found.values())):
-        raise InputError(f"{path.name} holds no state dict: names to tensors")
+        raise InputError(f"{path.name} is not a state dict: names to tensors")
     return dict(found)
 
 
-def from_openai(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``state`` under the names of transformers; what has them already keeps them."""
+def rename_openai_weights(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``state`` with the names of transformers; tensors that have them keep them."""
     made: dict[str, Any] = {}
     for name, tensor in state.items():
         name = name.removeprefix("module.")
         block = _BLOCK.fullmatch(name)
         if name in _SIZES or name.endswith("position_ids"):
             continue
-        if name in _TURNED and tensor.ndim == 2:
-            made[_TURNED[name]] = tensor.T
+        if name in _TRANSPOSED and tensor.ndim == 2:
+            made[_TRANSPOSED[name]] = tensor.T
         elif block:
             tower = "vision_model" if block[1] else "text_model"
             made |= _inner(f"{tower}.encoder.layers.{block[2]}", block[3], tensor)

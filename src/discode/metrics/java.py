@@ -1,6 +1,6 @@
 """The three Java programs inside pycocoevalcap: PTBTokenizer, METEOR, SPICE.
 
-Each is started once for everything there is to do, is fed in one go, and is gone afterwards.
+Each is started once for all captions, gets them in one go, and ends afterwards.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ import tempfile
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
 from discode.errors import BackendError, InputError, MissingExtraError, require
 from discode.scores import Floats
 
-Item = tuple[str, tuple[str, ...]]
+TokenisedPair = tuple[str, tuple[str, ...]]
 """A tokenised caption and its tokenised references: words joined by one space."""
 
 # What PTBTokenizer takes for the end of a line; in the middle of a caption it is a space.
 _BREAKS = re.compile("[\n\r\v\f\u2028\u2029]")
-# PTBTokenizer looks beyond the end of a line: "vitamin A." loses its point before "The" and keeps
-# it before "xx". A line of our own behind each caption makes its words its own affair.
+# PTBTokenizer looks beyond the end of a line: "vitamin A." loses its full stop before "The" and
+# keeps it before "xx". With the same line after each caption, its words do not depend on the next.
 _GUARD = "The"
 _STANFORD = "stanford-corenlp-3.6.0"
 
 
 def check_java(metric: str) -> None:
-    """Raise :class:`MissingExtraError` unless a Java runtime and pycocoevalcap are there."""
+    """Raise :class:`MissingExtraError` unless Java and pycocoevalcap are installed."""
     require("pycocoevalcap", "bench")
     if shutil.which("java") is None:
         raise MissingExtraError(
@@ -41,13 +41,13 @@ def check_java(metric: str) -> None:
 
 
 def check_spice() -> None:
-    """Raise unless SPICE's jars are there; pycocoevalcap would download them without asking."""
+    """Raise unless SPICE's jars are installed; pycocoevalcap would download them unasked."""
     check_java("spice")
     folder = _folder("spice.spice") / "lib"
     for name in (f"{_STANFORD}.jar", f"{_STANFORD}-models.jar"):
         if not (folder / name).is_file():
             raise InputError(
-                f"spice needs {name}, which pycocoevalcap does not bring; run once, with a "
+                f"spice needs {name}, which pycocoevalcap does not include; run once, with a "
                 "network: python -m pycocoevalcap.spice.get_stanford_models (400 MB)"
             )
 
@@ -75,7 +75,7 @@ def tokenise(texts: Sequence[str]) -> list[str]:
     found = done.stdout.decode(errors="replace").split("\n")[:-1]
     if done.returncode or len(found) != len(lines):
         raise BackendError(
-            f"PTBTokenizer returned {len(found)} lines for {len(lines)}: {_last(done.stderr)}"
+            f"PTBTokenizer returned {len(found)} lines for {len(lines)}: {_last_line(done.stderr)}"
         )
     dropped = set(ptb.PUNCTUATIONS)
     return [
@@ -84,17 +84,20 @@ def tokenise(texts: Sequence[str]) -> list[str]:
     ]
 
 
-def meteor(items: Sequence[Item]) -> Floats:
+def meteor(items: Sequence[TokenisedPair]) -> Floats:
     """Return METEOR 1.5 of each item, (M,), from one Java process.
 
-    Every SCORE line is written without waiting for the answer to the last; the statistics that
-    come back go into one EVAL line, as pycocoevalcap does it.
+    All SCORE lines are written without waiting for their answers; the statistics that come back go
+    into one EVAL line, as in pycocoevalcap.
     """
     if not items:
         return np.zeros(0)
     check_java("meteor")
     jar = require("pycocoevalcap.meteor.meteor", "bench").METEOR_JAR
-    asks = (f"SCORE ||| {' ||| '.join(map(_line, refs))} ||| {_said(text)}" for text, refs in items)
+    asks = (
+        f"SCORE ||| {' ||| '.join(map(_one_line, refs))} ||| {_caption_line(text)}"
+        for text, refs in items
+    )
     with (
         tempfile.TemporaryFile() as complaints,
         subprocess.Popen(
@@ -105,24 +108,22 @@ def meteor(items: Sequence[Item]) -> Floats:
             stderr=complaints,
         ) as process,
     ):
-        assert process.stdin is not None
-        assert process.stdout is not None
         try:
-            stats = _exchange(process.stdin, process.stdout, asks, len(items))
+            stats = _exchange(process, asks, len(items))
             for text in stats:
                 [float(number) for number in text.split()]  # a complaint would spoil EVAL
             evaluate = f"EVAL ||| {' ||| '.join(stats)}"
-            values = _exchange(process.stdin, process.stdout, [evaluate], len(items))
+            values = _exchange(process, [evaluate], len(items))
             return np.array([float(value) for value in values])
         except (OSError, ValueError, EOFError) as error:
             process.kill()
             complaints.seek(0)
-            raise BackendError(f"METEOR failed: {_last(complaints.read()) or error}") from None
+            raise BackendError(f"METEOR failed: {_last_line(complaints.read()) or error}") from None
         finally:
-            process.kill()  # it would go on with the next line; ``with`` waits for its end
+            process.kill()  # it would wait for more lines; ``with`` waits until it has ended
 
 
-def spice(items: Sequence[Item]) -> Floats:
+def spice(items: Sequence[TokenisedPair]) -> Floats:
     """Return SPICE's F-score of each item, (M,); NaN where it has none."""
     if not items:
         return np.zeros(0)
@@ -139,22 +140,25 @@ def spice(items: Sequence[Item]) -> Floats:
     return np.array([float(score["All"]["f"]) for score in scores])
 
 
-def _exchange(to: IO[bytes], back: IO[bytes], lines: Iterable[str], answers: int) -> list[str]:
-    """Write lines while reading answers: either pipe alone would fill and block both sides."""
+def _exchange(process: subprocess.Popen[bytes], lines: Iterable[str], answers: int) -> list[str]:
+    """Write lines while reading answers: one after the other would fill a pipe and block."""
+    stdin, stdout = process.stdin, process.stdout
+    if stdin is None or stdout is None:
+        raise OSError("the Java process has no pipes")
 
     def write() -> None:
         try:
             for text in lines:
-                to.write(text.encode(errors="replace") + b"\n")
-            to.flush()
-        except OSError:  # the other side is gone: reading finds its end, and says so
+                stdin.write(text.encode(errors="replace") + b"\n")
+            stdin.flush()
+        except OSError:  # the process has ended: reading finds that out, and says so
             pass
 
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
     found = []
     for _ in range(answers):
-        answer = back.readline()
+        answer = stdout.readline()
         if not answer:
             raise EOFError("the Java process ended early")
         found.append(answer.decode().strip())
@@ -162,12 +166,12 @@ def _exchange(to: IO[bytes], back: IO[bytes], lines: Iterable[str], answers: int
     return found
 
 
-def _line(text: str) -> str:
+def _one_line(text: str) -> str:
     return _BREAKS.sub(" ", text).replace("|||", "")
 
 
-def _said(text: str) -> str:
-    return _line(text).replace("  ", " ")  # as pycocoevalcap does with a caption
+def _caption_line(text: str) -> str:
+    return _one_line(text).replace("  ", " ")  # as pycocoevalcap does with a caption
 
 
 def _folder(module: str) -> Path:
@@ -175,6 +179,6 @@ def _folder(module: str) -> Path:
     return Path(found.__file__).parent
 
 
-def _last(text: bytes) -> str:
+def _last_line(text: bytes) -> str:
     lines = text.decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else ""

@@ -1,8 +1,8 @@
 """G-VEval and CLAIR: metrics that ask a chat model for a number from 0 to 100.
 
-Both are asked at temperature 0. The wording of the questions is ours, after the papers'; a
-``template`` of your own takes its place, and either is in the signature by its digest.
-An answer without the number is NaN with its reason, never 0 and never the last item's score.
+Both ask at temperature 0. The wording of the questions is ours, after the papers'; your own
+``template`` replaces it, and the signature has a digest of whichever is used. An answer without the
+number is NaN with its reason, never 0 and never the previous item's score.
 """
 
 from __future__ import annotations
@@ -22,10 +22,16 @@ import numpy as np
 from discode.backends.served.client import ChatAnswer, ChatModel, Message
 from discode.errors import BackendError, ImageError, InputError
 from discode.images import image_digest, open_image
-from discode.metrics.base import NO_REFERENCES, line, numbered, tell
+from discode.metrics.base import (
+    NO_REFERENCES,
+    make_scores,
+    report_progress,
+    unique_keys,
+)
 from discode.pairs import Pair
 from discode.prompts import neutralise
-from discode.scores import Scores
+from discode.scores import Progress, Scores
+from discode.signature import Signature
 
 _PLACE = re.compile(r"\{(caption|references)\}")
 _SCORE = re.compile(r'"score"\s*:\s*"?(-?\d+(?:\.\d+)?)')
@@ -59,12 +65,12 @@ References:
 {references}
 
 On a precise scale from 0 to 100, how likely is it that the candidate describes the same image as
-the references? Answer in JSON with a key "score", a number from 0 to 100, and a key "reason", a
+the references? ChatAnswer in JSON with a key "score", a number from 0 to 100, and a key "reason", a
 string."""
 
 
 def g_veval(answer: ChatAnswer) -> float:
-    """Return the expected integer 0..100 behind the first ``$``, renormalised over integers.
+    """Return the expected integer 0..100 after the first ``$``, renormalised over integers.
 
     >>> from discode.backends.served.client import Token
     >>> tokens = (Token(" $", {}), Token("80", {"80": math.log(0.6), "90": math.log(0.2), "a": 0}))
@@ -76,7 +82,7 @@ def g_veval(answer: ChatAnswer) -> float:
     place = next((n for n, token in enumerate(answer.tokens) if "$" in token.text), None)
     written = _DOLLAR.search(answer.text)
     if place is None or place + 1 == len(answer.tokens) or written is None:
-        raise BackendError(f"no integer behind a $ in the answer {_shown(answer.text)}")
+        raise BackendError(f"no integer after a $ in the answer {_shown(answer.text)}")
     token = answer.tokens[place + 1]
     if token.text.strip() != written[1]:
         # "85" in two tokens: the first alone would say 8.
@@ -90,7 +96,7 @@ def g_veval(answer: ChatAnswer) -> float:
     }
     total = sum(mass.values())
     if not total > 0:
-        raise BackendError("no integer from 0 to 100 among the likeliest tokens behind the $")
+        raise BackendError("no integer from 0 to 100 among the likeliest tokens after the $")
     return sum(number * p for number, p in mass.items()) / total
 
 
@@ -115,14 +121,14 @@ def _shown(text: str) -> str:
 
 @dataclass(frozen=True)
 class ChatMetric:
-    """A metric that asks a chat model once a pair.
+    """A metric that asks a chat model once per pair.
 
     Attributes:
-        chat: Who is asked.
+        chat: The model that is asked.
         name: The metric's name.
         template: The question, with ``{caption}`` and, where they count, ``{references}``.
         read: From an answer to a number, or :class:`BackendError`.
-        image: Whether the picture is shown.
+        image: Whether the model sees the image.
         logprobs: How many of the likeliest tokens are asked for.
         max_tokens: How much the model may write.
         workers: Requests at a time.
@@ -145,20 +151,26 @@ class ChatMetric:
 
     @property
     def needs(self) -> frozenset[str]:
-        """Pictures and references, as the question asks for them."""
+        """Images and references, as the question has them."""
         asked = {"image": self.image, "references": "{references}" in self.template}
         return frozenset(name for name, wanted in asked.items() if wanted)
 
     @property
-    def signature(self) -> str:
+    def signature(self) -> Signature:
         """The metric, the model, the question."""
         digest = hashlib.sha256(self.template.encode()).hexdigest()[:8]
-        return line(
-            self.name, model=self.chat.name, prompt=digest, temperature=0, top=self.logprobs
+        return Signature.of(
+            metric=self.name, model=self.chat.name, prompt=digest, temperature=0, top=self.logprobs
         )
 
-    def score_pairs(self, pairs: Sequence[Pair]) -> Scores:
-        """Score N pairs; what stands there twice is asked once."""
+    def score_pairs(
+        self,
+        pairs: Sequence[Pair],
+        *,
+        repeats: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> Scores:
+        """Score N pairs; equal pairs are asked for once."""
         errors: dict[int, str] = {}
         keys: list[Hashable] = []
         for number, pair in enumerate(pairs):
@@ -172,19 +184,25 @@ class ChatMetric:
                 errors[number] = str(error)
             references = pair.references if "references" in self.needs else ()
             keys.append((shown, pair.caption, references) if number not in errors else number)
-        first, which = numbered(keys)
-        asked = [number for number in first if number not in errors]
+        report_progress(progress, len(errors))
+        first, which = unique_keys(keys)
+        counts = np.bincount(which, minlength=len(first)).tolist()
+        asked = {place: number for place, number in enumerate(first) if number not in errors}
+        answers: dict[int, float | str] = {}
         with ThreadPoolExecutor(self.workers) as pool:
-            answers = dict(zip(asked, pool.map(lambda n: self._ask(pairs[n]), asked), strict=True))
+            found = pool.map(lambda number: self._ask(pairs[number]), asked.values())
+            for place, answer in zip(asked, found, strict=True):
+                answers[place] = answer
+                report_progress(progress, counts[place])
         value = np.full(len(pairs), np.nan)
         for number, place in enumerate(which.tolist()):
             if number not in errors:
-                found = answers[first[place]]
-                if isinstance(found, str):
-                    errors[number] = found
+                answer = answers[place]
+                if isinstance(answer, str):
+                    errors[number] = answer
                 else:
-                    value[number] = found
-        return tell(value, errors, self.signature)
+                    value[number] = answer
+        return make_scores(value, errors, self.signature)
 
     def _ask(self, pair: Pair) -> float | str:
         """Return a number, or the reason why there is none."""
@@ -219,12 +237,12 @@ def _jpeg(pair: Pair) -> str:
 def make_g_veval(
     chat: ChatModel, *, references: bool = False, template: str | None = None, workers: int = 8
 ) -> ChatMetric:
-    """Return G-VEval (Tong et al., 2025): the picture, and with ``references`` those, too."""
+    """Return G-VEval (Tong et al., 2025): it sees the image, and with ``references`` those, too."""
     name = "ref-g-veval" if references else "g-veval"
     text = template or (G_VEVAL_REFERENCES if references else G_VEVAL)
     return ChatMetric(chat, name, text, g_veval, image=True, logprobs=5, workers=workers)
 
 
 def make_clair(chat: ChatModel, *, template: str | None = None, workers: int = 8) -> ChatMetric:
-    """Return CLAIR (Chan et al., 2023): caption and references, no picture."""
+    """Return CLAIR (Chan et al., 2023): it sees caption and references, not the image."""
     return ChatMetric(chat, "clair", template or CLAIR, clair, workers=workers)

@@ -1,9 +1,8 @@
 """BLEU, ROUGE-L, METEOR, CIDEr and SPICE, with pycocoevalcap's values.
 
-What is asked twice is done once: every text is tokenised once for all metrics that share a
-:class:`Texts`, and every (caption, references) is scored once, however often it stands in the
-input. A pair without references is NaN. An empty caption is scored as pycocoevalcap does: 0, or
-nearly so.
+Each text is tokenised once for all metrics that share a :class:`TokenisedTexts`, and each (caption,
+references) is scored once, however often it is in the input. A pair without references is NaN. An
+empty caption is scored as pycocoevalcap does: 0, or nearly so.
 """
 
 from __future__ import annotations
@@ -17,17 +16,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.errors import BackendError, InputError, lookup, require
-from discode.metrics.base import NO_REFERENCES, line, numbered, release, tell
-from discode.metrics.java import Item, check_java, check_spice, meteor, spice, tokenise
+from discode.metrics.base import (
+    NO_REFERENCES,
+    make_scores,
+    package_version,
+    report_progress,
+    unique_keys,
+)
+from discode.metrics.java import TokenisedPair, check_java, check_spice, meteor, spice, tokenise
 from discode.pairs import Pair
-from discode.scores import Floats, Scores
+from discode.scores import Floats, Progress, Scores
+from discode.signature import Signature
 
-Ngrams = dict[tuple[str, ...], int]
+_Ngrams = dict[tuple[str, ...], int]
 _ORDERS = 4
 
 
-def bleu(items: Sequence[Item]) -> Floats:
-    """Return BLEU-1 to BLEU-4 of each item, (M, 4), as ``Bleu(4)`` gives them an item.
+def bleu(items: Sequence[TokenisedPair]) -> Floats:
+    """Return BLEU-1 to BLEU-4 of each item, (M, 4), as ``Bleu(4)`` gives them per item.
 
     >>> bleu([("a dog runs", ("a dog runs",))]).round(6).tolist()[0][:3]
     [1.0, 1.0, 1.0]
@@ -44,7 +50,7 @@ def bleu(items: Sequence[Item]) -> Floats:
     return columns
 
 
-def rouge_l(items: Sequence[Item]) -> Floats:
+def rouge_l(items: Sequence[TokenisedPair]) -> Floats:
     """Return ROUGE-L of each item, (M,): F with β = 1.2 of the best precision and best recall.
 
     >>> rouge_l([("a dog runs", ("the dog runs", "a cat"))]).round(4).tolist()
@@ -54,7 +60,7 @@ def rouge_l(items: Sequence[Item]) -> Floats:
     values = []
     for text, refs in items:
         words = text.split(" ")
-        common = [(lcs(words, ref.split(" ")), ref.count(" ") + 1) for ref in refs]
+        common = [(lcs_length(words, ref.split(" ")), ref.count(" ") + 1) for ref in refs]
         precision = max(length / len(words) for length, _ in common)
         recall = max(length / size for length, size in common)
         values.append(
@@ -65,12 +71,13 @@ def rouge_l(items: Sequence[Item]) -> Floats:
     return np.array(values)
 
 
-def lcs(left: Sequence[str], right: Sequence[str]) -> int:
-    """Return the length of the longest common subsequence, with the row of a table in one integer.
+def lcs_length(left: Sequence[str], right: Sequence[str]) -> int:
+    """Return the length of the longest common subsequence.
 
-    Hyyrö's bit-parallel form: a zero bit in ``row`` is a place where the length steps up.
+    Hyyrö's bit-parallel form keeps a row of the usual table in one integer: a zero bit in ``row``
+    is a place where the length increases by one.
 
-    >>> lcs("a b c d".split(), "b x d".split())
+    >>> lcs_length("a b c d".split(), "b x d".split())
     2
     """
     places: dict[str, int] = {}
@@ -84,11 +91,11 @@ def lcs(left: Sequence[str], right: Sequence[str]) -> int:
     return len(left) - row.bit_count()
 
 
-def cider(items: Sequence[Item], repeats: Sequence[int] | None = None) -> Floats:
+def cider(items: Sequence[TokenisedPair], repeats: Sequence[int] | None = None) -> Floats:
     """Return CIDEr-D of each item, (M,), with document frequencies over the items themselves.
 
-    ``repeats`` (M,) says how often each item stands in the set: the frequencies and log(N) count
-    every repetition, so that the values are those of the set written out.
+    ``repeats`` (M,) says how often each item is in the set: the frequencies and log(N) count every
+    repetition, so that the values are those of the set with every item written out.
 
     >>> cider([("a dog", ("a dog",)), ("a cat", ("two cats",))]).round(2).tolist()
     [5.0, 0.0]
@@ -98,8 +105,8 @@ def cider(items: Sequence[Item], repeats: Sequence[int] | None = None) -> Floats
     if not items:
         return np.zeros(0)
     if total == 0:
-        raise InputError("repeats are all 0, so that there is no set to count words in")
-    cooked: dict[str, Ngrams] = {}
+        raise InputError("repeats are all 0: there is no set to count words in")
+    cooked: dict[str, _Ngrams] = {}
     for text, refs in items:
         for words in (text, *refs):
             if words not in cooked:
@@ -122,9 +129,9 @@ def cider(items: Sequence[Item], repeats: Sequence[int] | None = None) -> Floats
 _Vector = tuple[list[dict[tuple[str, ...], float]], list[float], int]
 
 
-def _ngrams(text: str) -> Ngrams:
+def _ngrams(text: str) -> _Ngrams:
     words = text.split()
-    counts: Ngrams = {}
+    counts: _Ngrams = {}
     for order in range(1, _ORDERS + 1):
         for start in range(len(words) - order + 1):
             ngram = tuple(words[start : start + order])
@@ -132,7 +139,7 @@ def _ngrams(text: str) -> Ngrams:
     return counts
 
 
-def _vector(ngrams: Ngrams, idf: dict[tuple[str, ...], float], unseen: float) -> _Vector:
+def _vector(ngrams: _Ngrams, idf: dict[tuple[str, ...], float], unseen: float) -> _Vector:
     """Return tf-idf weights by order, their norms, and the number of bigrams (CIDEr's length)."""
     weights: list[dict[tuple[str, ...], float]] = [{} for _ in range(_ORDERS)]
     squares = [0.0] * _ORDERS
@@ -165,15 +172,15 @@ def _likeness(text: _Vector, references: Sequence[_Vector]) -> float:
     return float(np.mean(total) / len(references) * 10.0)
 
 
-class Texts:
-    """What text metrics of one run share: words, and scores already made."""
+class TokenisedTexts:
+    """What text metrics of one run share: words, and scores that were computed before."""
 
     def __init__(self) -> None:
         self._words: dict[str, str] = {}
-        self._scores: dict[str, dict[Item, Floats]] = {}
+        self._scores: dict[str, dict[TokenisedPair, Floats]] = {}
 
-    def items(self, pairs: Sequence[Pair]) -> list[Item]:
-        """Return N tokenised pairs; what was tokenised before is not again."""
+    def items(self, pairs: Sequence[Pair]) -> list[TokenisedPair]:
+        """Return N tokenised pairs; each text is tokenised once."""
         texts = (text for pair in pairs for text in (pair.caption, *pair.references))
         new = [text for text in dict.fromkeys(texts) if text not in self._words]
         self._words.update(zip(new, tokenise(new), strict=True))
@@ -183,9 +190,12 @@ class Texts:
         ]
 
     def scores(
-        self, measure: str, items: Sequence[Item], score: Callable[[Sequence[Item]], Floats]
+        self,
+        measure: str,
+        items: Sequence[TokenisedPair],
+        score: Callable[[Sequence[TokenisedPair]], Floats],
     ) -> Floats:
-        """Return ``score`` of N items, asked only for those it was never asked for."""
+        """Return ``score`` of N items; it is called for those it was never called for."""
         kept = self._scores.setdefault(measure, {})
         new = [item for item in dict.fromkeys(items) if item not in kept]
         if new:
@@ -194,19 +204,22 @@ class Texts:
 
 
 @dataclass(frozen=True)
-class Measure:
-    """A row of the table: which pass over the items a metric reads, and which column of it."""
+class TextScorer:
+    """How a text metric is computed: a function of all items, and its column where it has some.
 
-    run: str
-    score: Callable[[Sequence[Item]], Floats]
+    Scorers with the same ``key`` share the results of one call.
+    """
+
+    key: str
+    score: Callable[[Sequence[TokenisedPair]], Floats]
     column: int | None = None
 
 
-MEASURES: dict[str, Measure] = {
-    **{f"bleu-{n}": Measure("bleu", bleu, n - 1) for n in range(1, _ORDERS + 1)},
-    "rouge-l": Measure("rouge-l", rouge_l),
-    "meteor": Measure("meteor", meteor),
-    "spice": Measure("spice", spice),
+TEXT_SCORERS: dict[str, TextScorer] = {
+    **{f"bleu-{n}": TextScorer("bleu", bleu, n - 1) for n in range(1, _ORDERS + 1)},
+    "rouge-l": TextScorer("rouge-l", rouge_l),
+    "meteor": TextScorer("meteor", meteor),
+    "spice": TextScorer("spice", spice),
 }
 
 
@@ -214,80 +227,99 @@ MEASURES: dict[str, Measure] = {
 class TextMetric:
     """A metric that compares a caption with references, one pair at a time.
 
-    ``name`` is a row of ``MEASURES``; metrics that share ``texts`` share tokens and passes.
+    ``name`` is a row of ``TEXT_SCORERS``; metrics that share ``texts`` share tokens and results.
     """
 
     name: str
-    texts: Texts = field(default_factory=Texts, compare=False)
+    texts: TokenisedTexts = field(default_factory=TokenisedTexts, compare=False)
 
     needs = frozenset({"references"})
 
     def __post_init__(self) -> None:
-        lookup(MEASURES, self.name, "text metric")
+        lookup(TEXT_SCORERS, self.name, "text metric")
         check_spice() if self.name == "spice" else check_java(self.name)
 
     @property
-    def signature(self) -> str:
+    def signature(self) -> Signature:
         """The metric, the tokenizer, and the library whose numbers these are."""
-        return line(self.name, tokenizer="ptb", library=release("pycocoevalcap"))
+        return Signature.of(
+            metric=self.name, tokenizer="ptb", library=package_version("pycocoevalcap")
+        )
 
-    def score_pairs(self, pairs: Sequence[Pair]) -> Scores:
+    def score_pairs(
+        self,
+        pairs: Sequence[Pair],
+        *,
+        repeats: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> Scores:
         """Score N pairs, in order."""
-        measure = MEASURES[self.name]
+        scorer = TEXT_SCORERS[self.name]
 
-        def score(items: list[Item]) -> Floats:
-            found = self.texts.scores(measure.run, items, measure.score)
-            return found if measure.column is None else found[:, measure.column]
+        def score(items: list[TokenisedPair]) -> Floats:
+            found = self.texts.scores(scorer.key, items, scorer.score)
+            return found if scorer.column is None else found[:, scorer.column]
 
-        return _score(self.texts, pairs, score, self.signature)
+        return _score(self.texts, pairs, score, self.signature, progress)
 
 
 @dataclass(frozen=True)
 class Cider:
     """CIDEr-D, whose document frequencies come from the set it scores.
 
-    A benchmark that judges a pair several times counts it as often: say so in ``repeats``.
+    A benchmark that judges a pair several times counts it as often: ``repeats`` says how often.
     """
 
-    texts: Texts = field(default_factory=Texts, compare=False)
+    texts: TokenisedTexts = field(default_factory=TokenisedTexts, compare=False)
 
     name = "cider"
-    needs = frozenset({"references", "repeats"})
+    needs = frozenset({"references"})
 
     def __post_init__(self) -> None:
         check_java(self.name)
 
     @property
-    def signature(self) -> str:
+    def signature(self) -> Signature:
         """The metric, the tokenizer, where its frequencies come from, and the library."""
-        return line(self.name, tokenizer="ptb", idf="set", library=release("pycocoevalcap"))
+        return Signature.of(
+            metric=self.name, tokenizer="ptb", idf="set", library=package_version("pycocoevalcap")
+        )
 
     def score_pairs(
-        self, pairs: Sequence[Pair], repeats: Sequence[int] | NDArray[np.integer] | None = None
+        self,
+        pairs: Sequence[Pair],
+        *,
+        repeats: Sequence[int] | None = None,
+        progress: Progress | None = None,
     ) -> Scores:
-        """Score N pairs, in order; ``repeats`` (N,) is how often each stands in the set.
+        """Score N pairs, in order; ``repeats`` (N,) is how often each is in the set.
 
-        A pair that is there 0 times is scored, and not counted.
+        A pair that is in it 0 times is scored, and not counted.
         """
-        counts = _whole(repeats, len(pairs))
+        counts = _check_repeats(repeats, len(pairs))
 
-        def score(items: list[Item]) -> Floats:
-            first, which = numbered(items)
-            weights = np.bincount(which, counts[_judged(pairs)], len(first)).astype(int).tolist()
-            return cider([items[number] for number in first], weights)[which]
+        def score(items: list[TokenisedPair]) -> Floats:
+            first, which = unique_keys(items)
+            weights = np.bincount(which, counts[_with_references(pairs)], len(first))
+            distinct = [items[number] for number in first]
+            return cider(distinct, weights.astype(int).tolist())[which]
 
-        return _score(self.texts, pairs, score, self.signature)
+        return _score(self.texts, pairs, score, self.signature, progress)
 
 
-def _judged(pairs: Sequence[Pair]) -> list[int]:
+def _with_references(pairs: Sequence[Pair]) -> list[int]:
     return [number for number, pair in enumerate(pairs) if pair.references]
 
 
 def _score(
-    texts: Texts, pairs: Sequence[Pair], score: Callable[[list[Item]], Floats], signature: str
+    texts: TokenisedTexts,
+    pairs: Sequence[Pair],
+    score: Callable[[list[TokenisedPair]], Floats],
+    signature: Signature,
+    progress: Progress | None,
 ) -> Scores:
-    """Score the pairs that have references; a program that failed costs its rows, not the run."""
-    judged = _judged(pairs)
+    """Score the pairs that have references; if a program fails, their errors say why."""
+    judged = _with_references(pairs)
     errors = {row: NO_REFERENCES for row, pair in enumerate(pairs) if not pair.references}
     value = np.full(len(pairs), np.nan)
     try:
@@ -295,13 +327,14 @@ def _score(
             value[judged] = score(texts.items([pairs[number] for number in judged]))
     except BackendError as error:
         errors |= dict.fromkeys(judged, str(error))
-    return tell(value, errors, signature)
+    report_progress(progress, len(pairs))
+    return make_scores(value, errors, signature)
 
 
-def _whole(repeats: Sequence[int] | NDArray[np.integer] | None, n: int) -> NDArray[np.int64]:
+def _check_repeats(repeats: Sequence[int] | None, n: int) -> NDArray[np.int64]:
     if repeats is None:
         return np.ones(n, np.int64)
     counts = np.asarray(repeats)
     if counts.shape != (n,) or not np.issubdtype(counts.dtype, np.integer) or (counts < 0).any():
-        raise InputError(f"repeats must be {n} whole numbers of 0 or more, one a pair")
+        raise InputError(f"repeats must be {n} whole numbers of 0 or more, one per pair")
     return counts.astype(np.int64)

@@ -1,8 +1,8 @@
 """Any other metric: scores from a file, joined to pairs.
 
-The file is CSV, TSV, JSONL, JSON or Parquet, one row a pair. Its columns are ``score`` (or the one
-named behind ``#``) and either ``id`` or ``image`` and ``caption``; of an image only the file name
-counts. A row with an id may have a caption, too: it must then be the pair's.
+The file is CSV, TSV, JSONL, JSON or Parquet, one row per pair. Its columns are ``score`` (or the
+one named after ``#``) and either ``id`` or ``image`` and ``caption``; of an image only the file
+name counts. A row with an id may have a caption, too: it must then be the pair's.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ import numpy as np
 
 from discode.errors import InputError
 from discode.files import read_rows
-from discode.metrics.base import line, tell
+from discode.metrics.base import make_scores, report_progress
 from discode.pairs import Pair
-from discode.scores import Scores
+from discode.scores import Progress, Scores
+from discode.signature import Signature
 
 _SHOWN = 3
 
@@ -30,12 +31,12 @@ _SHOWN = 3
 class ScoreFile:
     """Scores from ``PATH`` or ``PATH#column``, joined by id, or by image name and caption.
 
-    A pair that the file lacks is NaN; how many, and the first few, is said once on the logger
-    ``discode``, as is the number of rows about no pair. A file that holds none of the pairs, or
-    two different scores of one, is a mistake.
+    A pair that the file lacks is NaN; a warning on the logger ``discode`` says how many there are,
+    names the first few, and counts the rows that belong to no pair. A file that has none of the
+    pairs, or two different scores for one, is an error.
     """
 
-    needs: frozenset[str] = frozenset()
+    needs = frozenset({"id"})
 
     def __init__(self, spec: str | os.PathLike[str]) -> None:
         path, column = os.fspath(spec), ""
@@ -53,15 +54,23 @@ class ScoreFile:
         return f"scorefile:{self.path.name}#{self.column}"
 
     @cached_property
-    def signature(self) -> str:
-        """The file's name, its column, and what tells it from others of its name."""
+    def signature(self) -> Signature:
+        """The file's name and column, and a digest of its content."""
         digest = hashlib.sha256(self.path.read_bytes()).hexdigest()[:8]
-        return line("scorefile", file=self.path.name, column=self.column, digest=digest)
+        return Signature.of(
+            metric="scorefile", file=self.path.name, column=self.column, digest=digest
+        )
 
-    def score_pairs(self, pairs: Sequence[Pair]) -> Scores:
+    def score_pairs(
+        self,
+        pairs: Sequence[Pair],
+        *,
+        repeats: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> Scores:
         """Return the file's score of each of N pairs."""
         by_id = any(pair.id and ("id", pair.id) in self.rows for pair in pairs)
-        keys = [("id", pair.id) if by_id else _picture_key(pair) for pair in pairs]
+        keys = [("id", pair.id) if by_id else _image_key(pair) for pair in pairs]
         value = np.full(len(pairs), np.nan)
         errors: dict[int, str] = {}
         for number, (pair, key) in enumerate(zip(pairs, keys, strict=True)):
@@ -79,10 +88,11 @@ class ScoreFile:
             if math.isnan(score):
                 errors[number] = f"{where} has no score"
         kind = "id" if by_id else "image"
-        self._tell(pairs, [key for key in keys if key not in self.rows], set(keys), kind)
-        return tell(value, errors, self.signature)
+        self._warn(pairs, [key for key in keys if key not in self.rows], set(keys), kind)
+        report_progress(progress, len(pairs))
+        return make_scores(value, errors, self.signature)
 
-    def _tell(
+    def _warn(
         self,
         pairs: Sequence[Pair],
         missing: Sequence[tuple[str, ...]],
@@ -98,7 +108,7 @@ class ScoreFile:
         if missing or extra:
             shown = ", ".join(map(_shown, missing[:_SHOWN])) + ("..." * (len(missing) > _SHOWN))
             logging.getLogger("discode").warning(
-                "%s lacks %d of %d pairs%s; %d of its rows are about no pair",
+                "%s lacks %d of %d pairs%s; %d of its rows belong to no pair",
                 self.path.name, len(missing), len(pairs), f" ({shown})" if missing else "", extra,
             )  # fmt: skip
 
@@ -125,14 +135,14 @@ def _read(path: Path, column: str) -> dict[tuple[str, ...], _Row]:
         for key in keys:
             before = rows.setdefault(key, (score, text, where))
             if before[0] != score and not (math.isnan(before[0]) and math.isnan(score)):
-                if key is not keys[0]:  # the id tells them apart; a picture and caption do not
+                if key is not keys[0]:  # the id tells them apart; an image and a caption do not
                     rows[key] = (math.nan, text, f"{where}, as other lines with other ids,")
                     continue
                 raise InputError(
                     f"{where} scores {_shown(key)} {score:g}, but {before[2]} says {before[0]:g}"
                 )
     if not rows:
-        raise InputError(f"{path} holds no scores")
+        raise InputError(f"{path} has no scores")
     return rows
 
 
@@ -142,13 +152,13 @@ def _number(value: Any, where: str, column: str) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise InputError(f"{where}: {column} is {value!r}, which is no number") from None
+        raise InputError(f"{where}: {column} is {value!r}, which is not a number") from None
     if math.isinf(number):
         raise InputError(f"{where}: {column} is {value!r}; a score is finite, or empty")
     return number
 
 
-def _picture_key(pair: Pair) -> tuple[str, ...]:
+def _image_key(pair: Pair) -> tuple[str, ...]:
     name = Path(pair.image).name if isinstance(pair.image, str | os.PathLike) else ""
     return ("image", name, pair.caption.strip())
 

@@ -28,8 +28,8 @@ import httpx
 from sqlalchemy import func, select
 
 from discode.backends.embedded import SHIPPED
-from discode.bench.run import named, run
-from discode.bench.runlog import Protocol
+from discode.bench.agreement import AgreementProtocol
+from discode.bench.run import label_metrics, run_metrics
 from discode.benchmarks import load_benchmark
 from discode.cli import app as command_line
 from discode.errors import InputError
@@ -40,7 +40,7 @@ from discode.mceval.people import invite
 from discode.mceval.report import domain_rows
 from discode.mceval.rules import Rules
 from discode.mceval.tables import Answer, Image, Person, Slot, Void
-from discode.metrics.registry import Workshop
+from discode.metrics import MetricFactory
 from tests.conftest import NO_MODEL
 from tests.helpers import postgres
 from tests.helpers.annotating import (
@@ -185,8 +185,11 @@ def test_a_campaign_of_twelve_people(
     assert len(benchmark.judgments) == 16
     if not SHIPPED.is_file():
         pytest.skip(NO_MODEL)
-    log, problems = run(
-        benchmark, named(["discode", "raw"]), Workshop(), Protocol(resamples=0)
+    log, problems = run_metrics(
+        benchmark,
+        label_metrics(["discode", "raw"]),
+        MetricFactory(),
+        AgreementProtocol(resamples=0),
     )  # fmt: skip
     assert not problems
     with capsys.disabled():

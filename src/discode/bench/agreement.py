@@ -1,15 +1,17 @@
-"""What a benchmark says of a metric: correlations or accuracies, with intervals."""
+"""How well a metric agrees with people: correlations or accuracies, with intervals."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.bench.runlog import Protocol
 from discode.benchmarks import Preferences, Ratings
+from discode.errors import InputError
+from discode.scores import Floats
 from discode.stats import (
     AccuracyPlan,
     Interval,
@@ -26,38 +28,62 @@ from discode.stats import (
     tie_rate,
 )
 
-LEVELS = 64
-"""Ratings with more different values are taken for continuous ones."""
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+_LEVELS = 64
+"""Ratings with more distinct values are taken to be continuous."""
+_FEWEST_RESAMPLES = 100
+"""Fewer resamples do not give a useful interval."""
+_Ints = NDArray[np.int64]
 
 
-def measures(
-    judgments: Ratings | Preferences, image: Ints, value: Floats, protocol: Protocol
+@dataclass(frozen=True)
+class AgreementProtocol:
+    """How agreement is measured: ties of preferences, and the bootstrap of the intervals."""
+
+    ties: str = "wrong"
+    resamples: int = 1000
+    seed: int = 0
+    level: float = 0.95
+
+    def __post_init__(self) -> None:
+        if self.ties not in ("wrong", "half"):
+            raise InputError(f"ties={self.ties!r} is not allowed; give 'wrong' or 'half'")
+        if self.resamples and self.resamples < _FEWEST_RESAMPLES:
+            raise InputError(
+                f"resamples={self.resamples} is not allowed; give {_FEWEST_RESAMPLES} or more, or "
+                "0 for no intervals"
+            )
+        if self.seed < 0:
+            raise InputError(f"seed={self.seed} is not allowed; give 0 or more")
+        if not 0 < self.level < 1:
+            raise InputError(f"level={self.level} is not allowed; give a number like 0.95")
+
+
+def measure_agreement(
+    judgments: Ratings | Preferences, image: _Ints, value: Floats, protocol: AgreementProtocol
 ) -> dict[str, Interval]:
     """Return every measure of a metric's scores (P,) by name; intervals are over images (P,).
 
     Ratings: "tau_b", "tau_c", "spearman", "pearson"; "acc23" and "acc_tied", the pairwise accuracy
-    with ties inside images, the latter with the threshold that suits the metric best; "ties", the
-    share of tied pairs of scores; "failed", the share of judgments without a score, which take no
-    part. Preferences: every category's accuracy, their "mean", "ties", "failed"; a preference
-    without a score is wrong. What has no interval has NaN there.
+    with ties within images, the latter with the threshold that suits the metric best; "ties", the
+    share of tied pairs of scores; "failed", the share of judgments without a score, which are left
+    out. Preferences: every category's accuracy, their "mean", "ties", "failed"; a preference
+    without a score counts as wrong. The bounds of what has no interval are NaN.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UndefinedWarning)  # NaN says it
+        warnings.simplefilter("ignore", UndefinedWarning)  # the result is NaN
         if isinstance(judgments, Ratings):
             return _of_ratings(judgments, image, value, protocol)
         return _of_preferences(judgments, image, value, protocol)
 
 
 def main_measure(judgments: Ratings | Preferences) -> str:
-    """Return the measure that decides: τ_c of ratings, mean accuracy of preferences."""
+    """Return the measure that metrics are compared by: τ_c of ratings, accuracy of preferences."""
     return "tau_c" if isinstance(judgments, Ratings) else "mean"
 
 
-def statistic(
+def agreement_statistic(
     judgments: Ratings | Preferences, value: Floats, name: str, ties: str, keep: NDArray[np.bool_]
-) -> Callable[[Ints], float]:
+) -> Callable[[_Ints], float]:
     """Return a measure as a function of how often each of the kept judgments counts."""
     if isinstance(judgments, Ratings):
         x, y = value[judgments.pair][keep], judgments.value[keep]
@@ -67,7 +93,7 @@ def statistic(
 
 
 def _of_ratings(
-    judgments: Ratings, image: Ints, value: Floats, protocol: Protocol
+    judgments: Ratings, image: _Ints, value: Floats, protocol: AgreementProtocol
 ) -> dict[str, Interval]:
     x, y = value[judgments.pair], judgments.value
     keep, left_out = paired(x, y)
@@ -88,8 +114,8 @@ def _of_ratings(
         "spearman": spearman(x, y),
         "pearson": pearson(x, y),
         "acc23": acc23(y, x, clusters),
-        # Its cost grows with the number of different ratings; people give few.
-        "acc_tied": tie_calibrated(y, x, clusters)[0] if len(np.unique(y)) <= LEVELS else np.nan,
+        # Its cost grows with the number of distinct ratings; people give few.
+        "acc_tied": tie_calibrated(y, x, clusters)[0] if len(np.unique(y)) <= _LEVELS else np.nan,
         "ties": tie_rate(scored[np.isfinite(scored)]),
         "failed": left_out / max(1, len(judgments)),
     }
@@ -97,13 +123,13 @@ def _of_ratings(
 
 
 def _of_preferences(
-    judgments: Preferences, image: Ints, value: Floats, protocol: Protocol
+    judgments: Preferences, image: _Ints, value: Floats, protocol: AgreementProtocol
 ) -> dict[str, Interval]:
     left, right = value[judgments.left], value[judgments.right]
     categories = np.array(judgments.category)
     names = [*np.unique(categories).tolist(), "mean"]
     scored = np.isfinite(left) & np.isfinite(right)
-    if not scored.any():  # not a wrong answer everywhere, but none
+    if not scored.any():  # the metric gave no answer, rather than wrong ones
         result = {name: _point(np.nan, protocol) for name in (*names, "ties")}
         return result | {"failed": _point(1.0, protocol)}
     earned = credit(left, right, judgments.chosen, ties=protocol.ties)
@@ -122,10 +148,10 @@ def _of_preferences(
     return result
 
 
-def _resampled(clusters: Ints, protocol: Protocol) -> bool:
-    """Whether there is anything to resample: one image has no spread."""
+def _resampled(clusters: _Ints, protocol: AgreementProtocol) -> bool:
+    """Whether there is anything to resample: one image alone has no spread."""
     return protocol.resamples > 0 and len(np.unique(clusters)) > 1
 
 
-def _point(value: float, protocol: Protocol) -> Interval:
+def _point(value: float, protocol: AgreementProtocol) -> Interval:
     return Interval(float(value), np.nan, np.nan, protocol.level)

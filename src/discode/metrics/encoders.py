@@ -1,4 +1,4 @@
-"""Open the encoders that baselines compare with: CLIP, and BERT's kin."""
+"""Load the encoders of CLIP-S, PAC-S and BERTScore from the hub or from a folder."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from discode.backends.local.load import (
 from discode.errors import InputError, require
 
 
-def open_parts(
+def load_encoder(
     name: str, kind: str, pick: Callable[[Any, str], tuple[Any, ...]], device: str | None
 ) -> tuple[Any, ...]:
-    """Return what ``pick(transformers, name)`` loads, its model first, on ``device``.
+    """Return what ``pick(transformers, name)`` loads, with the model first and on ``device``.
 
-    ``name`` is a hub's name or a folder with .safetensors; ``kind`` is what errors call it.
+    ``name`` is a hub name or a folder with .safetensors; errors call it ``kind``.
     """
     mend_torchvision()
     torch, transformers = require("torch", "hf"), require("transformers", "hf")
@@ -33,11 +33,11 @@ def open_parts(
     try:
         with quiet_hub():
             model, *rest = pick(transformers, name)
+    except InputError:
+        raise
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(
-            f"cannot load the {kind} {name}: {short_message(error)}; give a folder that holds it"
+            f"cannot load the {kind} {name}: {short_message(error)}; give a folder that has it"
         ) from error
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -48,7 +48,7 @@ def open_parts(
 
 
 def revision_of(name: str, model: Any) -> str:
-    """Return what tells a model from others of its name: its folder's digest, or the commit."""
+    """Return a digest of a model's folder, or the commit of the hub."""
     folder = Path(name)
     if folder.is_dir():
         return folder_digest(folder)

@@ -1,4 +1,4 @@
-"""A judge as one of several metrics: read once, decoded by each."""
+"""A judge as one of several metrics: the model is read once, and decoded by each of them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from discode.judge import Judge, Progress
-from discode.metrics.base import NO_REFERENCES
+from discode.judge import Judge
+from discode.metrics.base import NO_REFERENCES, report_progress
 from discode.pairs import Pair
 from discode.readings import Readings
-from discode.scores import Scores
+from discode.scores import Progress, Scores
+from discode.signature import Signature
 
 
 class SharedReadings:
@@ -20,16 +21,15 @@ class SharedReadings:
     def __init__(self) -> None:
         self._kept: dict[bool, tuple[list[Pair], bool, Readings]] = {}
 
-    def of(
+    def read(
         self, judge: Judge, pairs: Sequence[Pair], references: bool, progress: Progress | None
     ) -> Readings:
-        """Return the readings of ``pairs``; the model is asked where they are not the last ones."""
+        """Return the readings of ``pairs``; the model is asked unless they were the last ones."""
         hidden = "hidden" in judge.decoder.requires
         if references in self._kept:
             before, had_hidden, readings = self._kept[references]
             if before == list(pairs) and had_hidden >= hidden:
-                if progress:
-                    progress(len(pairs))
+                report_progress(progress, len(pairs))
                 return readings
         readings = judge.read(pairs, progress)
         self._kept[references] = (list(pairs), hidden, readings)
@@ -37,8 +37,8 @@ class SharedReadings:
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A judge that sees references (``references``) or never does; metrics share ``readings``.
+class JudgeMetric:
+    """A judge that always sees references (``references``) or never; metrics share ``readings``.
 
     With ``references`` a pair that has none is NaN, as it is for every metric that needs them.
     """
@@ -50,24 +50,29 @@ class Judged:
 
     @property
     def needs(self) -> frozenset[str]:
-        """Pictures, and where the judge is to see them, references."""
+        """Images, and references if the judge is to see them."""
         return frozenset({"image", "references"} if self.references else {"image"})
 
     @property
-    def signature(self) -> str:
+    def signature(self) -> Signature:
         """How the judge's numbers are made."""
         return self.judge.signature
 
-    def score_pairs(self, pairs: Sequence[Pair], progress: Progress | None = None) -> Scores:
+    def score_pairs(
+        self,
+        pairs: Sequence[Pair],
+        *,
+        repeats: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> Scores:
         """Score N pairs, in order."""
         if not self.references:
-            stripped = [replace(pair, references=()) for pair in pairs]
-            return self.judge.decode(
-                stripped, self.readings.of(self.judge, stripped, False, progress)
-            )
+            bare = [replace(pair, references=()) for pair in pairs]
+            return self.judge.decode(bare, self.readings.read(self.judge, bare, False, progress))
         have = [number for number, pair in enumerate(pairs) if pair.references]
         lack = [number for number, pair in enumerate(pairs) if not pair.references]
-        read = self.readings.of(self.judge, [pairs[number] for number in have], True, progress)
+        report_progress(progress, len(lack))
+        read = self.readings.read(self.judge, [pairs[number] for number in have], True, progress)
         none = Readings.failed(read.scale, [NO_REFERENCES] * len(lack))
         parts = [part for part in (read, none) if len(part)]
         joined = Readings.concat(read.scale, parts).take(np.argsort([*have, *lack]))

@@ -1,0 +1,72 @@
+"""Agreement with people: against scipy, by hand, and where something is missing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import kendalltau
+
+from discode.bench import AgreementProtocol, measure_agreement
+from discode.benchmarks import Preferences, Ratings
+from discode.errors import InputError
+from tests.helpers.fake_runs import QUICK, preferred, rated
+
+
+def test_ratings_against_scipy() -> None:
+    bench, value = rated(), np.array([len(p.caption) for p in rated().pairs], float)
+    value[:7] = np.nan
+    judged = bench.judgments
+    assert isinstance(judged, Ratings)
+    found = measure_agreement(judged, bench.image, value, QUICK)
+    rows = ~np.isnan(value[judged.pair])
+    x, y = value[judged.pair][rows], judged.value[rows]
+    for variant in ("b", "c"):
+        expected = kendalltau(x, y, variant=variant).statistic
+        one = found[f"tau_{variant}"]
+        assert math.isclose(one.value, expected, abs_tol=1e-12)
+        assert one.low < one.value < one.high
+    assert math.isclose(found["failed"].value, 7 / len(bench.pairs))
+    assert 0 < found["acc23"].value <= found["acc_tied"].value <= 1
+
+
+def test_preferences_by_hand() -> None:
+    judged = Preferences.of([(0, 1, 0, "a"), (0, 1, 1, "a"), (2, 3, 0, "b"), (2, 3, 0, "b")])
+    value = np.array([2.0, 1.0, 5.0, 5.0])
+    image = np.array([0, 0, 1, 1])
+    found = measure_agreement(judged, image, value, QUICK)
+    assert (found["a"].value, found["b"].value, found["mean"].value) == (0.5, 0.0, 0.25)
+    assert found["ties"].value == 0.5
+    half = measure_agreement(judged, image, value, replace(QUICK, ties="half"))
+    assert half["mean"].value == 0.5
+    value[1] = np.nan  # a choice without a score is wrong, and not left out
+    found = measure_agreement(judged, image, value, QUICK)
+    assert (found["a"].value, found["failed"].value) == (0.0, 0.5)
+
+
+def test_without_any_score_everything_is_nan() -> None:
+    for bench in (rated(), preferred()):
+        nothing = np.full(len(bench.pairs), np.nan)
+        found = measure_agreement(bench.judgments, bench.image, nothing, QUICK)
+        assert found["failed"].value == 1
+        assert all(np.isnan(found[name].value) for name in found if name != "failed")
+
+
+def test_one_image_has_no_interval() -> None:
+    bench = rated(images=1, captions=12)
+    value = np.arange(len(bench.pairs), dtype=float)
+    one = measure_agreement(bench.judgments, bench.image, value, QUICK)["tau_c"]
+    assert np.isfinite(one.value)
+    assert np.isnan([one.low, one.high]).all()
+    bench, none = rated(), AgreementProtocol(resamples=0)
+    found = measure_agreement(bench.judgments, bench.image, np.arange(400.0), none)
+    assert np.isnan(found["tau_c"].low)
+
+
+@pytest.mark.parametrize("given", [{"ties": "x"}, {"resamples": 5}, {"seed": -1}, {"level": 1.0}])
+def test_a_protocol_that_is_not_allowed(given: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="is not allowed"):
+        AgreementProtocol(**given)

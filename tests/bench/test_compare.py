@@ -1,0 +1,83 @@
+"""Comparisons of metrics: better, worse, or no difference shown."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from discode.bench import (
+    MetricResult,
+    RunLog,
+    compare_metrics,
+    measure_agreement,
+    run_metrics,
+)
+from discode.errors import InputError, UnknownNameError
+from discode.scores import Floats
+from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric, rated
+
+
+def test_comparisons(runs: dict[str, RunLog]) -> None:
+    for log in runs.values():
+        done = compare_metrics(log, ["cider", "bleu-4"], resamples=200)
+        (one,) = done.pairs
+        assert one.difference > 0
+        assert one.low > 0
+        assert one.p < 0.05
+        assert one.verdict() == "cider is better than bleu-4"
+        assert done.groups == (("cider",), ("bleu-4",))
+        back = compare_metrics(log, ["bleu-4", "cider"], resamples=200).pairs[0]
+        assert math.isclose(back.difference, -one.difference)
+        assert back.verdict() == "cider is better than bleu-4"
+        equal = compare_metrics(log, ["cider", "other"], resamples=200).pairs[0]
+        assert "no difference" in equal.verdict()
+        three = compare_metrics(log, [], resamples=200)
+        assert len(three.pairs) == 3
+        assert all(pair.adjusted >= pair.p for pair in three.pairs)
+        assert three.groups[-1] == ("bleu-4",)
+        both = compare_metrics(log, ["cider", "bleu-4"], swap="captions", resamples=200).pairs[0]
+        assert both.p < 0.05
+
+
+def test_what_cannot_be_compared(runs: dict[str, RunLog]) -> None:
+    with pytest.raises(InputError, match="two metrics or more"):
+        compare_metrics(runs["ratings"], ["cider"])
+    with pytest.raises(UnknownNameError, match="unknown metric"):
+        compare_metrics(runs["ratings"], ["cider", "cidre"])
+    with pytest.raises(InputError, match="measure"):
+        compare_metrics(runs["choices"], [], measure="tau_c")
+    with pytest.raises(InputError, match="swap"):
+        compare_metrics(runs["choices"], [], swap="rows")
+
+
+def test_metrics_that_miss_different_pairs_are_compared_on_the_same() -> None:
+    bench = rated()
+    truth = np.array([len(pair.caption) for pair in bench.pairs], float)
+    rng = np.random.default_rng(0)
+    good, half = truth + rng.normal(0, 1, len(truth)), truth.copy()
+    half[: len(half) // 2] = np.nan
+    wild = rng.random(len(truth))
+    log, _ = run_metrics(bench, {"x": "x"}, FakeFactory(x=FakeMetric(0, 1.0)), QUICK)
+    base = log.results["x"]
+
+    def result(value: Floats) -> MetricResult:
+        found = measure_agreement(log.judgments, log.image, value, QUICK)
+        return replace(base, value=value, measures=found)
+
+    silent = result(np.full(len(truth), np.nan))
+    log = replace(log, results={"good": result(good), "half": result(half),
+                                "wild": result(wild), "silent": silent})  # fmt: skip
+    done = compare_metrics(log, [], resamples=100)
+    assert done.silent == ("silent",)
+    assert done.left_out == len(log.judgments) // 2
+    values: dict[str, set[float]] = {}
+    for pair in done.pairs:
+        values.setdefault(pair.a, set()).add(pair.value_a)
+        values.setdefault(pair.b, set()).add(pair.value_b)
+    assert all(len(one) == 1 for one in values.values())
+    assert done.groups[-1] == ("wild",)
+    with pytest.raises(InputError, match="silent has no scores"):
+        compare_metrics(log, ["good", "silent"])

@@ -1,0 +1,87 @@
+"""Benchmarks made by a rule, and metrics that score them without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from discode.bench import AgreementProtocol
+from discode.benchmarks import Benchmark, Preferences, Ratings
+from discode.errors import InputError
+from discode.metrics import MetricFactory
+from discode.pairs import Pair
+from discode.scores import Progress, Scores
+from discode.signature import Signature
+
+QUICK = AgreementProtocol(resamples=100)
+
+
+class FakeMetric:
+    """Scores a caption by its length and noise, and counts the pairs it is asked for."""
+
+    def __init__(self, seed: int, noise: float, needs: Sequence[str] = ()) -> None:
+        self.needs, self.asked = frozenset(needs), 0
+        self.signature = Signature.of(metric=f"fake-{seed}-{noise}")
+        self._seed, self._noise = seed, noise
+
+    def score_pairs(
+        self,
+        pairs: Sequence[Pair],
+        *,
+        repeats: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> Scores:
+        self.asked += len(pairs)
+        rng = np.random.default_rng(self._seed)
+        truth = np.array([len(pair.caption) for pair in pairs], float)
+        value = truth + self._noise * rng.standard_normal(len(pairs))
+        if progress:
+            progress(len(pairs))
+        return Scores(value, self.signature)
+
+
+class FakeFactory(MetricFactory):
+    """Has the metrics it is given, by name."""
+
+    def __init__(self, **metrics: Any) -> None:
+        object.__setattr__(self, "metrics", metrics)
+
+    def make(self, name: str) -> Any:
+        if name not in self.metrics:  # type: ignore[attr-defined]  # set above
+            raise InputError(f"no {name} here")
+        return self.metrics[name]  # type: ignore[attr-defined]  # set above
+
+
+def rated(images: int = 40, captions: int = 5) -> Benchmark:
+    """Captions whose length is rated by three raters who err."""
+    rng = np.random.default_rng(0)
+    pairs, rows, image = [], [], []
+    for i in range(images):
+        for j in range(captions):
+            length = int(rng.integers(1, 30))
+            # Two pairs per caption, which differ in their references only.
+            for k in range(2):
+                pairs.append(Pair(f"{i}.jpg", "x" * length + f" {j}", (f"r{k}",), f"{i}#{j}#{k}"))
+                image.append(i)
+                for rater in range(3):
+                    rating = np.clip(round(length / 8 + rng.normal(0, 0.7)), 1, 4)
+                    rows.append((len(pairs) - 1, float(rating), rater))
+    return Benchmark("composite", {"references": "clean"}, tuple(pairs), Ratings.of(rows),
+                     np.array(image), {"a.json": "00"})  # fmt: skip
+
+
+def preferred(choices: int = 200) -> Benchmark:
+    """Choices between two captions, of which mostly the longer one is preferred."""
+    rng = np.random.default_rng(1)
+    pairs, rows, image = [], [], []
+    for i in range(choices):
+        lengths = rng.integers(1, 30, 2)
+        for side, length in enumerate(lengths):
+            pairs.append(Pair(f"{i}.jpg", "x" * int(length), (), f"{i}#{side}"))
+            image.append(i)
+        better = int(lengths[1] > lengths[0]) if rng.random() < 0.9 else int(rng.integers(2))
+        rows.append((2 * i, 2 * i + 1, better, ("HC", "MM")[i % 2]))
+    return Benchmark("pascal50s", {"draws": "1"}, tuple(pairs), Preferences.of(rows),
+                     np.array(image), {})  # fmt: skip
