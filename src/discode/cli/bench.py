@@ -19,7 +19,17 @@ from discode.bench.tables import TABLE_FORMATS, render_table
 from discode.benchmarks import BENCHMARKS, load_benchmark
 from discode.benchmarks.check import check_data, unknown_versions
 from discode.cli import output
-from discode.cli.output import stderr, stdout
+from discode.cli.model_options import (
+    BaseUrl,
+    Device,
+    Dtype,
+    Model,
+    ModelOption,
+    Threads,
+    model_options,
+    parse_pairs,
+)
+from discode.cli.output import stderr, stdout, store_beside
 from discode.errors import InputError
 from discode.metrics import METRICS, MetricFactory
 from discode.metrics.bert import DEFAULT_BERT
@@ -97,7 +107,7 @@ def pairs(
     ] = None,
 ) -> None:
     """Print a benchmark's pairs as JSON lines, for a metric of your own to score."""
-    for pair in load_benchmark(benchmark, data, _benchmark_options(option)).pairs:
+    for pair in load_benchmark(benchmark, data, parse_pairs(option, "--option")).pairs:
         row = {"id": pair.id, "image": str(pair.image), "caption": pair.caption,
                "references": list(pair.references)}  # fmt: skip
         typer.echo(json.dumps(row, ensure_ascii=False))
@@ -122,17 +132,17 @@ def run(
     ] = "wrong",
     resamples: Annotated[int, typer.Option(help="Of the intervals' bootstrap.")] = 1000,
     seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
-    model: Annotated[str | None, typer.Option(help="The judge, as for discode score.")] = None,
+    model: Model = None,
+    model_option: ModelOption = None,
     prompt: Annotated[str | None, typer.Option(help="As for discode score.")] = None,
     scale: Annotated[str | None, typer.Option(help="As for discode score.")] = None,
     store: Annotated[
         Path | None, typer.Option(help="The judge's readings; default: beside --json.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cuda, cuda:1, cpu.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="bfloat16, float16 or float32.")] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.")
-    ] = False,
+    threads: Threads = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    base_url: BaseUrl = None,
     clip_model: Annotated[str | None, typer.Option(help="CLIP's hub name or folder.")] = None,
     pac_weights: Annotated[Path | None, typer.Option(help="PAC-S's weights for it.")] = None,
     bert_model: Annotated[str | None, typer.Option(help="BERTScore's model.")] = None,
@@ -145,20 +155,22 @@ def run(
     if out is not None:
         output.check_writable(out)
     earlier = RunLog.load(out) if out is not None and out.exists() else None
-    loaded = load_benchmark(benchmark, data, _benchmark_options(option))
+    loaded = load_benchmark(benchmark, data, parse_pairs(option, "--option"))
     if earlier is not None and not earlier.same_questions(RunLog.begin(loaded, protocol, {})):
         raise InputError(
             f"{out} is a run of {earlier.benchmark} with other data or options; give another file"
         )
     for note in (*loaded.notes, *unknown_versions(loaded)):
         stderr.print(note, style="dim", markup=False, highlight=False, soft_wrap=True)
-    flags = {"device": device, "dtype": dtype, "trust_remote_code": trust_remote_code or None}
     factory = MetricFactory(
         model=model,
-        options={name: value for name, value in flags.items() if value is not None},
+        options=model_options(
+            model_option, threads=threads, device=device, dtype=dtype, base_url=base_url
+        ),
         prompt=prompt,
         scale=scale,
-        store=store or _store_beside(out, model),
+        store=store,
+        default_store=None if out is None else store_beside(out),
         clip_model=clip_model or DEFAULT_CLIP,
         pac_weights=pac_weights,
         bert_model=bert_model or DEFAULT_BERT,
@@ -192,7 +204,7 @@ def run(
         ties = "no scores" if math.isnan(rate) else f"{100 * rate:.1f} % ties"
         line = f"{label}: {ties}{failed}, {result.seconds:.1f} s"
         stderr.print(line, markup=False, highlight=False, soft_wrap=True)
-        stderr.print(result.signature, style="dim", markup=False, highlight=False, soft_wrap=True)
+        stderr.print(str(result.signature), style="dim", markup=False, highlight=False, soft_wrap=True)
         for reason in dict.fromkeys([*result.errors.values()][:1]):
             stderr.print(f"  such as: {reason}", style="red", markup=False, soft_wrap=True)
     for label, reason in problems.items():
@@ -201,25 +213,6 @@ def run(
         raise typer.Exit(2)
     if problems or any(result.errors for result in wanted.values()):
         raise typer.Exit(1)
-
-
-def _store_beside(out: Path | None, model: str | None) -> Path | None:
-    """Return where the judge's readings are kept: beside the run, unless they are a recording."""
-    if out is None or (model or "").startswith("recorded:"):
-        return None
-    return out.with_name(f"{out.name}.readings.db")
-
-
-def _benchmark_options(given: list[str] | None) -> dict[str, str]:
-    options: dict[str, str] = {}
-    for text in given or []:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise InputError(f"--option {text!r} is not allowed; give KEY=VALUE")
-        if options.get(key.strip(), value.strip()) != value.strip():
-            raise InputError(f"--option {key.strip()} is given twice, with different values")
-        options[key.strip()] = value.strip()
-    return options
 
 
 def _runs(paths: list[Path]) -> dict[str, RunLog]:

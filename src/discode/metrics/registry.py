@@ -35,6 +35,7 @@ class MetricFactory:
         model: The judge's model, as :func:`discode.load` takes it.
         options: The model's options, likewise; CLIP and BERTScore run on its ``device``, too.
         prompt, scale, store, batch_size: See :func:`discode.load`.
+        default_store: Where readings are kept if ``store`` is None and they are not a recording.
         clip_model: A CLIP's hub name or folder.
         pac_weights: PAC-S's file of weights for that CLIP (clip_ViT-B-32.pth).
         bert_model, bert_layer, bert_idf: See :meth:`~discode.metrics.bert.BertScore.open`.
@@ -48,6 +49,7 @@ class MetricFactory:
     scale: str | Scale | None = None
     store: str | os.PathLike[str] | ReadingStore | None = None
     batch_size: int | None = None
+    default_store: str | os.PathLike[str] | None = None
     clip_model: str = DEFAULT_CLIP
     pac_weights: str | os.PathLike[str] | None = None
     bert_model: str = DEFAULT_BERT
@@ -83,7 +85,7 @@ class MetricFactory:
     @cached_property
     def judge(self) -> Judge:
         """The judge whose readings all decoders share."""
-        return load(
+        judge = load(
             self.model,
             method="raw",
             prompt=self.prompt,
@@ -92,6 +94,7 @@ class MetricFactory:
             batch_size=self.batch_size,
             **self.options,
         )
+        return judge if self.default_store is None else judge.with_store(self.default_store)
 
     @cached_property
     def readings(self) -> SharedReadings:
