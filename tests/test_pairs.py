@@ -97,12 +97,12 @@ def test_coco_results_find_their_images(tmp_path: Path) -> None:
         ("p.csv", "", "no pairs"),
         ("p.jsonl", '{"image": "a", "caption": "b"}\n' * 16 + "{oops\n", "line 17 is not JSON"),
         ("p.jsonl", '{"image": "a"}\n', "line 1 has no 'caption'"),
-        ("p.jsonl", "[1]\n", "no object"),
+        ("p.jsonl", "[1]\n", "not an object"),
         ("p.jsonl", '{"image": "a", "caption": 5}\n', "must be text"),
         ("p.jsonl", '{"image": "", "caption": "x"}', "empty image"),
         ("p.jsonl", '{"image": "a", "caption": "x", "references": 5}', "must be a list"),
         ("p.jsonl", "[" * 200_000, "not JSON"),
-        ("p.json", "{}", "no list"),
+        ("p.json", "{}", "not a list"),
         ("p.json", "[", "not JSON"),
         ("p.txt", "x", "unknown format"),
         ("p.parquet", "x", "cannot read"),
@@ -121,7 +121,7 @@ def test_missing_and_undecodable_files(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_pairs(tmp_path / "none.csv")
     (tmp_path / "p.csv").write_bytes(b"image,caption\n\xff\xfe,x\n")
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match=r"p\.csv line 2 is not UTF-8"):
         read_pairs(tmp_path / "p.csv")
     with pytest.raises(InputError, match="not a folder"):
         read_pairs(tmp_path / "p.csv", tmp_path / "nowhere")
@@ -191,7 +191,7 @@ def test_digest_is_of_the_bytes(image: Path) -> None:
 def test_a_quote_that_is_never_closed_swallows_nothing(tmp_path: Path) -> None:
     path = tmp_path / "pairs.csv"
     path.write_text('image,caption\na.jpg,"a cat\nb.jpg,a dog\n')
-    with pytest.raises(InputError, match="cannot read"):
+    with pytest.raises(InputError, match=r"lines 2 to 3, read as one row"):
         read_pairs(path)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,74 +42,232 @@ def replacing(path: Path) -> Iterator[Path]:
         temp.unlink(missing_ok=True)
 
 
+TableRow = dict[str, Any] | InputError
+"""A row of a table, or what is wrong with it."""
+PlacedRow = tuple[str, TableRow]
+"""Where a row is, for messages ("pairs.csv line 7"), and the row."""
+CheckColumns = Callable[[Sequence[str]], None]
+"""Raises where a table lacks a column that its reader needs."""
+
+
 def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (where, row) from any table format, naming the place of what is broken."""
-    readers = {
-        ".csv": _csv_rows,
-        ".tsv": _csv_rows,
-        ".jsonl": _jsonl_rows,
-        ".ndjson": _jsonl_rows,
-        ".json": _json_rows,
-        ".parquet": _parquet_rows,
-    }
-    reader = readers.get(path.suffix.lower())
-    if reader is None:
-        raise InputError(f"{path.name}: unknown format; allowed are {', '.join(readers)}")
+    """Yield (where, row) from a table of any format; a broken row raises, with its place."""
+    for where, row in read_table(path):
+        if isinstance(row, InputError):
+            raise row
+        yield where, row
+
+
+def read_table(path: Path) -> Iterator[PlacedRow]:
+    """Yield (where, row) from a table of any format; a broken row is the error that describes it.
+
+    Only a file that cannot be read as a table at all raises.
+    """
+    read = _READERS.get(path.suffix.lower())
+    if read is None:
+        raise InputError(f"{path.name}: unknown format; allowed are {', '.join(_READERS)}")
+    return read(path, path.name)
+
+
+def csv_rows(path: Path, name: str, check: CheckColumns | None = None) -> Iterator[PlacedRow]:
+    """Yield the rows of a CSV file, or by its suffix TSV."""
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     try:
-        for where, row in reader(path):
-            if not isinstance(row, dict):
-                raise InputError(f"{where} is no object with fields but {type(row).__name__}")
-            yield where, row
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        # Bytes that are not UTF-8 become lone surrogates, so that they cost their own row only.
+        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            # strict: a quote that is never closed would swallow all later rows
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            try:
+                header = next(reader, [])
+            except csv.Error as error:
+                raise InputError(f"cannot read {path}: {error}") from error
+            if check is not None:
+                check(header)
+            yield from _csv_body(reader, header, name)
+    except OSError as error:
         raise InputError(f"cannot read {path}: {error}") from error
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        # strict: a quote that is never closed would swallow all later rows
-        reader = csv.DictReader(file, delimiter=delimiter, strict=True)
-        for row in reader:
-            if None in row or None in row.values():
-                raise InputError(
-                    f"{path.name} line {reader.line_num} does not have the "
-                    f"{len(reader.fieldnames or ())} columns of the header"
-                )
-            yield f"{path.name} line {reader.line_num}", row
+def _csv_body(reader: Any, header: list[str], name: str) -> Iterator[PlacedRow]:
+    while True:
+        first = reader.line_num + 1
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:  # the reader goes on after what it could not parse
+            yield from _lost(name, range(first, reader.line_num + 1), f"is not CSV: {error}")
+            continue
+        if not cells:
+            continue
+        where = f"{name} line {reader.line_num}"
+        if len(cells) != len(header):
+            reason = f"does not have the {len(header)} columns of the header"
+            yield from _lost(name, range(first, reader.line_num + 1), reason)
+        elif not all(map(str.isascii, cells)) and any(map(_has_surrogates, cells)):
+            yield where, InputError(f"{where} is not UTF-8")
+        else:
+            yield where, dict(zip(header, cells, strict=True))
 
 
-def _jsonl_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    with path.open(encoding="utf-8-sig") as file:
-        for number, line in enumerate(file, start=1):
-            if line.strip():
-                where = f"{path.name} line {number}"
-                yield where, parse_json(line, where)
+def _lost(name: str, lines: range, reason: str) -> Iterator[PlacedRow]:
+    """Yield an error for every line that is lost: a quote that is not closed swallows many."""
+    for line in lines:
+        where = f"{name} line {line}"
+        if len(lines) == 1:
+            yield where, InputError(f"{where} {reason}")
+        else:
+            span = f"{name} lines {lines[0]} to {lines[-1]}, read as one row"
+            yield (
+                where,
+                InputError(f"{where} is lost: {span}, {reason}; see the quotes of {lines[0]}"),
+            )
 
 
-def _json_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    rows = parse_json(path.read_text(encoding="utf-8-sig"), path.name)
-    if not isinstance(rows, list):
-        raise InputError(f"{path.name} is no list of rows; COCO results are a list of objects")
-    for number, row in enumerate(rows):
-        yield f"{path.name} entry {number}", row
+def _has_surrogates(text: str) -> bool:
+    return text.encode(errors="replace").decode() != text
+
+
+def json_lines(path: Path, name: str) -> Iterator[tuple[str, bytes]]:
+    """Yield (where, line) of a file of JSON lines, not parsed yet; empty lines are left out."""
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.isspace():
+                    text = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+                    yield f"{name} line {number}", text
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error}") from error
+
+
+def parse_line(where: str, line: bytes) -> PlacedRow:
+    """Parse what :func:`json_lines` yields."""
+    try:
+        return where, _object(parse_json(line.decode(), where), where)
+    except UnicodeDecodeError as error:
+        return where, InputError(f"{where} is not UTF-8: {error}")
+    except InputError as error:
+        return where, error
+
+
+def json_rows(path: Path, name: str) -> Iterator[PlacedRow]:
+    """Yield the rows of COCO results or another JSON list, which is loaded whole."""
+    try:
+        entries = parse_json(path.read_text(encoding="utf-8-sig"), name)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
+    if not isinstance(entries, list):
+        raise InputError(f"{name} is not a list of rows; COCO results are a list of objects")
+    for number, entry in enumerate(entries):
+        where = f"{name} entry {number}"
+        yield where, _object(entry, where)
+
+
+def _object(row: Any, where: str) -> TableRow:
+    if isinstance(row, dict):
+        return row
+    return InputError(f"{where} is not an object with fields but {type(row).__name__}")
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Parse JSON, or name the place where it is none."""
+    """Parse JSON, or say where it is broken."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where} is not JSON: {error}") from None
 
 
-def _parquet_rows(path: Path) -> Iterator[tuple[str, Any]]:
-    parquet = require("pyarrow.parquet", "parquet")
+class ParquetTable:
+    """A Parquet file, read in batches; a damaged part costs its own rows only.
+
+    Attributes:
+        columns: Their names.
+        rows: How many there are.
+    """
+
+    def __init__(self, path: Path, name: str) -> None:
+        self._name = name
+        parquet = require("pyarrow.parquet", "parquet")
+        try:
+            self._file = parquet.ParquetFile(path)
+        except Exception as error:  # pyarrow's errors share no base that can be named without it
+            raise InputError(f"cannot read {path}: {error}") from error
+        self.columns: list[str] = self._file.schema_arrow.names
+        self.rows: int = self._file.metadata.num_rows
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def batches(
+        self,
+        columns: Sequence[str] | None = None,
+        wanted: Callable[[range], bool] = lambda rows: True,
+        max_rows: int = 1024,
+        max_bytes: int = 64 << 20,
+    ) -> Iterator[tuple[range, Any]]:
+        """Yield (row numbers, Arrow batch); an error instead of a batch that cannot be read.
+
+        Args:
+            columns: What is read; all if None.
+            wanted: Says whether any of a row group's rows is needed; others are not touched.
+            max_rows: Rows per batch,
+            max_bytes: or fewer, where rows are large: images may be inside.
+        """
+        first = 0
+        for group in range(self._file.metadata.num_row_groups):
+            facts = self._file.metadata.row_group(group)
+            span = range(first, first + facts.num_rows)
+            first = span.stop
+            if not span or not wanted(span):
+                continue
+            each = max(1, facts.total_byte_size // facts.num_rows)
+            size = max(1, min(max_rows, max_bytes // each))
+            batches = self._file.iter_batches(size, row_groups=[group], columns=columns)
+            at = span.start
+            while at < span.stop:
+                try:
+                    batch = next(batches)
+                except Exception as error:  # a damaged page: the rest of the row group is gone
+                    reason = f"rows {at} to {span.stop - 1} cannot be read: {error}"
+                    yield range(at, span.stop), InputError(f"{self._name}: {reason}")
+                    break
+                yield range(at, at + batch.num_rows), batch
+                at += batch.num_rows
+
+    def parse(self, span: range, batch: Any) -> list[PlacedRow]:
+        """Return the rows of what :meth:`batches` yields."""
+        places = [f"{self._name} row {number}" for number in span]
+        if isinstance(batch, InputError):
+            return [(where, batch) for where in places]
+        try:
+            return list(zip(places, batch.to_pylist(), strict=True))
+        except Exception:  # text that is not UTF-8, a date that Python does not have: find its row
+            return [_parse_row(where, batch, i) for i, where in enumerate(places)]
+
+
+def _parse_row(where: str, batch: Any, number: int) -> PlacedRow:
     try:
-        file = parquet.ParquetFile(path)
-    except Exception as error:  # pyarrow's errors share no base that can be named without it
-        raise InputError(f"cannot read {path}: {error}") from error
-    number = 0
-    for batch in file.iter_batches():
-        for row in batch.to_pylist():
-            yield f"{path.name} row {number}", row
-            number += 1
+        return where, batch.slice(number, 1).to_pylist()[0]
+    except Exception as error:
+        return where, InputError(f"{where} cannot be read: {error}")
+
+
+def _parquet_rows(path: Path, name: str) -> Iterator[PlacedRow]:
+    with closing(ParquetTable(path, name)) as table:
+        for span, batch in table.batches():
+            yield from table.parse(span, batch)
+
+
+def _jsonl_rows(path: Path, name: str) -> Iterator[PlacedRow]:
+    return itertools.starmap(parse_line, json_lines(path, name))
+
+
+_READERS: dict[str, Callable[[Path, str], Iterator[PlacedRow]]] = {
+    ".csv": csv_rows,
+    ".tsv": csv_rows,
+    ".jsonl": _jsonl_rows,
+    ".ndjson": _jsonl_rows,
+    ".json": json_rows,
+    ".parquet": _parquet_rows,
+}

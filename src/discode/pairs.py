@@ -136,22 +136,22 @@ def read_pairs(
     path = Path(path)
     if not path.exists():
         raise InputError(f"no such file: {path}")
-    rows = PairRows(images)
+    parser = PairParser(images)
     pairs = [
-        rows.pair(row, where, str(number)) for number, (where, row) in enumerate(read_rows(path))
+        parser.parse(row, where, str(number)) for number, (where, row) in enumerate(read_rows(path))
     ]
     if not pairs:
         raise InputError(f"{path} holds no pairs")
     return pairs
 
 
-class PairRows:
-    """Makes pairs of a table's rows, whatever their columns are called.
+class PairParser:
+    """Makes pairs from the rows of a table, whatever their columns are called.
 
     Args:
         images: The folder that image names, or COCO's image numbers, are found in.
 
-    >>> PairRows().pair({"image": "dog.jpg", "candidate": "a dog"}, "line 2", "0").caption
+    >>> PairParser().parse({"image": "dog.jpg", "candidate": "a dog"}, "line 2", "0").caption
     'a dog'
     """
 
@@ -162,8 +162,8 @@ class PairRows:
         self._numbers: dict[str, list[Path]] | None = None
         self._last: tuple[Any, str] = (None, "")
 
-    def pair(self, row: Mapping[str, Any], where: str, name: str) -> Pair:
-        """Return the pair of one row, or say what ``where`` lacks; ``name`` stands in for an id."""
+    def parse(self, row: Mapping[str, Any], where: str, number: str) -> Pair:
+        """Return the pair of a row, or raise with what it lacks; ``number`` is its default id."""
         image = _field(row, IMAGE_COLUMNS, where)
         if isinstance(image, Mapping):  # as `datasets` writes images: {"bytes": ..., "path": ...}
             image = next((image[k] for k in ("bytes", "path") if image.get(k) is not None), "")
@@ -176,8 +176,9 @@ class PairRows:
             image = self._path(image, where)
         given = row.get("id")
         pair = _pair(image, _field(row, CAPTION_COLUMNS, where), references, where)
-        name = name if given is None else str(given)
-        return Pair(pair.image, pair.caption, pair.references, name)
+        return Pair(
+            pair.image, pair.caption, pair.references, number if given is None else str(given)
+        )
 
     def _path(self, image: Any, where: str) -> str:
         if image != self._last[0]:  # the captions of an image mostly come together
@@ -201,6 +202,21 @@ class PairRows:
         if self._folder is not None and "://" not in name:
             return str(self._folder / name)
         return name
+
+
+def image_name(row: Mapping[str, Any]) -> str | None:
+    """Return what a row calls its image; None where it has the bytes only, or no image.
+
+    >>> image_name({"file_name": "dog.jpg"}), image_name({"image": {"bytes": b"", "path": "a.png"}})
+    ('dog.jpg', 'a.png')
+    """
+    for column in IMAGE_COLUMNS:
+        image = row.get(column)
+        if image is not None:
+            if isinstance(image, Mapping):
+                image = image.get("path")
+            return None if image is None or isinstance(image, bytes) else str(image)
+    return None
 
 
 def _reference_list(text: str, where: str) -> list[str]:

@@ -102,25 +102,36 @@ class Scores:
         """Return how many rows carry each flag."""
         return {name: int(np.count_nonzero(marks)) for name, marks in self.flags.items()}
 
+    def columns(self) -> dict[str, list[Any]]:
+        """Return the rows as JSON-ready columns, None where a row has nothing.
+
+        A metric that asks no model has no ``raw`` and no ``distribution``, and ``bound`` is there
+        where a row is truncated; ``score``, ``flags`` and ``error`` always are.
+        """
+        found: dict[str, list[Any]] = {"score": _or_none(self.value)}
+        if self.raw is not None:
+            found["raw"] = _or_none(self.raw)
+        if self.distribution is not None:
+            found["distribution"] = _lists_or_none(self.distribution)
+        if self.bound is not None:
+            found["bound"] = _or_none(self.bound)
+        flags: list[list[str]] = [[] for _ in range(len(self))]
+        for name, marks in self.flags.items():
+            for row in np.flatnonzero(marks).tolist():
+                flags[row].append(name)
+        return found | {"flags": flags, "error": [self.errors.get(i) for i in range(len(self))]}
+
     def rows(self, ids: Sequence[str] | None = None) -> Iterator[dict[str, Any]]:
-        """Yield one JSON-ready dictionary per row; NaN becomes None."""
-        for i, value in enumerate(self.value.tolist()):
-            row: dict[str, Any] = {"id": str(i) if ids is None else ids[i], "score": _json(value)}
-            if self.raw is not None:
-                row["raw"] = _json(float(self.raw[i]))
-            if self.distribution is not None:
-                row["distribution"] = [_json(p) for p in self.distribution[i].tolist()]
-            if self.bound is not None:
-                row["bound"] = _json(float(self.bound[i]))
-            row["flags"] = [name for name, marks in self.flags.items() if marks[i]]
-            row["error"] = self.errors.get(i)
-            yield row
+        """Yield one JSON-ready dictionary per row: an id, and :meth:`columns`."""
+        columns = {"id": list(map(str, range(len(self)))) if ids is None else ids, **self.columns()}
+        for values in zip(*columns.values(), strict=True):
+            yield dict(zip(columns, values, strict=True))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-ready data."""
         return {
             "signature": str(self.signature),
-            "mean": _json(self.mean()),
+            "mean": None if math.isnan(self.mean()) else self.mean(),
             "counts": self.counts(),
             "answers": list(self.answers),
             "scores": list(self.rows()),
@@ -132,8 +143,21 @@ class Scores:
             yield json.dumps(row | {"signature": str(self.signature)}, ensure_ascii=False)
 
 
-def _json(value: float) -> float | None:
-    return None if math.isnan(value) else value
+def _or_none(values: Floats) -> list[float | None]:
+    """Return (N,) numbers as a list, with None for NaN."""
+    found: list[float | None] = values.tolist()
+    for row in np.flatnonzero(np.isnan(values)).tolist():
+        found[row] = None
+    return found
+
+
+def _lists_or_none(values: Floats) -> list[list[float | None] | None]:
+    """Return (N, K) numbers as lists, with None for NaN and for a row of nothing else."""
+    found: list[list[float | None] | None] = values.tolist()
+    missing = np.isnan(values)
+    for row in np.flatnonzero(missing.any(axis=1)).tolist():
+        found[row] = None if missing[row].all() else _or_none(values[row])
+    return found
 
 
 class Metric(Protocol):

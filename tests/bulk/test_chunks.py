@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discode.bulk.chunks import Block, Cut, Shard, cut
+from discode.bulk.chunks import Block, ChunkPlan, Share, split
 from discode.errors import InputError
 
 SIZES = st.integers(1, 7)
@@ -18,28 +18,28 @@ def test_every_row_is_in_exactly_one_share(
 ) -> None:
     seen: list[tuple[int, int]] = []
     for index in range(count):
-        shard = Shard(index, count)
+        shard = Share(index, count)
         for k, length in enumerate(files):
             if not shard.reads(k, len(files)):
                 continue
-            how = Cut(size, lambda b, k=k, s=shard: s.owns(Block(k, b), len(files)), rows)  # type: ignore[misc]
-            for piece, part in cut(range(length), k, how):
-                assert part[0] == piece.start
-                assert piece.block == Block(k, piece.start // size)
+            plan = ChunkPlan(size, lambda b, k=k, s=shard: s.owns(Block(k, b), len(files)), rows)  # type: ignore[misc]
+            for place, part in split(range(length), k, plan):
+                assert part[0] == place.start
+                assert place.block == Block(k, place.start // size)
                 seen += [(k, row) for row in part]
     assert sorted(seen) == [(k, row) for k, length in enumerate(files) for row in range(length)]
     assert len(set(seen)) == len(seen)
 
 
 @given(st.integers(0, 60), SIZES, SIZES, st.integers(1, 30))
-def test_pieces_end_where_blocks_and_files_end(n: int, size: int, rows: int, weight: int) -> None:
-    pieces = list(cut(range(n), 3, Cut(size, rows=rows, bytes=weight), lambda item: 5))
+def test_chunks_end_where_blocks_and_files_end(n: int, size: int, rows: int, weight: int) -> None:
+    plan = ChunkPlan(size, max_rows=rows, max_bytes=weight)
     at = 0
-    for piece, part in pieces:
-        assert piece.start == at
+    for place, part in split(range(n), 3, plan, lambda item: 5):
+        assert place.start == at
         at += len(part)
-        assert piece.ends_file == (at == n)
-        assert piece.ends_block == (at % size == 0 or at == n)
+        assert place.ends_file == (at == n)
+        assert place.ends_block == (at % size == 0 or at == n)
         assert len(part) <= min(rows, weight // 5 + 1, size)
     assert at == n
 
@@ -53,11 +53,11 @@ def test_names_tell_blocks(file: int, number: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["8/8", "-1/8", "1", "0/0", "a/b", "1/2/3", "", "1.5/2"])
-def test_shares_that_are_none(text: str) -> None:
+def test_shares_that_are_not_allowed(text: str) -> None:
     with pytest.raises(InputError, match="I/N"):
-        Shard.parse(text)
+        Share.parse(text)
 
 
 def test_a_block_has_rows() -> None:
     with pytest.raises(InputError, match="1 or more"):
-        Cut(0)
+        ChunkPlan(0)

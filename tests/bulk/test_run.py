@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discode.bulk import Shard, Totals, score_stream, score_to_file
-from discode.bulk.inputs import SAMPLE, find_inputs
-from discode.bulk.judging import _batches, judge_chunk
+from discode.bulk import Share, Totals, score_to_file, score_to_folder
+from discode.bulk.inputs import DIGEST_BYTES, find_inputs
+from discode.bulk.judging import by_method, judge_chunk
 from discode.bulk.locks import ShareLock
 from discode.bulk.run import read_chunks
 from discode.errors import InputError
@@ -44,32 +44,33 @@ def same(value: float | None, want: float) -> bool:
     return (value is None and math.isnan(want)) or value == want
 
 
-def test_every_sink_holds_what_memory_says(tmp_path: Path, lines: Lines) -> None:
+def test_every_format_holds_what_memory_says(tmp_path: Path, lines: Lines) -> None:
     path = lines(230)
     want = in_memory(path)
     judge = make_judge()
     done: list[int] = []
-    totals = score_stream(judge, path, tmp_path / "jsonl", shard_size=100, progress=done.append)
+    totals = score_to_folder(judge, path, tmp_path / "jsonl", shard_size=100, progress=done.append)
     assert sum(done) == 230
     got = read_parts(tmp_path / "jsonl")
     assert [row["id"] for row in got] == [f"r{i}" for i in range(230)]
     assert [row["row"] for row in got] == list(range(230))
     assert {row["source"] for row in got} == {"set.jsonl"}
-    assert {row["signature"] for row in got} == {judge.signature}
+    made = judge.signature.with_fields(references="none")
+    assert {row["signature"] for row in got} == {str(made)}
     assert all(same(row["score"], v) for row, v in zip(got, want.value, strict=True))  # type: ignore[arg-type]
     assert all(same(row["raw"], v) for row, v in zip(got, want.raw, strict=True))  # type: ignore[arg-type]
     assert [row["error"] for row in got] == [want.errors.get(i) for i in range(230)]
     assert [row["flags"] for row in got] == [row["flags"] for row in want.rows()]
     assert totals.rows == 230
     assert totals.failed == len(want.errors) == 5
-    assert totals.mean == pytest.approx(want.mean(), abs=1e-12)
+    assert totals.mean() == pytest.approx(want.mean(), abs=1e-12)
     assert sorted(p.name for p in (tmp_path / "jsonl").glob("part*")) == [
         f"part-00000-0000{i}.jsonl" for i in range(3)
     ]
-    score_stream(judge, path, tmp_path / "parquet", shard_size=100, format="parquet")
+    score_to_folder(judge, path, tmp_path / "parquet", shard_size=100, format="parquet")
     table = pq.read_table(tmp_path / "parquet").to_pylist()
     assert [dict(row) for row in table] == got
-    score_stream(judge, path, tmp_path / "csv", shard_size=100, format="csv")
+    score_to_folder(judge, path, tmp_path / "csv", shard_size=100, format="csv")
     score_to_file(judge, path, tmp_path / "one.csv")
     score_to_file(judge, path, tmp_path / "one.jsonl")
     assert [json.loads(line) for line in (tmp_path / "one.jsonl").read_text().splitlines()] == got
@@ -84,10 +85,10 @@ def test_every_sink_holds_what_memory_says(tmp_path: Path, lines: Lines) -> None
 
 def test_a_second_run_asks_nothing(tmp_path: Path, lines: Lines) -> None:
     path, log = lines(100), tmp_path / "log"
-    first = score_stream(make_judge(log=log), path, tmp_path / "out", shard_size=20)
+    first = score_to_folder(make_judge(log=log), path, tmp_path / "out", shard_size=20)
     asked = log.read_text()
     path_time = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()}
-    assert score_stream(make_judge(log=log), path, tmp_path / "out", shard_size=20) == first
+    assert score_to_folder(make_judge(log=log), path, tmp_path / "out", shard_size=20) == first
     assert log.read_text() == asked
     assert path_time == {file: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()}
 
@@ -118,11 +119,11 @@ def test_what_is_damaged_is_done_again(
     tmp_path: Path, lines: Lines, damage: Callable[[Path], None]
 ) -> None:
     path, log, out = lines(60), tmp_path / "log", tmp_path / "out"
-    first = score_stream(make_judge(), path, out, shard_size=20)
+    first = score_to_folder(make_judge(), path, out, shard_size=20)
     whole = read_parts(out)
     damage(out)
     (out / ".part-00000-00001.jsonl.abc.part").write_text("what a killed process leaves")
-    assert score_stream(make_judge(log=log), path, out, shard_size=20) == first
+    assert score_to_folder(make_judge(log=log), path, out, shard_size=20) == first
     assert read_parts(out) == whole
     assert len(log.read_text().splitlines()) == 20
     assert not list(out.glob(".part*"))
@@ -132,18 +133,18 @@ def test_unfinished_shards_ask_the_store_first(tmp_path: Path, lines: Lines) -> 
     path, log, out = lines(60), tmp_path / "log", tmp_path / "out"
     for i in range(12):
         (tmp_path / f"{i}.png").write_bytes(png())
-    first = score_stream(make_judge(store=tmp_path / "s.db"), path, out, images=tmp_path)
+    first = score_to_folder(make_judge(store=tmp_path / "s.db"), path, out, images=tmp_path)
     assert first.failed == 2
     shutil.rmtree(out)
     judge = make_judge(log=log, store=tmp_path / "s.db")
-    assert score_stream(judge, path, out, images=tmp_path) == first
+    assert score_to_folder(judge, path, out, images=tmp_path) == first
     assert all("x!" in line for line in log.read_text().splitlines())  # failures are not kept
 
 
 def test_other_settings_are_refused(tmp_path: Path, lines: Lines) -> None:
     path, out = lines(60), tmp_path / "out"
     judge = make_judge()
-    score_stream(judge, path, out, shard_size=20)
+    score_to_folder(judge, path, out, shard_size=20)
     changes: tuple[tuple[dict[str, Any], str], ...] = (
         ({"shard_size": 21}, "shard_size=20"),
         ({"shard_size": 20, "format": "csv"}, "format=jsonl"),
@@ -152,19 +153,19 @@ def test_other_settings_are_refused(tmp_path: Path, lines: Lines) -> None:
     )
     for options, word in changes:
         with pytest.raises(InputError, match=word):
-            score_stream(judge, path, out, **options)
-    with pytest.raises(InputError, match="signature="):
-        score_stream(load(Instant("another")), path, out, shard_size=20)
+            score_to_folder(judge, path, out, **options)
+    with pytest.raises(InputError, match="another judge"):
+        score_to_folder(load(Instant("another")), path, out, shard_size=20)
     with path.open("a") as file:
         file.write(json.dumps(rows(1)[0]) + "\n")
     with pytest.raises(InputError, match="another input"):
-        score_stream(judge, path, out, shard_size=20)
+        score_to_folder(judge, path, out, shard_size=20)
     (out / "_run.json").write_text("[]")
-    with pytest.raises(InputError, match="no manifest"):
-        score_stream(judge, path, out, shard_size=20)
+    with pytest.raises(InputError, match="not the manifest"):
+        score_to_folder(judge, path, out, shard_size=20)
     (out / "_run.json").unlink()
     with pytest.raises(InputError, match="holds shards without"):
-        score_stream(judge, path, out, shard_size=20)
+        score_to_folder(judge, path, out, shard_size=20)
 
 
 @pytest.mark.parametrize("files", [1, 5])
@@ -172,10 +173,10 @@ def test_shares_make_one_whole(tmp_path: Path, lines: Lines, files: int) -> None
     (tmp_path / "in").mkdir()
     for k in range(files):
         shutil.move(lines(70 + k), tmp_path / "in" / f"{k}.jsonl")
-    score_stream(make_judge(), tmp_path / "in", tmp_path / "whole", shard_size=16)
+    score_to_folder(make_judge(), tmp_path / "in", tmp_path / "whole", shard_size=16)
     log = tmp_path / "log"
     totals = [
-        score_stream(
+        score_to_folder(
             make_judge(log=log), tmp_path / "in", tmp_path / "out", shard=f"{i}/3", shard_size=16
         )
         for i in range(3)
@@ -184,7 +185,7 @@ def test_shares_make_one_whole(tmp_path: Path, lines: Lines, files: int) -> None
     assert sum(total.rows for total in totals) == sum(70 + k for k in range(files))
     assert len(log.read_text().splitlines()) == sum(70 + k for k in range(files))
     # Other shares of the same folder find nothing left to do.
-    more = score_stream(
+    more = score_to_folder(
         make_judge(log=log), tmp_path / "in", tmp_path / "out", shard="1/2", shard_size=16
     )
     assert len(log.read_text().splitlines()) == sum(70 + k for k in range(files))
@@ -213,7 +214,7 @@ def test_what_passes_is_written_in_its_own_format(tmp_path: Path, suffix: str) -
     want = in_memory(path)
     least = threshold(want.value)
     out = tmp_path / "out"
-    totals = score_stream(make_judge(), path, out, shard_size=40, min_score=least)
+    totals = score_to_folder(make_judge(), path, out, shard_size=40, min_score=least)
     wanted = [i for i in range(90) if want.value[i] >= least]
     assert 0 < totals.passed == len(wanted) < 90
     assert totals.failed == 2
@@ -231,7 +232,7 @@ def test_what_passes_is_written_in_its_own_format(tmp_path: Path, suffix: str) -
     assert [float(row.pop("discode_score")) for row in got] == [want.value[i] for i in wanted]
     assert got == [table[i] for i in wanted]
     # The result is an input again, and its own filter keeps all of it.
-    again = score_stream(make_judge(), out / "passed", tmp_path / "again", min_score=least)
+    again = score_to_folder(make_judge(), out / "passed", tmp_path / "again", min_score=least)
     assert again.passed == again.rows == len(wanted)
 
 
@@ -242,7 +243,7 @@ def test_the_notes_of_datasets_name_the_new_column(tmp_path: Path) -> None:
         whole = pa.Table.from_pylist(table).replace_schema_metadata({"huggingface": kept})
         pq.write_table(whole, tmp_path / "set.parquet")
         out = tmp_path / f"out{len(kept)}"
-        score_stream(make_judge(), tmp_path / "set.parquet", out, min_score=0.0)
+        score_to_folder(make_judge(), tmp_path / "set.parquet", out, min_score=0.0)
         passed = pq.read_table(out / "passed")
         assert passed.column("image").to_pylist() == [row["image"] for row in table]
         said = passed.schema.metadata[b"huggingface"].decode()
@@ -258,12 +259,12 @@ def test_tars_that_pass_hold_the_original_bytes(tmp_path: Path) -> None:
     del files["k/03.txt"]
     path = write_tar(tmp_path / "set.tar", files)
     judge = make_judge()
-    score_stream(judge, path, tmp_path / "plain")
+    score_to_folder(judge, path, tmp_path / "plain")
     scores = {row["id"]: row["score"] for row in read_parts(tmp_path / "plain")}
     assert scores["k/03"] is None
     least = threshold(np.array([math.nan if v is None else v for v in scores.values()], float))
     out = tmp_path / "out"
-    totals = score_stream(judge, path, out, shard_size=8, min_score=least)
+    totals = score_to_folder(judge, path, out, shard_size=8, min_score=least)
     passing = {key for key, value in scores.items() if value is not None and value >= least}  # type: ignore[operator]
     got: dict[str, bytes] = {}
     for file in sorted((out / "passed").iterdir()):
@@ -274,22 +275,22 @@ def test_tars_that_pass_hold_the_original_bytes(tmp_path: Path) -> None:
     assert got == {name: data for name, data in files.items() if name.split(".")[0] in passing}
     assert totals.passed == len(passing)
     assert totals.failed == 1
-    again = score_stream(judge, out / "passed", tmp_path / "again")
+    again = score_to_folder(judge, out / "passed", tmp_path / "again")
     assert again.rows == len(passing)
 
 
 def test_nothing_passes(tmp_path: Path, lines: Lines) -> None:
-    totals = score_stream(make_judge(), lines(30), tmp_path / "out", min_score=2.0)
+    totals = score_to_folder(make_judge(), lines(30), tmp_path / "out", min_score=2.0)
     assert totals.passed == 0
     assert not list((tmp_path / "out" / "passed").iterdir())
 
 
-def test_pictures_that_cannot_be_opened_are_nan_rows(tmp_path: Path, shipped: Path) -> None:
+def test_images_that_cannot_be_opened_are_nan_rows(tmp_path: Path, shipped: Path) -> None:
     import discode
 
-    files = {"0.png": png(), "0.txt": b"a red square", "1.png": b"no picture", "1.txt": b"a"}
+    files = {"0.png": png(), "0.txt": b"a red square", "1.png": b"not an image", "1.txt": b"a"}
     path = write_tar(tmp_path / "set.tar", files)
-    totals = score_stream(discode.load("embedded", threads=1), path, tmp_path / "out")
+    totals = score_to_folder(discode.load("embedded", threads=1), path, tmp_path / "out")
     good, bad = read_parts(tmp_path / "out")
     assert good["error"] is None
     assert bad["score"] is None
@@ -297,31 +298,18 @@ def test_pictures_that_cannot_be_opened_are_nan_rows(tmp_path: Path, shipped: Pa
     assert (totals.rows, totals.failed) == (2, 1)
 
 
-def test_captions_of_a_picture_go_together(tmp_path: Path) -> None:
+def test_captions_of_an_image_go_together(tmp_path: Path) -> None:
     path = tmp_path / "set.jsonl"
     table = [{"image": f"{i % 7}.png", "caption": f"c{i}"} for i in range(100)]
     path.write_text("".join(json.dumps(row) + "\n" for row in table))
     log = tmp_path / "log"
     (chunk,) = read_chunks(find_inputs(path), 0)
-    judged = judge_chunk(make_judge(log=log, batch_size=32), chunk)
+    scored = judge_chunk(by_method(make_judge(log=log, batch_size=32)), chunk)
     asked = [int(line.split()[1][1:]) % 7 for line in log.read_text().splitlines()]
     assert asked == sorted(asked)
     want = make_judge().score_pairs([pair for pair in chunk.pairs if pair is not None])
-    assert judged.scores.value.tolist() == want.value.tolist()
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 100])
-@pytest.mark.parametrize("groups", [[1], [3, 3, 3], [9], [1, 9, 1], [2, 2, 5, 1, 1]])
-def test_batches_split_pictures_only_where_they_must(size: int, groups: list[int]) -> None:
-    from discode.pairs import Pair
-
-    pairs = [Pair(str(k), "c") for k, count in enumerate(groups) for _ in range(count)]
-    batches = _batches(pairs, size)
-    assert [pair for batch in batches for pair in batch] == pairs
-    assert all(0 < len(batch) <= size for batch in batches)
-    for k, count in enumerate(groups):
-        if count <= size:
-            assert sum(any(pair.image == str(k) for pair in batch) for batch in batches) == 1
+    (scores,) = scored.rows.scores.values()
+    assert scores.value.tolist() == want.value.tolist()
 
 
 def test_bad_options(tmp_path: Path, lines: Lines) -> None:
@@ -335,26 +323,26 @@ def test_bad_options(tmp_path: Path, lines: Lines) -> None:
     )
     for options, words in mistakes:
         with pytest.raises(InputError, match=words):
-            score_stream(judge, path, tmp_path / "out", **options)
+            score_to_folder(judge, path, tmp_path / "out", **options)
     with pytest.raises(InputError, match="also read from"):
-        score_stream(judge, path, tmp_path)
+        score_to_folder(judge, path, tmp_path)
     with pytest.raises(InputError, match="cannot write"):
-        score_stream(judge, path, path / "out")
+        score_to_folder(judge, path, path / "out")
     with pytest.raises(InputError, match="are written to"):
         score_to_file(judge, path, tmp_path / "out.txt")
     (tmp_path / "none.jsonl").write_text("\n")
     with pytest.raises(InputError, match="holds no pairs"):
-        score_stream(judge, tmp_path / "none.jsonl", tmp_path / "none")
+        score_to_folder(judge, tmp_path / "none.jsonl", tmp_path / "none")
     with pytest.raises(InputError, match="holds no pairs"):
         score_to_file(judge, tmp_path / "none.jsonl", tmp_path / "none.csv")
     assert not (tmp_path / "none.csv").exists()
     (tmp_path / "coco.json").write_text('[{"image_id": 1, "caption": "a"}]')
     with pytest.raises(InputError, match="cannot be filtered"):
-        score_stream(judge, tmp_path / "coco.json", tmp_path / "coco", min_score=0.5)
+        score_to_folder(judge, tmp_path / "coco.json", tmp_path / "coco", min_score=0.5)
 
 
 def test_totals_of_nothing_have_no_mean() -> None:
-    assert math.isnan(Totals().mean)
+    assert math.isnan(Totals().mean())
 
 
 @pytest.mark.parametrize("other", ["0/1", "0/2"])
@@ -365,13 +353,13 @@ def test_two_processes_do_not_write_the_same_shards(
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from discode.bulk.chunks import Shard\n"
+        "from discode.bulk.chunks import Share\n"
         "from discode.bulk.locks import ShareLock\n"
-        "lock = ShareLock(Path(sys.argv[1]), Shard.parse(sys.argv[2]))\n"
+        "lock = ShareLock(Path(sys.argv[1]), Share.parse(sys.argv[2]))\n"
         "print('held', flush=True)\n"
         "sys.stdin.read()\n"
     )
-    score_stream(make_judge(), path, out)
+    score_to_folder(make_judge(), path, out)
     half = out / ".part-00000-00000.jsonl.abc.part"
     half.write_text("another process is at it")
     with subprocess.Popen(
@@ -381,15 +369,15 @@ def test_two_processes_do_not_write_the_same_shards(
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         with pytest.raises(InputError, match=r"another process is writing to .*--shard I/N"):
-            score_stream(make_judge(), path, out)
+            score_to_folder(make_judge(), path, out)
         assert half.exists()
         process.kill()
-    assert score_stream(make_judge(), path, out).rows == 20  # the dead hold nothing
+    assert score_to_folder(make_judge(), path, out).rows == 20  # the dead hold nothing
     assert not half.exists()
 
 
 def test_shares_of_one_run_do_not_lock_each_other_out(tmp_path: Path) -> None:
-    with closing(ShareLock(tmp_path, Shard(0, 2))), closing(ShareLock(tmp_path, Shard(1, 2))):
+    with closing(ShareLock(tmp_path, Share(0, 2))), closing(ShareLock(tmp_path, Share(1, 2))):
         pass
 
 
@@ -397,19 +385,19 @@ def test_a_changed_input_of_the_same_size_is_refused(tmp_path: Path) -> None:
     path, out = tmp_path / "set.jsonl", tmp_path / "out"
     text = "".join(json.dumps(row) + "\n" for row in rows(20))
     path.write_text(text)
-    score_stream(make_judge(), path, out)
+    score_to_folder(make_judge(), path, out)
     path.write_text(text.replace("caption 9 ", "caption 8 "))
     with pytest.raises(InputError, match="another input"):
-        score_stream(make_judge(), path, out)
+        score_to_folder(make_judge(), path, out)
     path.write_text(text)  # the same again, if written anew
-    assert score_stream(make_judge(), path, out).rows == 20
+    assert score_to_folder(make_judge(), path, out).rows == 20
 
 
 def test_large_inputs_are_sampled_from_end_to_end(tmp_path: Path) -> None:
     path = tmp_path / "set.jsonl"
     data = bytearray(3 << 20)
     seen = set()
-    for place in (0, 0, len(data) - 1, (len(data) - SAMPLE) * 7 // 15):
+    for place in (0, 0, len(data) - 1, (len(data) - DIGEST_BYTES) * 7 // 15):
         data[place] += 1
         path.write_bytes(data)
         seen.add(find_inputs(path).digest())
@@ -419,8 +407,8 @@ def test_large_inputs_are_sampled_from_end_to_end(tmp_path: Path) -> None:
 def test_half_characters_in_every_text_are_escaped(tmp_path: Path) -> None:
     path = tmp_path / "set.jsonl"
     path.write_text(json.dumps({"id": "\ud800", "image": "no-\udc80.png", "caption": "x"}) + "\n")
-    judge = make_judge(store=tmp_path / "s.db")  # a store opens pictures
-    score_stream(judge, path, tmp_path / "out", format="parquet")
+    judge = make_judge(store=tmp_path / "s.db")  # a store opens images
+    score_to_folder(judge, path, tmp_path / "out", format="parquet")
     (row,) = pq.read_table(tmp_path / "out").to_pylist()
     assert row["id"] == "\\ud800"
     assert "no-\\udc80.png" in row["error"]
@@ -439,12 +427,15 @@ def test_bounds_of_truncated_rows_are_kept(tmp_path: Path, lines: Lines) -> None
     path, judge = lines(40), load(Truncating())
     want = judge.score_pairs(read_pairs(path))
     assert want.bound is not None
-    totals = score_stream(judge, path, tmp_path / "out", shard_size=20)
+    totals = score_to_folder(judge, path, tmp_path / "out", shard_size=20)
     got = read_parts(tmp_path / "out")
-    assert all(same(row["bound"], b) for row, b in zip(got, want.bound, strict=True))  # type: ignore[arg-type]
-    assert totals.bound == np.nanmax(want.bound)
-    assert score_stream(judge, path, tmp_path / "out", shard_size=20) == totals  # from the marks
-    score_stream(judge, path, tmp_path / "table", shard_size=20, format="parquet")
+    truncated = want.flags["truncated"].tolist()
+    assert [row["bound"] for row in got] == [
+        bound if mark else None for bound, mark in zip(want.bound.tolist(), truncated, strict=True)
+    ]
+    assert totals.methods["discode"].bound == np.nanmax(want.bound)
+    assert score_to_folder(judge, path, tmp_path / "out", shard_size=20) == totals  # from the marks
+    score_to_folder(judge, path, tmp_path / "table", shard_size=20, format="parquet")
     assert [dict(row) for row in pq.read_table(tmp_path / "table").to_pylist()] == got
     score_to_file(judge, path, tmp_path / "one.csv")
     with (tmp_path / "one.csv").open(newline="") as file:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from discode.bulk.chunks import Chunk
-from discode.bulk.inputs import find_inputs, is_many
+from discode.bulk.chunks import PairChunk
+from discode.bulk.inputs import find_inputs
 from discode.bulk.run import read_chunks
 from discode.bulk.tars import split_name
 from discode.errors import InputError
@@ -25,7 +25,7 @@ pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode[parqu
 pq = pytest.importorskip("pyarrow.parquet")
 
 
-def chunks(path: Path, **options: Any) -> Iterator[Chunk]:
+def chunks(path: Path, **options: Any) -> Iterator[PairChunk]:
     inputs = find_inputs(path)
     for number in range(len(inputs.files)):
         yield from read_chunks(inputs, number, **options)
@@ -90,11 +90,9 @@ def test_a_folder_a_pattern_and_a_list_are_one_input(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     write(tmp_path / "deep" / "a.jsonl", rows(1))
     assert find_inputs(str(tmp_path / "**" / "a.jsonl")).names == ("a.jsonl", "deep/a.jsonl")
-    assert is_many(tmp_path)
-    assert not is_many(tmp_path / "a.jsonl")
 
 
-def test_inputs_that_are_none(tmp_path: Path) -> None:
+def test_inputs_that_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", rows(1))
     (tmp_path / "empty").mkdir()
     for given, words in (
@@ -102,8 +100,8 @@ def test_inputs_that_are_none(tmp_path: Path) -> None:
         (tmp_path / "*.csv", "no file matches"),
         (tmp_path / "empty", "no tables or tars"),
         ([], "no input given"),
-        ([tmp_path / "a.jsonl"] * 2, "stands twice"),
-        (Path("/dev/null"), "no regular file"),
+        ([tmp_path / "a.jsonl"] * 2, "in the input twice"),
+        (Path("/dev/null"), "not a regular file"),
     ):
         with pytest.raises(InputError, match=words):
             find_inputs(given)
@@ -119,7 +117,7 @@ def test_broken_json_lines_cost_themselves(tmp_path: Path) -> None:
     good = json.dumps({"image": "a.png", "caption": "fine"}).encode()
     bad = {
         b"{broken": "not JSON",
-        b"[1]": "no object",
+        b"[1]": "not an object",
         b'{"image": "a.png"}': "no 'caption'",
         b'{"caption": "a"}': "no 'image'",
         b'{"image": "", "caption": "a"}': "empty image",
@@ -148,8 +146,8 @@ def test_broken_csv_rows_cost_themselves(tmp_path: Path) -> None:
     pairs, _, errors = read(path)
     kinds = [None if pair is None else pair.caption for pair in pairs]
     assert kinds == ["fine", None, None, None, None, None, "two\nlines", "fine", None]
-    for row, words in {1: "2 columns", 2: "2 columns", 3: "not UTF-8", 4: "no CSV",
-                       5: "empty image", 8: "no CSV"}.items():  # fmt: skip
+    for row, words in {1: "2 columns", 2: "2 columns", 3: "not UTF-8", 4: "not CSV",
+                       5: "empty image", 8: "not CSV"}.items():  # fmt: skip
         assert words in errors[row]
 
 
@@ -173,7 +171,7 @@ def test_broken_entries_of_coco_results(tmp_path: Path) -> None:
     pairs, _, errors = read(path, images=tmp_path)
     assert pairs[0] is not None
     assert pairs[0].image == str(tmp_path / "COCO_val_000000000042.jpg")
-    assert "no object" in errors[1]
+    assert "not an object" in errors[1]
     assert "no 'caption'" in errors[2]
 
 
@@ -196,7 +194,7 @@ def test_broken_entries_of_coco_results(tmp_path: Path) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_files_that_are_no_tables_at_all(tmp_path: Path, name: str, data: bytes) -> None:
+def test_files_that_are_not_tables_at_all(tmp_path: Path, name: str, data: bytes) -> None:
     (tmp_path / name).write_bytes(data)
     with pytest.raises(InputError, match=name):
         list(chunks(tmp_path / name))
@@ -208,7 +206,7 @@ def test_parquet_without_the_columns(tmp_path: Path) -> None:
         list(chunks(tmp_path / "a.parquet"))
 
 
-def test_pictures_inside_parquet(tmp_path: Path) -> None:
+def test_images_inside_parquet(tmp_path: Path) -> None:
     table: list[dict[str, Any]] = [
         {"image": {"bytes": png(), "path": "a.png"}, "caption": "bytes"},
         {"image": {"bytes": None, "path": "b.png"}, "caption": "path"},
@@ -223,7 +221,7 @@ def test_pictures_inside_parquet(tmp_path: Path) -> None:
     assert read(tmp_path / "plain.parquet")[0][0] == Pair(png(), "bytes", (), "0")
 
 
-def test_chunks_of_large_pictures_are_small(tmp_path: Path) -> None:
+def test_chunks_of_large_images_are_small(tmp_path: Path) -> None:
     noise = [bytes([i]) * 1_000_000 for i in range(150)]
     path = tmp_path / "set.parquet"
     pq.write_table(pa.table({"image": noise, "caption": ["a"] * 150}), path, use_dictionary=False)
@@ -278,9 +276,9 @@ def test_broken_samples_cost_themselves(tmp_path: Path) -> None:
     samples: list[tuple[dict[str, bytes], str | None]] = [
         (fine, None),
         ({"jpg": png()}, "no caption"),
-        ({"txt": b"x"}, "no picture"),
+        ({"txt": b"x"}, "no image"),
         ({"jpg": png(), "json": b"{"}, "not JSON"),
-        ({"jpg": png(), "json": b"[]"}, "no object"),
+        ({"jpg": png(), "json": b"[]"}, "not an object"),
         ({"jpg": png(), "json": b"{}"}, "no caption"),
         ({"jpg": png(), "txt": b"\xff"}, "not UTF-8"),
         (fine, None),
@@ -310,7 +308,7 @@ def test_a_tar_that_breaks_off_keeps_what_came_before(tmp_path: Path) -> None:
     pairs, _, errors = read(path)
     assert [pair is None for pair in pairs] == [False] * 2 + [True], errors
     assert "zeros that end a tar" in errors[2]
-    member = 512 * 13  # a header in the middle overwritten: what is behind it cannot be found
+    member = 512 * 13  # a header in the middle overwritten: what follows it cannot be found
     path.write_bytes(whole[: member * 2] + b"\xff" * 2048 + whole[member * 2 + 2048 :])
     assert read(path)[2]
 

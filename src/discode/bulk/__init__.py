@@ -1,13 +1,13 @@
-"""Inputs of any size: read in bounded memory, scored into shards, safe to kill."""
+"""Inputs of any size: read in bounded memory, scored into a file or shards, safe to kill."""
 
 from __future__ import annotations
 
-from discode.bulk.chunks import BLOCK_ROWS, Shard
-from discode.bulk.inputs import Inputs, find_inputs, is_many
-from discode.bulk.judging import Totals
-from discode.bulk.run import score_stream, score_to_file
+from discode.bulk.chunks import BLOCK_ROWS, Share
+from discode.bulk.inputs import Inputs, find_inputs
+from discode.bulk.judging import MethodTotals, Totals
+from discode.bulk.run import score_to_file, score_to_folder
 
 __all__ = [
-    "BLOCK_ROWS", "Inputs", "Shard", "Totals", "find_inputs", "is_many", "score_stream",
-    "score_to_file",
+    "BLOCK_ROWS", "Inputs", "MethodTotals", "Share", "Totals", "find_inputs", "score_to_file",
+    "score_to_folder",
 ]  # fmt: skip

@@ -1,15 +1,15 @@
-"""Rows in bounded memory: blocks that become output shards, cut into chunks that fit.
+"""Blocks, chunks and shares: how the rows of an input are divided, without counting them.
 
 Row r of a file belongs to block r // size; block b of file k becomes the output shard
-``part-k-b``. Nothing has to be counted first, so any process can tell its own rows from another's
-and a finished block from an unfinished one.
+``part-k-b``. A block is read in chunks that fit in memory. Nothing has to be counted first, so any
+process can tell its own rows from another's and a finished block from an unfinished one.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from discode.errors import InputError
@@ -18,11 +18,11 @@ from discode.pairs import Pair
 T = TypeVar("T")
 
 BLOCK_ROWS = 10_000
-"""Rows an output shard."""
+"""Rows per output shard."""
 CHUNK_ROWS = 1024
 """Rows in memory at a time,"""
 CHUNK_BYTES = 64 << 20
-"""or fewer, where their pictures are in memory, too."""
+"""or fewer, where their images are in memory, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Block:
 
     @classmethod
     def of(cls, name: str) -> Block | None:
-        """Return the block that a file's name speaks of, if any.
+        """Return the block that a file belongs to by its name; None for other files.
 
         >>> Block.of(".part-00000-00012.jsonl.x7.part")
         Block(file=0, number=12)
@@ -53,14 +53,14 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Shard:
+class Share:
     """Share ``index`` of ``count`` equal processes.
 
     With at least ``count`` files, file k goes whole to share k mod count, so that no process
     reads what is not its own. With fewer, block b of file k goes to share (k + b) mod count.
 
-    >>> Shard.parse("3/8")
-    Shard(index=3, count=8)
+    >>> Share.parse("3/8")
+    Share(index=3, count=8)
     """
 
     index: int = 0
@@ -68,19 +68,14 @@ class Shard:
 
     def __post_init__(self) -> None:
         if self.count < 1 or not 0 <= self.index < self.count:
-            raise InputError(
-                f"shard {self.index}/{self.count} is not allowed; "
-                "give I/N with I from 0 to N-1, such as 0/8"
-            )
+            raise _bad_share(f"{self.index}/{self.count}")
 
     @classmethod
-    def parse(cls, text: str) -> Shard:
+    def parse(cls, text: str) -> Share:
         """Read "I/N"."""
         match = re.fullmatch(r"\s*(\d{1,9})\s*/\s*(\d{1,9})\s*", text)
         if match is None:
-            raise InputError(
-                f"shard {text!r} is not allowed; give I/N with I from 0 to N-1, such as 0/8"
-            )
+            raise _bad_share(text)
         return cls(int(match[1]), int(match[2]))
 
     def reads(self, file: int, files: int) -> bool:
@@ -94,79 +89,92 @@ class Shard:
         return (block.file + block.number) % self.count == self.index
 
 
-@dataclass(frozen=True)
-class Cut:
-    """How a file is cut: rows a block, which blocks are wanted, and how large a chunk may be."""
+def _bad_share(text: str) -> InputError:
+    return InputError(f"shard {text!r} is not allowed; give I/N with I from 0 to N-1, such as 0/8")
 
-    size: int = BLOCK_ROWS
+
+@dataclass(frozen=True)
+class ChunkPlan:
+    """How a file is divided: rows per block, which blocks are wanted, and the limits of a chunk."""
+
+    block_rows: int = BLOCK_ROWS
     wanted: Callable[[int], bool] = lambda number: True
-    rows: int = CHUNK_ROWS
-    bytes: int = CHUNK_BYTES
+    max_rows: int = CHUNK_ROWS
+    max_bytes: int = CHUNK_BYTES
 
     def __post_init__(self) -> None:
-        if not isinstance(self.size, int) or self.size < 1:
-            raise InputError(f"shard size {self.size} is not allowed; give 1 or more rows")
+        if not isinstance(self.block_rows, int) or self.block_rows < 1:
+            raise InputError(f"shard size {self.block_rows} is not allowed; give 1 or more rows")
+
+    def wants_any(self, rows: range) -> bool:
+        """Return whether a wanted block holds any of these rows."""
+        first, last = rows.start // self.block_rows, (rows.stop - 1) // self.block_rows
+        return any(map(self.wanted, range(first, last + 1)))
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Where a chunk stands, and whether its block and its file end with it."""
+class ChunkPlace:
+    """Where a chunk is: its block, its first row, and whether block and file end with it."""
 
-    block: Block
-    start: int
-    ends_block: bool
-    ends_file: bool
+    block: Block = Block(0, 0)
+    start: int = 0
+    ends_block: bool = True
+    ends_file: bool = True
 
 
 @dataclass(frozen=True)
-class Chunk:
+class PairChunk:
     """Some rows of one block: pairs, or the reasons why there is none.
 
     Attributes:
-        piece: Where they stand.
-        ids: A name each.
-        pairs: A pair each, None where the row cannot be used.
-        errors: Place in the chunk to the reason.
-        raw: The rows as they came, for those who write them again; None if nobody will.
+        place: Where they are.
+        source: The name of their file; None for pairs that were given on the command line.
+        ids: A name for each.
+        images: What the input calls each image; None where it has no name.
+        pairs: A pair for each, None where the row cannot be used.
+        errors: Number in the chunk to the reason.
+        samples: The rows as they were read, for those who write them again; None if nobody will.
     """
 
-    piece: Piece
+    place: ChunkPlace
+    source: str | None
     ids: Sequence[str]
+    images: Sequence[str | None]
     pairs: Sequence[Pair | None]
-    errors: Mapping[int, str]
-    raw: Any = None
+    errors: Mapping[int, str] = field(default_factory=dict)
+    samples: Any = None
 
     def __len__(self) -> int:
         return len(self.pairs)
 
 
-def cut(
-    items: Iterable[T], file: int, how: Cut, weigh: Callable[[T], int] | None = None
-) -> Iterator[tuple[Piece, list[T]]]:
-    """Cut a file's items into pieces; no piece crosses a block, unwanted blocks are passed over.
+def split(
+    items: Iterable[T], file: int, plan: ChunkPlan, weigh: Callable[[T], int] | None = None
+) -> Iterator[tuple[ChunkPlace, list[T]]]:
+    """Divide a file's items into chunks; none crosses a block, unwanted blocks are left out.
 
-    >>> [(p.start, part, p.ends_file) for p, part in cut("abcde", 0, Cut(2, lambda b: b != 1))]
+    >>> plan = ChunkPlan(2, lambda block: block != 1)
+    >>> [(place.start, part, place.ends_file) for place, part in split("abcde", 0, plan)]
     [(0, ['a', 'b'], False), (4, ['e'], True)]
     """
-    # One item is looked ahead: whether a block is the last one is known when it ends.
+    # Looks one item ahead: whether a block is the last one is known when it ends.
     part: list[T] = []
     start = weight = 0
-    number = -1
     block = -1
     take = False
     for number, item in enumerate(items):
-        if number // how.size != block:
+        if number // plan.block_rows != block:
             if part:
-                yield Piece(Block(file, block), start, True, False), part
+                yield ChunkPlace(Block(file, block), start, True, False), part
             part, start, weight = [], number, 0
-            block = number // how.size
-            take = how.wanted(block)
-        elif len(part) == how.rows or weight > how.bytes:
-            yield Piece(Block(file, block), start, False, False), part
+            block = number // plan.block_rows
+            take = plan.wanted(block)
+        elif len(part) == plan.max_rows or weight > plan.max_bytes:
+            yield ChunkPlace(Block(file, block), start, False, False), part
             part, start, weight = [], number, 0
         if take:
             part.append(item)
             if weigh is not None:
                 weight += weigh(item)
     if part:
-        yield Piece(Block(file, block), start, True, True), part
+        yield ChunkPlace(Block(file, block), start, True, True), part

@@ -1,54 +1,64 @@
-"""The output folder of a large run: shards written whole, marks of what is finished, a manifest.
+"""The output folder of a run: shards written whole, marks of what is finished, a manifest.
 
 ::
 
     FOLDER/
-      _run.json                   what the run is: input, signature, shard size, format, threshold
+      _run.json                   what the run is: input, methods, shard size, format, threshold
       part-00000-00000.jsonl      scores of block 0 of file 0
       passed/part-00000-00000.tar the samples that pass, where there is a threshold
       _done/part-00000-00000.json written last: this block is finished, and these are its counts
       _lock-00000-of-00001        held by the process that writes this share
+      _readings.db                what the model said
 
-Readers of Parquet pass over names that begin with an underscore, so the folder opens as a table.
-A block counts as finished when its mark is there and names files of the size they have. Whatever
-else a killed process leaves behind is written again.
+Readers of Parquet ignore names that begin with an underscore, so the folder opens as a table. A
+block counts as finished when its mark is there and names files of the size they have. Whatever
+else a killed process leaves is written again.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from discode.bulk.chunks import BLOCK_ROWS, Block, Cut, Shard
+from discode.bulk.chunks import BLOCK_ROWS, Block, ChunkPlan, Share
+from discode.bulk.columns import VERSION
 from discode.bulk.formats import FORMATS
 from discode.bulk.inputs import Inputs
-from discode.bulk.judging import Judged, Totals
+from discode.bulk.judging import ScoredChunk, Totals
 from discode.bulk.locks import ShareLock
-from discode.bulk.passing import Passing
-from discode.bulk.sinks import SINKS, Sink, check_sink, check_threshold
+from discode.bulk.samples import SampleWriter
+from discode.bulk.writers import ScoreWriter, check_score_format, open_writer
 from discode.errors import InputError
 from discode.files import parse_json, replacing
 from discode.version import __version__
 
-LAYOUT = 2
+LAYOUT = 3
 MANIFEST = "_run.json"
 
 
+def store_in(folder: Path, share: Share) -> Path:
+    """Return where the readings of a share are kept by default: in the output folder."""
+    # One store per share: SQLite is for one machine at a time, and shares run on several.
+    name = f"_readings-{share.index:05d}-of-{share.count:05d}.db"
+    return folder / ("_readings.db" if share.count == 1 else name)
+
+
 @dataclass(frozen=True)
-class Settings:
+class RunSettings:
     """What makes two runs the same run, besides the judge.
 
     Attributes:
         inputs: What is read.
-        shard_size: Rows an output shard.
-        format: "jsonl", "parquet" or "csv".
-        min_score: Samples with at least this score are written again; None for no such thing.
-        images: The folder of the pictures.
+        shard_size: Rows per output shard.
+        format: "jsonl", "csv" or "parquet".
+        min_score: Samples with at least this score are written again; None for no threshold.
+        images: The folder of the images.
     """
 
     inputs: Inputs
@@ -58,230 +68,245 @@ class Settings:
     images: str | None = None
 
     def __post_init__(self) -> None:
-        check_sink(self.format)
-        Cut(self.shard_size)
+        check_score_format(self.format)
+        ChunkPlan(self.shard_size)
         if self.images is not None and not Path(self.images).is_dir():
             raise InputError(f"images: {self.images} is not a folder")
         if self.min_score is not None:
-            check_threshold(self.min_score)
-            if FORMATS[self.inputs.kind].passing is None:
+            if not math.isfinite(self.min_score):
                 raise InputError(
-                    "COCO results cannot be filtered; make JSON lines of them, a row a result"
+                    f"min_score={self.min_score} is not allowed; give a number of the scale"
+                )
+            if FORMATS[self.inputs.format].samples is None:
+                raise InputError(
+                    "COCO results cannot be filtered; convert them to JSON lines, a row per result"
                 )
 
-    def manifest(self, signature: str) -> dict[str, Any]:
-        """Return what ``_run.json`` holds."""
+    def manifest(self, signatures: Mapping[str, str]) -> dict[str, Any]:
+        """Return what ``_run.json`` holds; ``signatures`` are the judge's, by method."""
         return {
             "layout": LAYOUT,
+            "columns": VERSION,
             "discode": __version__,
             "input": list(self.inputs.given),
             "files": len(self.inputs.files),
             "files_sha256": self.inputs.digest(),
             "images": self.images,
-            "signature": signature,
+            "signatures": dict(signatures),
             "shard_size": self.shard_size,
             "format": self.format,
             "min_score": self.min_score,
         }
 
 
-def check_same(folder: Path, settings: Settings, signature: str | None = None) -> None:
-    """Raise where a folder holds another run's shards; the signature counts where it is given."""
+def check_same_run(
+    folder: Path, settings: RunSettings, signatures: Mapping[str, str] | None = None
+) -> None:
+    """Raise where a folder holds another run's shards; the judge counts where it is given."""
     file = folder / MANIFEST
     if not file.exists():
         if folder.is_dir() and any(Block.of(entry.name) for entry in folder.iterdir()):
             raise InputError(f"{folder} holds shards without a {MANIFEST}; give a new folder")
         return
-    theirs = parse_json(file.read_text(errors="replace"), str(file))
-    if not isinstance(theirs, dict):
-        raise InputError(f"{file} is no manifest of a run; give a new folder")
-    mine = settings.manifest(signature or theirs.get("signature", ""))
-    for key, value in mine.items():
-        # Another name for the same files, or a release that scores the same, is no other run.
-        if key == "files_sha256" and theirs.get(key) != value:
+    theirs = _read_manifest(folder)
+    for key, value in settings.manifest(signatures or {}).items():
+        # Another name for the same files, or a release that scores the same, is the same run.
+        if key in ("input", "discode") or theirs.get(key) == value:
+            continue
+        if key == "signatures":
+            if signatures is not None:
+                raise InputError(
+                    f"{folder} was begun with another judge: signatures={theirs.get(key)}, this "
+                    f"run has signatures={value}; give the judge it was begun with, or a new folder"
+                )
+        elif key == "files_sha256":
             raise InputError(
                 f"{folder} was begun with another input: a file's name, size or content has "
                 "changed since; give the input it was begun with, or a new folder"
             )
-        if key not in ("input", "discode") and theirs.get(key) != value:
+        else:
             raise InputError(
                 f"{folder} was begun with {key}={theirs.get(key)}, this run has {key}={value}; "
                 "give the settings it was begun with, or a new folder"
             )
 
 
-def signature_of(folder: Path) -> str:
-    """Return the signature of the scores in an output folder."""
+def _read_manifest(folder: Path) -> dict[str, Any]:
     file = folder / MANIFEST
-    return str(parse_json(file.read_text(errors="replace"), str(file))["signature"])
+    found = parse_json(file.read_text(errors="replace"), str(file))
+    if not isinstance(found, dict):
+        raise InputError(f"{file} is not the manifest of a run; give a new folder")
+    return found
+
+
+def read_signatures(folder: Path) -> dict[str, str]:
+    """Return the judge's signatures in an output folder, by method."""
+    return dict(_read_manifest(folder)["signatures"])
 
 
 @dataclass
-class _Part:
+class _OpenShard:
     """A block that is being written; chunks may come in any order."""
 
-    sink: Sink
+    writer: ScoreWriter
     stack: ExitStack
     next_row: int
-    passing: Passing | None = None
+    samples: SampleWriter | None = None
     totals: Totals = field(default_factory=Totals)
-    waiting: dict[int, Judged] = field(default_factory=dict)
+    waiting: dict[int, ScoredChunk] = field(default_factory=dict)
 
 
-class RunFolder:
+class OutputFolder:
     """One process's view of an output folder; it writes the blocks of its share."""
 
-    def __init__(self, path: Path, settings: Settings, shard: Shard) -> None:
-        self.path, self.settings, self.shard = path, settings, shard
+    def __init__(self, path: Path, settings: RunSettings, share: Share) -> None:
+        self.path, self.settings, self.share = path, settings, share
         try:
-            for folder in (path, path / "_done", *self._passed_folder()):
+            for folder in self._folders():
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"cannot write {path}: {error.strerror or error}") from error
         if not os.access(path, os.W_OK):
             raise InputError(f"cannot write {path}: give a folder that can be written")
-        self._count = len(settings.inputs.files)
-        self._signature, self._written = "", False
-        self._parts: dict[Block, _Part] = {}
+        self._files = len(settings.inputs.files)
+        self._signatures: dict[str, str] = {}
+        self._has_manifest = False
+        self._open: dict[Block, _OpenShard] = {}
         self._last: dict[int, int] = {}  # file to its last block, where that is known
         self._totals: dict[Block, Totals] = {}
-        self._lock = ShareLock(path, shard)  # last: whoever gets no folder holds no lock
+        self._lock = ShareLock(path, share)  # last: a folder that is refused is not locked
 
-    def _passed_folder(self) -> list[Path]:
-        return [] if self.settings.min_score is None else [self.path / "passed"]
+    def _folders(self) -> list[Path]:
+        passed = [] if self.settings.min_score is None else [self.path / "passed"]
+        return [self.path, self.path / "_done", *passed]
 
     @property
     def begun(self) -> bool:
         """Whether a run began here before."""
         return (self.path / MANIFEST).exists()
 
-    def begin(self, signature: str) -> None:
-        """See that what is here is of this run, and find what is finished."""
-        check_same(self.path, self.settings, signature)
-        self._signature = signature
-        self._sweep()
-        self._find()
+    def begin(self, signatures: Mapping[str, str]) -> None:
+        """Check that what is here is of this run, and find what is finished."""
+        check_same_run(self.path, self.settings, signatures)
+        self._signatures = dict(signatures)
+        self._remove_half_written()
+        self._find_finished()
 
     def _write_manifest(self) -> None:
         file = self.path / MANIFEST
         if not file.exists():
+            manifest = self.settings.manifest(self._signatures)
             with replacing(file) as temp:
-                temp.write_text(
-                    json.dumps(self.settings.manifest(self._signature), indent=2) + "\n"
-                )
-        check_same(self.path, self.settings, self._signature)  # another process may have been first
+                temp.write_text(json.dumps(manifest, indent=2) + "\n")
+        # Another process may have been first.
+        check_same_run(self.path, self.settings, self._signatures)
 
-    def _sweep(self) -> None:
-        """Remove what a killed process left half-written; the lock keeps others out."""
-        for folder in (self.path, self.path / "_done", *self._passed_folder()):
+    def _remove_half_written(self) -> None:
+        """Remove what a killed process left; the lock keeps others out."""
+        for folder in self._folders():
             for entry in folder.iterdir():
                 block = Block.of(entry.name) if entry.name.endswith(".part") else None
-                if block is not None and self.shard.owns(block, self._count):
+                if block is not None and self.share.owns(block, self._files):
                     entry.unlink(missing_ok=True)
 
-    def _find(self) -> None:
+    def _find_finished(self) -> None:
         for entry in sorted((self.path / "_done").iterdir()):
             block = Block.of(entry.name)
-            mark = None if block is None else self._mark(entry)
+            mark = None if block is None else self._read_mark(entry)
             if block is None or mark is None:
                 continue
             ends_file, totals = mark
             if ends_file:
                 self._last[block.file] = block.number
-            if self.shard.owns(block, self._count):
+            if self.share.owns(block, self._files):
                 self._totals[block] = totals
 
-    def _mark(self, entry: Path) -> tuple[bool, Totals] | None:
+    def _read_mark(self, entry: Path) -> tuple[bool, Totals] | None:
         """Return whether a block ends its file, and its counts, where the mark can be trusted.
 
         That is: nothing is missing from it, and its files are what it says they are.
         """
         try:
             mark = json.loads(entry.read_text())
-            counts = mark["totals"] | {"errors": tuple(map(tuple, mark["totals"]["errors"]))}
-            totals, ends_file = Totals(**counts), mark["ends_file"]
+            found = bool(mark["ends_file"]), Totals.from_json(mark["totals"])
             whole = bool(mark["files"]) and all(
                 (self.path / name).stat().st_size == size for name, size in mark["files"].items()
             )
-            _ = Totals() + totals  # counts that do not add up are no counts
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
-        return (bool(ends_file), totals) if whole and set(asdict(totals)) == set(counts) else None
+        return found if whole else None
 
     def wanted(self, file: int) -> Callable[[int], bool] | None:
-        """Return which blocks of a file are still to be done by this process; None if none is."""
-        if not self.shard.reads(file, self._count):
+        """Return which blocks of a file this process has still to do; None if there are none."""
+        if not self.share.reads(file, self._files):
             return None
 
         def want(number: int) -> bool:
             block = Block(file, number)
-            return block not in self._totals and self.shard.owns(block, self._count)
+            return block not in self._totals and self.share.owns(block, self._files)
 
         if file in self._last and not any(map(want, range(self._last[file] + 1))):
             return None
         return want
 
-    def add(self, judged: Judged) -> None:
+    def add(self, chunk: ScoredChunk) -> None:
         """Take a chunk; a block is written out when its last chunk has come."""
-        block = judged.piece.block
-        part = self._parts.get(block)
-        if str(judged.scores.signature) != self._signature:
+        block = chunk.place.block
+        if chunk.signatures != self._signatures:
             raise InputError(
-                f"workers differ: one scores as {self._signature}, another as "
-                f"{judged.scores.signature}; give all nodes the same discode and model"
+                f"workers differ: one scores as {self._signatures}, another as "
+                f"{chunk.signatures}; give all nodes the same discode and model"
             )
-        if not self._written:  # only now: a mistake that ends a run at once leaves no trace
+        if not self._has_manifest:  # only now: a mistake that ends a run at once leaves no trace
             self._write_manifest()
-            self._written = True
-        if part is None:
+            self._has_manifest = True
+        shard = self._open.get(block)
+        if shard is None:
             if block in self._totals:
                 return  # came twice: a worker was lost after its work was done
-            part = self._parts[block] = self._open(block)
-        part.waiting[judged.piece.start] = judged
-        while (ready := part.waiting.pop(part.next_row, None)) is not None:
-            self._write(block, part, ready)
-            if ready.piece.ends_block:
-                self._close(block, part, ends_file=ready.piece.ends_file)
+            shard = self._open[block] = self._open_shard(block)
+        shard.waiting[chunk.place.start] = chunk
+        while (ready := shard.waiting.pop(shard.next_row, None)) is not None:
+            self._write(block, shard, ready)
+            if ready.place.ends_block:
+                self._finish(block, shard, ends_file=ready.place.ends_file)
                 return
 
-    def _open(self, block: Block) -> _Part:
+    def _open_shard(self, block: Block) -> _OpenShard:
         stack = ExitStack()
         temp = stack.enter_context(replacing(self._score_file(block)))
-        sink = SINKS[self.settings.format](temp)
-        return _Part(sink, stack, block.number * self.settings.shard_size)
+        writer = stack.enter_context(open_writer(temp, self.settings.format))
+        return _OpenShard(writer, stack, block.number * self.settings.shard_size)
 
     def _score_file(self, block: Block) -> Path:
         return self.path / f"{block.name}.{self.settings.format}"
 
     def _passed_file(self, block: Block) -> Path:
-        return self.path / "passed" / f"{block.name}.{self.settings.inputs.kind}"
+        return self.path / "passed" / f"{block.name}.{self.settings.inputs.format}"
 
-    def _write(self, block: Block, part: _Part, judged: Judged) -> None:
-        name = self.settings.inputs.names[block.file]
-        part.sink.write(name, judged.piece.start, judged.ids, judged.scores)
-        part.totals += Totals.of(judged)
-        part.next_row += len(judged.ids)
-        if judged.kept is not None:
-            if part.passing is None:
-                make = FORMATS[self.settings.inputs.kind].passing
-                assert make is not None
-                # Entered last, so renamed first: scores appear when what passed is there.
-                part.passing = make(part.stack.enter_context(replacing(self._passed_file(block))))
-            part.passing.write(judged.kept, judged.kept_values)
+    def _write(self, block: Block, shard: _OpenShard, chunk: ScoredChunk) -> None:
+        shard.writer.write(chunk.rows)
+        shard.totals += Totals.of(chunk.rows, chunk.passed)
+        shard.next_row += len(chunk.rows)
+        make = FORMATS[self.settings.inputs.format].samples
+        if chunk.samples is None or make is None:
+            return
+        if shard.samples is None:
+            # Entered last, so renamed first: scores appear when the samples that pass are there.
+            temp = shard.stack.enter_context(replacing(self._passed_file(block)))
+            shard.samples = shard.stack.enter_context(closing(make(temp)))
+        shard.samples.write(chunk.samples, chunk.sample_scores)
 
-    def _close(self, block: Block, part: _Part, *, ends_file: bool) -> None:
-        files = [self._score_file(block)]
-        if part.passing is not None:
-            part.passing.close()
-            files.append(self._passed_file(block))
-        part.sink.close()
-        part.stack.close()
+    def _finish(self, block: Block, shard: _OpenShard, *, ends_file: bool) -> None:
+        passed = [] if shard.samples is None else [self._passed_file(block)]
+        shard.stack.close()
+        files = [self._score_file(block), *passed]
         sizes = {file.relative_to(self.path).as_posix(): file.stat().st_size for file in files}
-        mark = {"files": sizes, "ends_file": ends_file, "totals": asdict(part.totals)}
+        mark = {"files": sizes, "ends_file": ends_file, "totals": shard.totals.to_json()}
         with replacing(self.path / "_done" / f"{block.name}.json") as temp:
             temp.write_text(json.dumps(mark, ensure_ascii=True))
-        del self._parts[block]
-        self._totals[block] = part.totals
+        del self._open[block]
+        self._totals[block] = shard.totals
         if ends_file:
             self._last[block.file] = block.number
 
@@ -291,23 +316,17 @@ class RunFolder:
 
     def totals(self) -> Totals:
         """Return the counts of all finished blocks of this share, whenever they were done."""
-        return sum((self._totals[block] for block in sorted(self._totals, key=_place)), Totals())
+        blocks = sorted(self._totals, key=lambda block: (block.file, block.number))
+        return sum((self._totals[block] for block in blocks), Totals())
 
     def close(self) -> None:
-        """Drop what is half-written; the next run does it again."""
-        for part in self._parts.values():
-            part.sink.close()
-            if part.passing is not None:
-                part.passing.close()
-            with suppress(_Unfinished), part.stack:
-                raise _Unfinished
-        self._parts = {}
+        """Discard what is half-written; the next run does it again."""
+        for shard in self._open.values():
+            with suppress(_UnfinishedError), shard.stack:
+                raise _UnfinishedError
+        self._open = {}
         self._lock.close()
 
 
-class _Unfinished(Exception):
-    """Makes :func:`~discode.files.replacing` throw its file away."""
-
-
-def _place(block: Block) -> tuple[int, int]:
-    return block.file, block.number
+class _UnfinishedError(Exception):
+    """Makes :func:`~discode.files.replacing` discard its file."""

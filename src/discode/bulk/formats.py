@@ -1,54 +1,58 @@
-"""The formats that large runs read, as rows."""
+"""The formats of inputs: one row each, with what reads it and what writes it again."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from discode.bulk.passing import (
-    PassingCsv,
-    PassingLines,
-    PassingMaker,
-    PassingParquet,
-    PassingTar,
-    passing_tsv,
+from discode.bulk.samples import (
+    CsvSamples,
+    JsonLinesSamples,
+    ParquetSamples,
+    SampleWriter,
+    TarSamples,
+    TsvSamples,
 )
-from discode.bulk.tables import Reader, read_csv, read_json, read_jsonl, read_parquet
+from discode.bulk.tables import ChunkReader, read_csv, read_json, read_jsonl, read_parquet
 from discode.bulk.tars import read_tar
 from discode.errors import InputError
 
 
 @dataclass(frozen=True)
-class Format:
-    """A format: how its files end, who reads it, who writes what passes a threshold."""
+class InputFormat:
+    """A format: the suffixes of its files, what reads it, what writes the samples that pass."""
 
     suffixes: tuple[str, ...]
-    read: Reader
-    passing: PassingMaker | None
+    read: ChunkReader
+    samples: Callable[[Path], SampleWriter] | None
 
 
-FORMATS: dict[str, Format] = {
-    "csv": Format((".csv",), read_csv, PassingCsv),
-    "tsv": Format((".tsv",), read_csv, passing_tsv),
-    "jsonl": Format((".jsonl", ".ndjson"), read_jsonl, PassingLines),
-    "json": Format((".json",), read_json, None),
-    "parquet": Format((".parquet",), read_parquet, PassingParquet),
-    "tar": Format((".tar", ".tar.gz", ".tgz"), read_tar, PassingTar),
+FORMATS: dict[str, InputFormat] = {
+    "csv": InputFormat((".csv",), read_csv, CsvSamples),
+    "tsv": InputFormat((".tsv",), read_csv, TsvSamples),
+    "jsonl": InputFormat((".jsonl", ".ndjson"), read_jsonl, JsonLinesSamples),
+    "json": InputFormat((".json",), read_json, None),
+    "parquet": InputFormat((".parquet",), read_parquet, ParquetSamples),
+    "tar": InputFormat((".tar", ".tar.gz", ".tgz"), read_tar, TarSamples),
 }
-"""Name, which is also the suffix of what passes, to format."""
+"""Name, which is also the suffix of the samples that pass, to format."""
 
 
-def kind_of(path: Path, *, strict: bool = True) -> str:
-    """Return the format of a file by its name; "" or an error where it has none.
+def format_of(path: Path) -> str | None:
+    """Return the format of a file by its name; None where it has none that is known.
 
-    >>> kind_of(Path("train-00000.tar.gz"))
-    'tar'
+    >>> format_of(Path("train-00000.tar.gz")), format_of(Path("README"))
+    ('tar', None)
     """
     name = path.name.lower()
-    for kind, row in FORMATS.items():
-        if name.endswith(row.suffixes):
-            return kind
-    if strict:
+    return next((key for key, row in FORMATS.items() if name.endswith(row.suffixes)), None)
+
+
+def check_format(path: Path) -> str:
+    """Return the format of a file, or raise where it is not known."""
+    found = format_of(path)
+    if found is None:
         allowed = ", ".join(suffix for row in FORMATS.values() for suffix in row.suffixes)
         raise InputError(f"{path.name}: unknown format; allowed are {allowed}")
-    return ""
+    return found

@@ -1,4 +1,4 @@
-"""What a large run reads: a file, a folder, a pattern, or several of them."""
+"""The input of a run: a file, a folder, a pattern, or several of them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from discode.bulk.formats import kind_of
-from discode.bulk.tables import SourceFile
+from discode.bulk.formats import FORMATS, check_format, format_of
+from discode.bulk.tables import InputFile
 from discode.errors import InputError
+from discode.files import read_table
 
-SAMPLE = 64 << 10
-"""Bytes of a block that is looked at,"""
-SAMPLES = 16
-"""so many of them a file,"""
-SAMPLES_IN_ALL = 16_384
-"""and, but for the first and the last of each file, no more in all: 1 GiB is soon read."""
+DIGEST_BYTES = 64 << 10
+"""The digest of an input reads blocks of so many bytes,"""
+DIGEST_BLOCKS = 16
+"""so many per file,"""
+DIGEST_BLOCKS_IN_ALL = 16_384
+"""and, apart from the first and the last of each file, no more in all: 1 GiB is soon read."""
+COUNTED_BYTES = 16 << 20
+"""Rows of inputs up to this size are counted before they are read, in less than a second."""
 
 
 @dataclass(frozen=True)
@@ -30,17 +33,17 @@ class Inputs:
     Attributes:
         given: What the user named.
         files: The files it stands for, sorted inside a folder or a pattern.
-        kind: A row of :data:`~discode.bulk.formats.FORMATS`.
+        format: A row of :data:`~discode.bulk.formats.FORMATS`.
         names: What each file is called in the output: its path below what all files share.
     """
 
     given: tuple[str, ...]
     files: tuple[Path, ...]
-    kind: str
+    format: str
     names: tuple[str, ...]
 
     def digest(self) -> str:
-        """SHA-256 over every file's name, size and sampled blocks: it tells a changed input.
+        """Return a SHA-256 of every file's name, size and some blocks, to notice a changed input.
 
         Files of up to 1 MiB count whole, larger ones by sixteen blocks from the first to the last.
         Beyond a thousand files there are fewer blocks each, down to the first and the last.
@@ -50,7 +53,7 @@ class Inputs:
     @cached_property
     def _digest(self) -> str:
         digest = hashlib.sha256()
-        blocks = max(2, min(SAMPLES, SAMPLES_IN_ALL // len(self.files)))
+        blocks = max(2, min(DIGEST_BLOCKS, DIGEST_BLOCKS_IN_ALL // len(self.files)))
         for name, path in zip(self.names, self.files, strict=True):
             try:
                 with path.open("rb") as file:
@@ -58,10 +61,20 @@ class Inputs:
                     digest.update(f"{name}\0{size}\n".encode(errors="backslashreplace"))
                     for start in _starts(size, blocks):
                         file.seek(start)
-                        digest.update(file.read(SAMPLE))
+                        digest.update(file.read(DIGEST_BYTES))
             except OSError as error:
                 raise InputError(f"cannot read {path}: {error.strerror or error}") from error
         return digest.hexdigest()
+
+    def count_rows(self) -> int | None:
+        """Return how many rows there are, where that is known quickly; else None."""
+        size = sum(file.stat().st_size for file in self.files)
+        if self.format == "tar" or size > COUNTED_BYTES:
+            return None
+        try:
+            return sum(1 for file in self.files for _ in read_table(file))
+        except InputError:
+            return None  # whoever reads it reports what is wrong with it
 
 
 def find_inputs(
@@ -69,75 +82,62 @@ def find_inputs(
 ) -> Inputs:
     """Find the files of an input.
 
-    A folder stands for the tables and tars right in it; a pattern (``*``, ``?``, ``[``) for what
+    A folder stands for the tables and tars directly in it; a pattern (``*``, ``?``, ``[``) for what
     it matches. Formats do not mix: folders that hold Parquet files beside tars, as img2dataset
-    writes them, want a pattern.
+    writes them, need a pattern.
     """
     names = [given] if isinstance(given, str | os.PathLike) else list(given)
     files = [file for name in names for file in _expand(os.fspath(name))]
     if not files:
         raise InputError("no input given; name a file, a folder or a pattern")
-    kinds = {kind_of(file): file for file in files}
-    if len(kinds) > 1:
-        shown = " and ".join(sorted(file.name for file in kinds.values())[:2])
+    formats = {check_format(file): file for file in files}
+    if len(formats) > 1:
+        shown = " and ".join(sorted(file.name for file in formats.values())[:2])
         raise InputError(
             f"the input mixes formats ({shown}); name one with a pattern such as 'FOLDER/*.tar'"
         )
     seen = [file.resolve() for file in files]
     if len(set(seen)) < len(seen):
         twice = Counter(seen).most_common(1)[0][0]
-        raise InputError(f"{twice} stands twice in the input; its rows would be judged twice")
+        raise InputError(f"{twice} is in the input twice; its rows would be judged twice")
     root = Path(os.path.commonpath([file.parent for file in seen]))
     shown_as = tuple(file.relative_to(root).as_posix() for file in seen)
     return Inputs(
-        tuple(os.fspath(name) for name in names), tuple(files), next(iter(kinds)), shown_as
+        tuple(os.fspath(name) for name in names), tuple(files), next(iter(formats)), shown_as
     )
 
 
-def source_file(inputs: Inputs, number: int) -> SourceFile:
+def input_file(inputs: Inputs, number: int) -> InputFile:
     """Return one of the files as readers want it; where there are several, ids name theirs."""
     name = inputs.names[number]
     prefix = f"{name}:" if len(inputs.files) > 1 else ""
-    return SourceFile(inputs.files[number], number, name, prefix)
-
-
-def is_many(given: str | os.PathLike[str]) -> bool:
-    """Return whether an input is more than one table: a folder, a pattern or a tar.
-
-    >>> is_many("pairs.csv"), is_many("shards/*.jsonl"), is_many("00000.tar")
-    (False, True, True)
-    """
-    path = Path(given)
-    pattern = glob.has_magic(os.fspath(given)) and not path.exists()
-    return path.is_dir() or pattern or kind_of(path, strict=False) == "tar"
+    return InputFile(inputs.files[number], number, name, prefix)
 
 
 def _starts(size: int, blocks: int) -> Iterable[int]:
-    if size <= blocks * SAMPLE:
-        return range(0, size, SAMPLE)
-    return (number * (size - SAMPLE) // (blocks - 1) for number in range(blocks))
+    if size <= blocks * DIGEST_BYTES:
+        return range(0, size, DIGEST_BYTES)
+    return (number * (size - DIGEST_BYTES) // (blocks - 1) for number in range(blocks))
 
 
 def _expand(name: str) -> list[Path]:
     path = Path(name)
     if path.is_dir():
-        # What hides is half a file, or the system's own.
+        # A hidden file is half-written, or the system's own.
         found = [
             file
             for file in sorted(path.iterdir())
-            if kind_of(file, strict=False) and file.is_file() and not file.name.startswith(".")
+            if format_of(file) and file.is_file() and not file.name.startswith(".")
         ]
         if not found:
-            raise InputError(
-                f"{path} holds no tables or tars; allowed are .csv, .tsv, .jsonl, .parquet, .tar"
-            )
+            raise InputError(f"{path} holds no tables or tars; allowed are {', '.join(FORMATS)}")
         return found
     if path.exists():
         if not path.is_file():
-            raise InputError(f"cannot read {path}: it is no regular file")
+            raise InputError(f"cannot read {path}: it is not a regular file")
         return [path]
     if glob.has_magic(name):
-        # Path.glob wants a folder to start in, and knows no absolute pattern.
+        # Path.glob needs a folder to start in, and takes no absolute pattern.
         found = sorted(map(Path, glob.glob(name, recursive=True)))  # noqa: PTH207
         if not found:
             raise InputError(f"no file matches {name}")

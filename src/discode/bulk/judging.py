@@ -4,155 +4,247 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from discode.backends import SupportsStop
-from discode.bulk.chunks import Chunk, Piece
-from discode.bulk.passing import select
+from discode.bulk.chunks import ChunkPlace, PairChunk
+from discode.bulk.columns import ScoredRows
+from discode.bulk.samples import select
+from discode.decoders import Decoder
 from discode.errors import StoppedError
 from discode.judge import Judge
 from discode.pairs import Pair
-from discode.readings import Readings
 from discode.scores import Progress, Scores
 
 EXAMPLES = 5
-"""Failures that are told with their reasons; the shards have them all."""
+"""Failures that are reported with their reasons; the output has all of them."""
+
+Methods = Mapping[str, Decoder]
+"""Name to decoder; readings are made once and decoded by each."""
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Some rows with their scores, and those of them that pass as they came."""
+class MethodTotals:
+    """What one method made of many rows; adds up.
 
-    piece: Piece
-    ids: Sequence[str]
-    scores: Scores
-    passed: int = 0
-    kept: Any = None
-    kept_values: Sequence[float] = ()
+    Attributes:
+        failed: Rows without a score.
+        score_sum: The sum of the others' scores.
+        flags: Flag to the number of rows that carry it.
+        bound: How far off a truncated row may be at the worst; None where none is truncated.
+    """
+
+    failed: int = 0
+    score_sum: float = 0.0
+    flags: Mapping[str, int] = field(default_factory=dict)
+    bound: float | None = None
+
+    def __add__(self, other: MethodTotals) -> MethodTotals:
+        names = dict.fromkeys([*self.flags, *other.flags])
+        return MethodTotals(
+            self.failed + other.failed,
+            self.score_sum + other.score_sum,
+            {name: self.flags.get(name, 0) + other.flags.get(name, 0) for name in names},
+            max((b for b in (self.bound, other.bound) if b is not None), default=None),
+        )
+
+    @classmethod
+    def of(cls, scores: Scores) -> MethodTotals:
+        """Count some rows."""
+        counts = scores.counts()
+        return cls(
+            counts["failed"],
+            math.fsum(scores.value[~np.isnan(scores.value)].tolist()),
+            {name: count for name, count in counts.items() if count},
+            None if scores.bound is None else float(np.nanmax(scores.bound, initial=0.0)),
+        )
 
 
 @dataclass(frozen=True)
 class Totals:
-    """What became of many rows; adds up. ``bound`` is the worst; None where nothing is truncated.
+    """What became of many rows; adds up.
 
-    >>> (Totals(rows=2, judged_sum=1.5) + Totals(rows=1, failed=1)).mean
+    Attributes:
+        rows: How many there are.
+        failed: Those that a method could not score.
+        passed: Those that reach the threshold, where there is one.
+        errors: The first ids and reasons of those that failed.
+        methods: Counts by method.
+
+    >>> one = Totals(rows=2, methods={"raw": MethodTotals(score_sum=1.5)})
+    >>> (one + Totals(rows=1, failed=1, methods={"raw": MethodTotals(failed=1)})).mean()
     0.75
     """
 
     rows: int = 0
     failed: int = 0
     passed: int = 0
-    judged_sum: float = 0.0
-    flags: Mapping[str, int] = field(default_factory=dict)
     errors: tuple[tuple[str, str], ...] = ()
-    bound: float | None = None
+    methods: Mapping[str, MethodTotals] = field(default_factory=dict)
 
-    @property
-    def mean(self) -> float:
-        """The mean over the rows that could be judged; NaN if none could."""
-        judged = self.rows - self.failed
-        return self.judged_sum / judged if judged else math.nan
+    def mean(self, method: str | None = None) -> float:
+        """Return a method's mean over the rows it could score, the first's by default; or NaN."""
+        name = next(iter(self.methods), None) if method is None else method
+        counts = self.methods[name] if name is not None else MethodTotals()
+        scored = self.rows - counts.failed
+        return counts.score_sum / scored if scored else math.nan
 
     def __add__(self, other: Totals) -> Totals:
-        names = dict.fromkeys([*self.flags, *other.flags])
+        names = dict.fromkeys([*self.methods, *other.methods])
+        none = MethodTotals()
         return Totals(
             self.rows + other.rows,
             self.failed + other.failed,
             self.passed + other.passed,
-            self.judged_sum + other.judged_sum,
-            {name: self.flags.get(name, 0) + other.flags.get(name, 0) for name in names},
             (*self.errors, *other.errors)[:EXAMPLES],
-            max((b for b in (self.bound, other.bound) if b is not None), default=None),
+            {n: self.methods.get(n, none) + other.methods.get(n, none) for n in names},
         )
 
     @classmethod
-    def of(cls, judged: Judged) -> Totals:
-        """Count one chunk."""
-        scores = judged.scores
-        counts = scores.counts()
+    def of(cls, rows: ScoredRows, passed: int = 0) -> Totals:
+        """Count some rows."""
+        reasons = {
+            i: reason for given in rows.scores.values() for i, reason in given.errors.items()
+        }
         return cls(
-            len(scores),
-            counts["failed"],
-            judged.passed,
-            math.fsum(scores.value[~np.isnan(scores.value)].tolist()),
-            {name: count for name, count in counts.items() if count},
-            tuple(
-                (judged.ids[row], scores.errors[row]) for row in sorted(scores.errors)[:EXAMPLES]
-            ),
-            None if scores.bound is None else float(np.nanmax(scores.bound, initial=0.0)),
+            len(rows),
+            len(reasons),
+            passed,
+            tuple((rows.ids[i], reasons[i]) for i in sorted(reasons)[:EXAMPLES]),
+            {name: MethodTotals.of(given) for name, given in rows.scores.items()},
         )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the counts as JSON-ready data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Totals:
+        """Read what :meth:`to_json` made; anything else raises."""
+        methods = {name: MethodTotals(**counts) for name, counts in data["methods"].items()}
+        given = cls(**{**data, "errors": tuple(map(tuple, data["errors"])), "methods": methods})
+        whole = cls() + given  # counts that do not add up are not counts
+        if whole.to_json() != {**data, "errors": whole.errors}:
+            raise ValueError("counts are missing")
+        return given
+
+
+@dataclass(frozen=True)
+class ScoredChunk:
+    """The scores of a chunk.
+
+    Attributes:
+        place: Where its rows are.
+        rows: The rows with their scores.
+        signatures: Method to the judge's signature, the same for every chunk.
+        passed: How many reach the threshold.
+        samples: Those as they were read, to be written again, and
+        sample_scores: their scores.
+        before: Method to scores without the decoder's prior, where they were asked for.
+    """
+
+    place: ChunkPlace
+    rows: ScoredRows
+    signatures: Mapping[str, str]
+    passed: int = 0
+    samples: Any = None
+    sample_scores: Sequence[float] = ()
+    before: Mapping[str, Scores] = field(default_factory=dict)
+
+
+def by_method(judge: Judge, methods: Methods | None = None) -> dict[str, Judge]:
+    """Return a judge for each method, with one model and one store; its own method by default."""
+    if methods is None:
+        return {judge.decoder.name: judge}
+    return {name: replace(judge, decoder=decoder) for name, decoder in methods.items()}
 
 
 def judge_chunk(
-    judge: Judge,
-    chunk: Chunk,
+    judges: Mapping[str, Judge],
+    chunk: PairChunk,
+    *,
     min_score: float | None = None,
     progress: Progress | None = None,
-) -> Judged:
-    """Judge a chunk; rows without a pair are NaN with the reader's reason.
+    before: Mapping[str, Judge] | None = None,
+) -> ScoredChunk:
+    """Read a chunk once and decode it by each method; rows without a pair are NaN, with a reason.
 
-    The captions of a picture go to the model together, wherever they stand in the chunk.
+    ``before`` are judges whose scores are to be compared with, not written.
     """
-    order = _by_picture(chunk.pairs)
-    pairs = [pair for row in order if (pair := chunk.pairs[row]) is not None]
-    parts = [judge.read(batch, progress) for batch in _batches(pairs, judge.batch_size)]
+    numbers = [number for number, pair in enumerate(chunk.pairs) if pair is not None]
+    pairs = [pair for pair in chunk.pairs if pair is not None]
+    # The decoder that needs the most of a reading decides what is read.
+    reader = max(judges.values(), key=lambda judge: len(judge.decoder.requires))
+    readings = reader.read(pairs, progress)
     if progress and len(pairs) < len(chunk):
         progress(len(chunk) - len(pairs))
-    read = judge.decode(pairs, Readings.concat(judge.scale, parts))
-    n, places = len(chunk), np.asarray(order, np.intp)
+
+    def decoded(judges: Mapping[str, Judge]) -> dict[str, Scores]:
+        return {
+            name: _with_failures(judge.decode(pairs, readings), chunk, numbers)
+            for name, judge in judges.items()
+        }
+
+    scores = decoded(judges)
+    rows = ScoredRows(
+        chunk.source,
+        chunk.place.start,
+        chunk.ids,
+        chunk.images,
+        [None if pair is None else pair.caption for pair in chunk.pairs],
+        scores,
+        {name: row_signatures(judge, chunk.pairs) for name, judge in judges.items()},
+    )
+    signatures = {name: str(judge.signature) for name, judge in judges.items()}
+    scored = ScoredChunk(chunk.place, rows, signatures, before=decoded(before or {}))
+    if min_score is None:
+        return scored
+    (values,) = (given.value for given in scores.values())
+    passed = np.flatnonzero(values >= min_score)  # NaN passes no threshold
+    samples = select(chunk.samples, passed) if len(passed) and chunk.samples is not None else None
+    return replace(
+        scored, passed=len(passed), samples=samples, sample_scores=values[passed].tolist()
+    )
+
+
+def row_signatures(judge: Judge, pairs: Sequence[Pair | None]) -> list[str]:
+    """Return how each pair's own number is made: with references or without."""
+    kinds = [str(judge.signature.with_fields(references=kind)) for kind in ("none", "all")]
+    return [kinds[pair is not None and bool(pair.references)] for pair in pairs]
+
+
+def _with_failures(read: Scores, chunk: PairChunk, numbers: Sequence[int]) -> Scores:
+    """Return the scores of a chunk's pairs with a NaN row for each row that has no pair."""
+    if len(numbers) == len(chunk):
+        return read
+    places = np.asarray(numbers, np.intp)
 
     def spread(column: Any, empty: Any) -> Any:
-        whole = np.full(n, empty)
+        whole = np.full((len(chunk), *column.shape[1:]), empty)
         whole[places] = column
         return whole
 
-    scores = Scores(
-        spread(read.value, math.nan),
-        judge.signature,  # the same for every chunk, whether or not its pairs had references
-        None if read.raw is None else spread(read.raw, math.nan),
+    def spread_or_none(column: Any) -> Any:
+        return None if column is None else spread(column, math.nan)
+
+    return replace(
+        read,
+        value=spread(read.value, math.nan),
+        raw=spread_or_none(read.raw),
+        distribution=spread_or_none(read.distribution),
         flags={name: spread(marks, name == "failed") for name, marks in read.flags.items()},
-        errors={**chunk.errors, **{order[row]: reason for row, reason in read.errors.items()}},
-        bound=None if read.bound is None else spread(read.bound, math.nan),
+        errors={**chunk.errors, **{numbers[row]: why for row, why in read.errors.items()}},
+        bound=spread_or_none(read.bound),
     )
-    if min_score is None:
-        return Judged(chunk.piece, chunk.ids, scores)
-    rows = np.flatnonzero(scores.value >= min_score)  # NaN passes no threshold
-    kept = select(chunk.raw, rows) if len(rows) and chunk.raw is not None else None
-    return Judged(chunk.piece, chunk.ids, scores, len(rows), kept, scores.value[rows].tolist())
 
 
-def check_going(judge: Judge) -> None:
+def raise_if_stopped(judge: Judge) -> None:
     """Raise :class:`~discode.errors.StoppedError` where the model reads nothing more.
 
-    A chunk that it stopped in is not to be kept: its rows were not asked, which is no result.
+    A chunk that it stopped in is not to be kept: its rows were not asked, which is not a result.
     """
     if isinstance(judge.backend, SupportsStop) and judge.backend.stopped:
         raise StoppedError(judge.backend.stopped)
-
-
-def _by_picture(pairs: Sequence[Pair | None]) -> list[int]:
-    """Return the rows that have a pair, those of a picture together, in order of appearance."""
-    groups: dict[Any, list[int]] = {}
-    for row, pair in enumerate(pairs):
-        if pair is not None:
-            groups.setdefault(pair.image, []).append(row)
-    return [row for rows in groups.values() for row in rows]
-
-
-def _batches(pairs: Sequence[Pair], size: int) -> list[Sequence[Pair]]:
-    """Cut pairs into batches of at most ``size``, between two pictures where that can be."""
-    batches, start, end = [], 0, 0
-    for number in range(1, len(pairs) + 1):
-        if number < len(pairs) and pairs[number].image == pairs[number - 1].image:
-            continue  # inside a picture
-        if number - start > size and end > start:
-            batches.append(pairs[start:end])
-            start = end
-        while number - start > size:  # a picture with more captions than a batch holds
-            batches.append(pairs[start : start + size])
-            start += size
-        end = number
-    return [*batches, pairs[start:]] if start < len(pairs) else batches

@@ -1,4 +1,4 @@
-"""One process a share: a lock that the kernel lets go of when its process dies."""
+"""One process per share: a lock that the kernel releases when its process dies."""
 
 from __future__ import annotations
 
@@ -8,46 +8,46 @@ import re
 import time
 from pathlib import Path
 
-from discode.bulk.chunks import Shard
+from discode.bulk.chunks import Share
 from discode.errors import InputError
 
 try:
     import fcntl
-except ImportError:  # no POSIX: nothing is locked
+except ImportError:  # not POSIX: nothing is locked
     fcntl = None  # type: ignore[assignment]
 
 TRIES = 5
-"""Others look at a lock for a moment to see whether it is held; that moment is waited out."""
+"""Another process may hold a lock for a moment, to see whether it is held: wait for that."""
 _HELD = (errno.EAGAIN, errno.EACCES, errno.EWOULDBLOCK)
 
 
-def lock_name(shard: Shard) -> str:
+def lock_name(share: Share) -> str:
     """Return the name of a share's lock file.
 
-    >>> lock_name(Shard(3, 8))
+    >>> lock_name(Share(3, 8))
     '_lock-00003-of-00008'
     """
-    return f"_lock-{shard.index:05d}-of-{shard.count:05d}"
+    return f"_lock-{share.index:05d}-of-{share.count:05d}"
 
 
 class ShareLock:
     """Held from here to :meth:`close`; raises where another process writes the same shards.
 
     Shares of another number of processes overlap with this one's, so they are refused, too. The
-    files stay behind, empty: one that is removed while another process opens it locks nothing.
-    File systems that know no locks are written to without.
+    empty files remain: one that is removed while another process opens it locks nothing. File
+    systems without locks are written to without.
     """
 
-    def __init__(self, folder: Path, shard: Shard) -> None:
+    def __init__(self, folder: Path, share: Share) -> None:
         self._handle = -1
         if fcntl is None:
             return
-        mine = folder / lock_name(shard)
+        mine = folder / lock_name(share)
         self._handle = os.open(mine, os.O_RDWR | os.O_CREAT, 0o666)
         busy = None if _take(self._handle) else mine
         for other in sorted(folder.glob("_lock-*-of-*")) if busy is None else ():
             match = re.fullmatch(r"_lock-\d+-of-(\d+)", other.name)
-            if match is not None and int(match[1]) != shard.count and _held(other):
+            if match is not None and int(match[1]) != share.count and _held(other):
                 busy = other
         if busy is not None:
             self.close()
@@ -57,7 +57,7 @@ class ShareLock:
             )
 
     def close(self) -> None:
-        """Let go."""
+        """Release the lock."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1

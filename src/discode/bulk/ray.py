@@ -1,9 +1,9 @@
-"""The same judge over Ray Data: one model a worker, shards as the stream writes them.
+"""The same judge over Ray Data: one model per worker, and the same shards as in one process.
 
 Files are read by tasks, a chunk at a time; chunks go to a pool of actors, each with a model of
-its own; what they return is small and is written here. Chunks are cut as in one process and hold
-the captions of a picture together, so scores are the same, digit for digit. How fast is read,
-and what becomes of a worker that is lost (its chunk goes to another), is Ray Data's business.
+its own; what they return is small and is written here. Chunks are the same as in one process, so
+scores are the same, digit for digit. Ray Data decides how fast files are read, and gives the chunk
+of a worker that is lost to another.
 """
 
 from __future__ import annotations
@@ -18,10 +18,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from discode.bulk.chunks import BLOCK_ROWS, Block, Shard
-from discode.bulk.folder import RunFolder, Settings
-from discode.bulk.judging import Judged, Totals, check_going, judge_chunk
-from discode.bulk.run import Source, read_chunks, settle
+from discode.bulk.chunks import BLOCK_ROWS, Block, Share
+from discode.bulk.folder import OutputFolder, RunSettings
+from discode.bulk.judging import (
+    Methods,
+    ScoredChunk,
+    Totals,
+    by_method,
+    judge_chunk,
+    raise_if_stopped,
+)
+from discode.bulk.run import Source, plan_run, read_chunks
 from discode.errors import DiscodeError, InputError, require
 from discode.judge import Judge
 from discode.scores import Progress
@@ -30,11 +37,12 @@ MakeJudge = Callable[[], Judge]
 """Makes a judge on the worker that calls it; it is pickled, the judge is not."""
 
 
-def score_ray(
+def score_with_ray(
     make: MakeJudge,
     source: Source,
     output: str | os.PathLike[str],
     *,
+    methods: Methods | None = None,
     images: str | os.PathLike[str] | None = None,
     address: str | None = None,
     workers: int | None = None,
@@ -51,40 +59,42 @@ def score_ray(
 
     Args:
         make: Makes the judge, e.g. ``functools.partial(discode.load, "embedded", threads=1)``.
-        source: As of :func:`~discode.bulk.score_stream`, as are the options not named here.
+        source: As for :func:`~discode.bulk.score_to_folder`.
         output: The folder.
-        images: The folder of the pictures.
+        methods: Decoders by name; the judge's own if None.
+        images: The folder of the images.
         address: Of the cluster, or "auto"; None uses the one this process is in, or starts
             Ray on this machine.
-        workers: Judges at once; None for one a GPU, or one a core but one without GPUs.
-        gpus: GPUs a worker, where the cluster has any.
-        shard_size: Rows an output shard.
-        format: "jsonl", "parquet" or "csv".
+        workers: Judges at once; None for one per GPU or, without GPUs, one per core except one.
+        gpus: GPUs per worker, where the cluster has any.
+        shard_size: Rows per output shard.
+        format: "jsonl", "csv" or "parquet".
         min_score: Also write the samples with at least this score.
         progress: Called with the number of rows just done.
     """
     if workers is not None and workers < 1:
         raise InputError(f"workers={workers} is not allowed; give 1 or more")
-    settings = settle(
-        source, output, images=images, shard_size=shard_size, format=format, min_score=min_score
-    )
+    settings = plan_run(
+        source, output, images=images, shard_size=shard_size, format=format, min_score=min_score,
+        methods=methods,
+    )  # fmt: skip
     ray = require("ray", "ray")
     require("ray.data", "ray")
     with (
-        connected(ray, address),
-        closing(RunFolder(Path(output), settings, Shard())) as folder,
+        _connected(ray, address),
+        closing(OutputFolder(Path(output), settings, Share())) as folder,
     ):
         pool = _pool(ray, workers, gpus)
         if folder.begun:
-            # Whether it is the same run only a judge can tell, and judges live on workers.
-            ask = ray.remote(num_cpus=pool.cpus, num_gpus=pool.gpus)(_signature)
-            folder.begin(plain(ray.get(ask.remote(make))))
-        for judged in _results(ray, make, settings, folder, pool):
+            # Whether it is the same run depends on the judge, and judges live on workers.
+            ask = ray.remote(num_cpus=pool.cpus, num_gpus=pool.gpus)(_signatures)
+            folder.begin(_raise_error(ray.get(ask.remote(make, methods))))
+        for scored in _results(ray, make, methods, settings, folder, pool):
             if not folder.begun:
-                folder.begin(str(judged.scores.signature))
-            folder.add(judged)
+                folder.begin(scored.signatures)
+            folder.add(scored)
             if progress:
-                progress(len(judged.ids))
+                progress(len(scored.rows))
         totals = folder.totals()
     if not totals.rows:
         raise InputError(f"{', '.join(settings.inputs.given)} holds no pairs")
@@ -92,7 +102,7 @@ def score_ray(
 
 
 @dataclass(frozen=True)
-class Pool:
+class WorkerPool:
     """How many workers there are, and what each takes of the cluster."""
 
     workers: int
@@ -100,16 +110,16 @@ class Pool:
     gpus: float
 
 
-def _pool(ray: Any, workers: int | None, gpus: float) -> Pool:
+def _pool(ray: Any, workers: int | None, gpus: float) -> WorkerPool:
     have = ray.cluster_resources()
     gpus = gpus if have.get("GPU", 0) else 0.0
     if gpus:
-        return Pool(workers or max(1, int(have["GPU"] / gpus)), 1.0, gpus)
-    return Pool(workers or max(1, int(have.get("CPU", 1)) - 1), 1.0, 0.0)
+        return WorkerPool(workers or max(1, int(have["GPU"] / gpus)), 1.0, gpus)
+    return WorkerPool(workers or max(1, int(have.get("CPU", 1)) - 1), 1.0, 0.0)
 
 
 @contextmanager
-def connected(ray: Any, address: str | None) -> Iterator[None]:
+def _connected(ray: Any, address: str | None) -> Iterator[None]:
     """Join a cluster, or start one that ends with the run."""
     if ray.is_initialized():
         yield
@@ -123,7 +133,7 @@ def connected(ray: Any, address: str | None) -> Iterator[None]:
         ) from error
     logger = logging.getLogger("ray.data")
     before = logger.level
-    logger.setLevel(logging.ERROR)  # it tells of every plan it makes
+    logger.setLevel(logging.ERROR)  # it reports every plan it makes
     try:
         yield
     finally:
@@ -131,14 +141,14 @@ def connected(ray: Any, address: str | None) -> Iterator[None]:
         ray.shutdown()
 
 
-def read_files(ray: Any, settings: Settings, folder: RunFolder, workers: int) -> Any:
+def _read_files(ray: Any, settings: RunSettings, folder: OutputFolder, workers: int) -> Any:
     """Return a dataset of packed chunks, those of unfinished shards; None if there are none."""
     files = [k for k in range(len(settings.inputs.files)) if folder.wanted(k) is not None]
     if not files:
         return None
     data = ray.data.from_items([{"file": k} for k in files], override_num_blocks=len(files))
     data.context.enable_progress_bars = False
-    # A block is what goes to a worker at once: one chunk, so that all workers have some.
+    # A block of Ray is what goes to a worker at once: one chunk, so that all workers have some.
     data.context.target_max_block_size = 1
     return data.map_batches(
         partial(_read, settings=settings, finished=folder.finished()),
@@ -149,24 +159,29 @@ def read_files(ray: Any, settings: Settings, folder: RunFolder, workers: int) ->
 
 
 def _results(
-    ray: Any, make: MakeJudge, settings: Settings, folder: RunFolder, pool: Pool
-) -> Iterator[Judged]:
-    """Yield judged chunks in whatever order they come."""
-    data = read_files(ray, settings, folder, pool.workers)
+    ray: Any,
+    make: MakeJudge,
+    methods: Methods | None,
+    settings: RunSettings,
+    folder: OutputFolder,
+    pool: WorkerPool,
+) -> Iterator[ScoredChunk]:
+    """Yield scored chunks in whatever order they come."""
+    data = _read_files(ray, settings, folder, pool.workers)
     if data is None:
         return
-    judged = data.map_batches(
-        _Worker, fn_constructor_args=(make, settings.min_score),
+    scored = data.map_batches(
+        _Worker, fn_constructor_args=(make, methods, settings.min_score),
         batch_size=1, batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(size=pool.workers),
         num_cpus=pool.cpus, num_gpus=pool.gpus,
     )  # fmt: skip
-    for batch in judged.iter_batches(batch_size=None, batch_format="pyarrow"):
+    for batch in scored.iter_batches(batch_size=None, batch_format="pyarrow"):
         for cell in batch.column("data"):
-            yield plain(unpack(cell))
+            yield _raise_error(_unpack(cell))
 
 
-def _read(batch: Any, *, settings: Settings, finished: frozenset[Block]) -> Iterator[Any]:
+def _read(batch: Any, *, settings: RunSettings, finished: frozenset[Block]) -> Iterator[Any]:
     """Read files into chunks, on a worker."""
     for number in batch.column("file").to_pylist():
         done = {block.number for block in finished if block.file == number}
@@ -180,56 +195,57 @@ def _read(batch: Any, *, settings: Settings, finished: frozenset[Block]) -> Iter
         )
         try:
             yield from map(_pack, chunks)
-        except DiscodeError as error:  # told by the driver, in one line
+        except DiscodeError as error:  # raised by the driver, as one line
             yield _pack(error)
 
 
 class _Worker:
     """A judge in a process of its own."""
 
-    def __init__(self, make: MakeJudge, min_score: float | None) -> None:
+    def __init__(self, make: MakeJudge, methods: Methods | None, min_score: float | None) -> None:
         self._min_score = min_score
         try:
-            self._judge: Judge | DiscodeError = make()
+            self._judges: dict[str, Judge] | DiscodeError = by_method(make(), methods)
         except DiscodeError as error:
-            self._judge = error
+            self._judges = error
 
     def __call__(self, batch: Any) -> Any:
         (cell,) = batch.column("data")
-        chunk = unpack(cell)
+        chunk = _unpack(cell)
         if isinstance(chunk, DiscodeError):
             return _pack(chunk)
-        if isinstance(self._judge, DiscodeError):
-            return _pack(self._judge)
+        if isinstance(self._judges, DiscodeError):
+            return _pack(self._judges)
         try:
-            judged = judge_chunk(self._judge, chunk, self._min_score)
-            check_going(self._judge)
-            return _pack(judged)
+            scored = judge_chunk(self._judges, chunk, min_score=self._min_score)
+            for judge in self._judges.values():
+                raise_if_stopped(judge)
+            return _pack(scored)
         except DiscodeError as error:
             return _pack(error)
 
 
-def _signature(make: MakeJudge) -> Any:
+def _signatures(make: MakeJudge, methods: Methods | None) -> Any:
     try:
-        return str(make().signature)
+        return {name: str(judge.signature) for name, judge in by_method(make(), methods).items()}
     except DiscodeError as error:
         return error
 
 
-def _pack(thing: Any) -> Any:
-    """Return a table of one cell; Ray's own tables have no room for pictures beside scores."""
+def _pack(value: Any) -> Any:
+    """Return a table of one cell; Ray's own tables have no room for images beside scores."""
     import pyarrow as pa
 
-    return pa.table({"data": pa.array([pickle.dumps(thing)], pa.large_binary())})
+    return pa.table({"data": pa.array([pickle.dumps(value)], pa.large_binary())})
 
 
-def unpack(cell: Any) -> Any:
+def _unpack(cell: Any) -> Any:
     """Return what :func:`_pack` packed."""
     return pickle.loads(cell.as_py())
 
 
-def plain(thing: Any) -> Any:
-    """Raise what a worker could not; return anything else."""
-    if isinstance(thing, DiscodeError):
-        raise thing
-    return thing
+def _raise_error(value: Any) -> Any:
+    """Raise the error that a worker returned; return anything else."""
+    if isinstance(value, DiscodeError):
+        raise value
+    return value

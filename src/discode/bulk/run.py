@@ -1,25 +1,34 @@
-"""A judge over inputs of any size, in bounded memory, safe to kill."""
+"""A judge over inputs of any size, in bounded memory: into one file, or a folder of shards."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
-from discode.bulk.chunks import BLOCK_ROWS, Chunk, Cut, Shard
-from discode.bulk.folder import RunFolder, Settings, check_same
+from discode.bulk.chunks import BLOCK_ROWS, Block, ChunkPlace, ChunkPlan, PairChunk, Share
+from discode.bulk.folder import OutputFolder, RunSettings, check_same_run
 from discode.bulk.formats import FORMATS
-from discode.bulk.inputs import Inputs, find_inputs, source_file
-from discode.bulk.judging import Totals, check_going, judge_chunk
-from discode.bulk.sinks import SINKS
+from discode.bulk.inputs import Inputs, find_inputs, input_file
+from discode.bulk.judging import (
+    Methods,
+    ScoredChunk,
+    Totals,
+    by_method,
+    judge_chunk,
+    raise_if_stopped,
+)
+from discode.bulk.writers import open_writer, score_format
 from discode.errors import InputError
 from discode.files import replacing
 from discode.judge import Judge
-from discode.pairs import PairRows
+from discode.pairs import Pair, PairParser
 from discode.scores import Progress
 
 Source = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+"""A file, a folder or a pattern, or several."""
 
 
 def read_chunks(
@@ -30,14 +39,41 @@ def read_chunks(
     images: str | os.PathLike[str] | None = None,
     shard_size: int = BLOCK_ROWS,
     keep: bool = False,
-) -> Iterator[Chunk]:
-    """Read the wanted blocks of one file of an input."""
-    read = FORMATS[inputs.kind].read
-    how = Cut(shard_size, wanted)
-    return read(source_file(inputs, number), how, PairRows(images), keep=keep)
+) -> Iterator[PairChunk]:
+    """Read the wanted blocks of one file of an input; with ``keep`` chunks hold their rows."""
+    # Messages name the same file wherever it is read: workers may have another current folder.
+    parser = PairParser(None if images is None else Path(images).absolute())
+    plan = ChunkPlan(shard_size, wanted)
+    return FORMATS[inputs.format].read(input_file(inputs, number), plan, parser, keep=keep)
 
 
-def settle(
+def read_share(
+    inputs: Inputs,
+    share: Share | None = None,
+    *,
+    images: str | os.PathLike[str] | None = None,
+    shard_size: int = BLOCK_ROWS,
+) -> Iterator[PairChunk]:
+    """Read a share of an input, all of it by default."""
+    share = share or Share()
+    files = len(inputs.files)
+
+    def owned(file: int, number: int) -> bool:
+        return share.owns(Block(file, number), files)
+
+    for file in range(files):
+        if share.reads(file, files):
+            yield from read_chunks(
+                inputs, file, partial(owned, file), images=images, shard_size=shard_size
+            )
+
+
+def chunk_of(pairs: Sequence[Pair], images: Sequence[str | None]) -> PairChunk:
+    """Return pairs from memory as a chunk; ``images`` are the names of their images."""
+    return PairChunk(ChunkPlace(), None, [pair.id for pair in pairs], images, pairs)
+
+
+def plan_run(
     source: Source,
     output: str | os.PathLike[str],
     *,
@@ -45,25 +81,74 @@ def settle(
     shard_size: int = BLOCK_ROWS,
     format: str = "jsonl",
     min_score: float | None = None,
-) -> Settings:
+    methods: Methods | None = None,
+) -> RunSettings:
     """Check everything that can be checked before a model is opened."""
     inputs, folder = find_inputs(source), Path(output)
-    where = None if images is None else str(Path(images).resolve())
-    settings = Settings(inputs, shard_size, format, min_score, where)
+    where = None if images is None else str(Path(images).absolute())
+    settings = RunSettings(inputs, shard_size, format, min_score, where)
+    if min_score is not None and methods is not None and len(methods) > 1:
+        raise InputError("a threshold goes with one method: give --min-score one --method")
     target = folder.resolve()
     if any(file.resolve().parent in (target, target / "passed") for file in inputs.files):
         raise InputError(f"--output {folder} is also read from; give another folder")
-    check_same(folder, settings)
+    check_same_run(folder, settings)
     return settings
 
 
-def score_stream(
+def score_chunks(
+    judges: Mapping[str, Judge],
+    chunks: Iterable[PairChunk],
+    writers: Sequence[Callable[[ScoredChunk], None]],
+    *,
+    progress: Progress | None = None,
+    before: Mapping[str, Judge] | None = None,
+) -> Totals:
+    """Judge chunks in this process, and hand each to all writers; see :func:`judge_chunk`."""
+    totals = Totals()
+    for chunk in chunks:
+        scored = judge_chunk(judges, chunk, progress=progress, before=before)
+        for write in writers:
+            write(scored)
+        totals += Totals.of(scored.rows)
+    if not totals.rows:
+        raise InputError("the input holds no pairs")
+    return totals
+
+
+def score_to_file(
     judge: Judge,
     source: Source,
     output: str | os.PathLike[str],
     *,
+    methods: Methods | None = None,
     images: str | os.PathLike[str] | None = None,
-    shard: str | Shard = "0/1",
+    progress: Progress | None = None,
+) -> Totals:
+    """Score everything in ``source`` into one .jsonl, .csv or .parquet file, at the end.
+
+    A run that was stopped begins again; what the judge's store has is not asked for twice. The
+    arguments are those of :func:`score_to_folder`.
+    """
+    output = Path(output)
+    form, chunks = score_format(output), read_share(find_inputs(source), images=images)
+    with replacing(output) as temp, open_writer(temp, form) as writer:
+        return score_chunks(
+            by_method(judge, methods),
+            chunks,
+            [lambda chunk: writer.write(chunk.rows)],
+            progress=progress,
+        )
+
+
+def score_to_folder(
+    judge: Judge,
+    source: Source,
+    output: str | os.PathLike[str],
+    *,
+    methods: Methods | None = None,
+    images: str | os.PathLike[str] | None = None,
+    shard: str | Share = "0/1",
     shard_size: int = BLOCK_ROWS,
     format: str = "jsonl",
     min_score: float | None = None,
@@ -76,10 +161,11 @@ def score_stream(
         source: A file, a folder or a pattern, or several: CSV, TSV, JSON lines, Parquet,
             WebDataset tars, COCO results.
         output: A folder, made where it is missing; see :mod:`discode.bulk.folder`.
+        methods: Decoders by name, for a row per item and method; the judge's own if None.
         images: The folder that image names, or COCO's image numbers, are found in.
-        shard: This process's share, "I/N"; see :class:`~discode.bulk.chunks.Shard`.
-        shard_size: Rows an output shard.
-        format: Of the scores: "jsonl", "parquet" or "csv".
+        shard: This process's share, "I/N"; see :class:`~discode.bulk.chunks.Share`.
+        shard_size: Rows per output shard.
+        format: Of the scores: "jsonl", "csv" or "parquet".
         min_score: Also write the samples with at least this score, as they came.
         progress: Called with the number of rows just done.
 
@@ -90,13 +176,14 @@ def score_stream(
         StoppedError: A served model's cap was reached, or its server refused for good. Shards
             that were not finished are left for the next run.
     """
-    shard = Shard.parse(shard) if isinstance(shard, str) else shard
-    settings = settle(
-        source, output, images=images, shard_size=shard_size, format=format, min_score=min_score
-    )
-    inputs = settings.inputs
-    with closing(RunFolder(Path(output), settings, shard)) as folder:
-        folder.begin(str(judge.signature))
+    share = Share.parse(shard) if isinstance(shard, str) else shard
+    settings = plan_run(
+        source, output, images=images, shard_size=shard_size, format=format, min_score=min_score,
+        methods=methods,
+    )  # fmt: skip
+    inputs, judges = settings.inputs, by_method(judge, methods)
+    with closing(OutputFolder(Path(output), settings, share)) as folder:
+        folder.begin({name: str(each.signature) for name, each in judges.items()})
         for number in range(len(inputs.files)):
             wanted = folder.wanted(number)
             if wanted is None:
@@ -105,39 +192,10 @@ def score_stream(
                 inputs, number, wanted, images=settings.images, shard_size=shard_size,
                 keep=min_score is not None,
             ):  # fmt: skip
-                judged = judge_chunk(judge, chunk, min_score, progress)
-                check_going(judge)
-                folder.add(judged)
+                scored = judge_chunk(judges, chunk, min_score=min_score, progress=progress)
+                raise_if_stopped(judge)
+                folder.add(scored)
         totals = folder.totals()
-    if not totals.rows and shard.count == 1:
+    if not totals.rows and share.count == 1:
         raise InputError(f"{', '.join(inputs.given)} holds no pairs")
-    return totals
-
-
-def score_to_file(
-    judge: Judge,
-    source: Source,
-    output: str | os.PathLike[str],
-    *,
-    images: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
-) -> Totals:
-    """Score everything in ``source`` into one .jsonl, .csv or .parquet file, at the end.
-
-    A run that was stopped begins again; what the judge's store has is not asked for twice.
-    """
-    inputs = find_inputs(source)
-    output = Path(output)
-    make = SINKS.get(output.suffix.lower().removeprefix("."))
-    if make is None:
-        raise InputError(f"{output.name}: scores are written to .jsonl, .csv or .parquet")
-    totals = Totals()
-    with replacing(output) as temp, closing(make(temp)) as sink:
-        for number, name in enumerate(inputs.names):
-            for chunk in read_chunks(inputs, number, images=images):
-                judged = judge_chunk(judge, chunk, progress=progress)
-                sink.write(name, chunk.piece.start, chunk.ids, judged.scores)
-                totals += Totals.of(judged)
-        if not totals.rows:
-            raise InputError(f"{', '.join(inputs.given)} holds no pairs")
     return totals

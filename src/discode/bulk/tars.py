@@ -1,25 +1,25 @@
-"""WebDataset tars: samples are files that share a name up to its first dot, one after the other.
+"""WebDataset tars: a sample is the consecutive files that share a name up to its first dot.
 
-A sample has a picture (``.jpg``, ``.png``, ...) and a caption, in ``.txt`` or in a field of
-``.json``, where references and an id may stand, too.
+A sample has an image (``.jpg``, ``.png``, ...) and a caption, in ``.txt`` or in a field of
+``.json``, which may also hold references and an id.
 """
 
 from __future__ import annotations
 
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from discode.bulk.chunks import Chunk, Cut, cut
-from discode.bulk.tables import Row, SourceFile, make_chunk
+from discode.bulk.chunks import ChunkPlan, PairChunk, split
+from discode.bulk.tables import InputFile, make_chunk
 from discode.errors import InputError
-from discode.files import parse_json
+from discode.files import PlacedRow, parse_json
 from discode.images import IMAGE_SUFFIXES
-from discode.pairs import CAPTION_COLUMNS, PairRows
+from discode.pairs import CAPTION_COLUMNS, PairParser
 
 MAX_MEMBER = 256 << 20
-"""Bytes of a file inside a tar beyond which it is not read: no picture or caption is as large."""
+"""Bytes of a file inside a tar beyond which it is not read: no image or caption is as large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class _Header(tarfile.TarInfo):
         try:
             return super().fromtarfile(tarfile_)
         except tarfile.HeaderError as error:
-            # Zeros are the end, as is nothing at all in an empty file; these have no public names.
+            # Zeros are the end, as is nothing in an empty file; these errors have no public names.
             kind = type(error).__name__
             if kind == "EOFHeaderError" or (kind == "EmptyHeaderError" and not tarfile_.offset):
                 raise
@@ -63,22 +63,24 @@ class _Header(tarfile.TarInfo):
             raise tarfile.ReadError(str(error)) from error
 
 
-def read_tar(file: SourceFile, how: Cut, maker: PairRows, *, keep: bool) -> Iterator[Chunk]:
+def read_tar(
+    file: InputFile, plan: ChunkPlan, parser: PairParser, *, keep: bool
+) -> Iterator[PairChunk]:
     """Read a tar from front to back, compressed or not."""
     try:
         tar = tarfile.open(file.path, "r|*", tarinfo=_Header)  # noqa: SIM115  # closed below, after the last chunk
     except (OSError, tarfile.TarError, EOFError) as error:
         raise InputError(f"cannot read {file.path}: {error}") from error
     with tar:
-        for piece, part in cut(_samples(tar, file.name), file.number, how, Sample.weight):
+        for place, part in split(_samples(tar, file.name), file.number, plan, Sample.weight):
             rows = [_row(sample, f"{file.name} sample {sample.key!r}") for sample in part]
-            chunk = make_chunk(piece, rows, file, maker, keep=False)
+            chunk = make_chunk(place, rows, file, parser, keep=False)
             # A sample has its key for a name even where nothing else can be made of it.
             ids = [
                 sample.key if pair is None else pair.id
                 for sample, pair in zip(part, chunk.pairs, strict=True)
             ]
-            yield Chunk(piece, ids, chunk.pairs, chunk.errors, part if keep else None)
+            yield replace(chunk, ids=ids, samples=part if keep else None)
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -106,7 +108,7 @@ def _samples(tar: tarfile.TarFile, name: str) -> Iterator[Sample]:
             if info is None:
                 break
             found, extension = split_name(info.name) if info.isfile() else ("", "")
-            if not found or not extension:  # folders, links, and files that hide
+            if not found or not extension:  # folders, links and hidden files
                 continue
             if found != key:
                 if members or error:
@@ -121,19 +123,19 @@ def _samples(tar: tarfile.TarFile, name: str) -> Iterator[Sample]:
             members.append(Member(info.name, data, info.mtime, info.mode))
         # zlib and lzma have errors of their own for a compressed tar that is damaged
         except Exception as reason:
-            why = f"{name} breaks off, what follows cannot be read: {reason}"
+            broken = f"{name} breaks off, what follows cannot be read: {reason}"
             if inside:
-                yield Sample(key, tuple(members), why)
+                yield Sample(key, tuple(members), broken)
                 return
             if members or error:
                 yield Sample(key, tuple(members), error)
-            yield Sample(f"behind {key}", (), why)
+            yield Sample(f"after {key}", (), broken)
             return
     if members or error:
         yield Sample(key, tuple(members), error)
 
 
-def _row(sample: Sample, where: str) -> tuple[str, Row]:
+def _row(sample: Sample, where: str) -> PlacedRow:
     """Return a sample as a row of a table; broken ones as what is wrong with them."""
     row: dict[str, Any] = {}
     image: bytes | None = None
@@ -151,10 +153,10 @@ def _row(sample: Sample, where: str) -> tuple[str, Row]:
             elif extension == "json":
                 given = parse_json(member.data.decode(), f"{where}: {member.name}")
                 if not isinstance(given, dict):
-                    raise InputError(f"{where}: {member.name} is no object with fields")
+                    raise InputError(f"{where}: {member.name} is not an object with fields")
                 row.update(given)
         if image is None:
-            raise InputError(f"{where} has no picture; allowed are {', '.join(IMAGE_SUFFIXES)}")
+            raise InputError(f"{where} has no image; allowed are {', '.join(IMAGE_SUFFIXES)}")
         if text is None and not any(row.get(name) is not None for name in CAPTION_COLUMNS):
             raise InputError(
                 f"{where} has no caption: neither .txt nor a .json with "

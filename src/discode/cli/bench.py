@@ -204,7 +204,9 @@ def run(
         ties = "no scores" if math.isnan(rate) else f"{100 * rate:.1f} % ties"
         line = f"{label}: {ties}{failed}, {result.seconds:.1f} s"
         stderr.print(line, markup=False, highlight=False, soft_wrap=True)
-        stderr.print(str(result.signature), style="dim", markup=False, highlight=False, soft_wrap=True)
+        stderr.print(
+            str(result.signature), style="dim", markup=False, highlight=False, soft_wrap=True
+        )
         for reason in dict.fromkeys([*result.errors.values()][:1]):
             stderr.print(f"  such as: {reason}", style="red", markup=False, soft_wrap=True)
     for label, reason in problems.items():

@@ -10,6 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from discode.bulk import Totals
+from discode.bulk.columns import ScoredRows
+from discode.bulk.writers import JsonLinesWriter
 from discode.cli import output
 from discode.decoders import get_decoder, without_prior
 from discode.errors import InputError
@@ -42,7 +45,8 @@ def decode(
         str, typer.Option(help="Answers a mapping lacks: nan, or spread the mass it leaves.")
     ] = "nan",
     out: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write scores here (.jsonl, .csv).")
+        Path | None,
+        typer.Option("--output", "-o", help="Scores: .jsonl, .csv, .parquet."),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON lines instead of a table.")
@@ -65,16 +69,25 @@ def decode(
         name: decode_readings(readings, decoder, missing=missing)
         for name, decoder in decoders.items()
     }
+    scored = ScoredRows.without_images(None if str(file) == "-" else file.name, ids, results)
     if out is not None:
-        output.write_scores(out, results, ids)
+        output.write_scores(out, scored)
     if as_json:
-        output.write_rows(sys.stdout, ".jsonl", results, ids)
+        JsonLinesWriter(sys.stdout).write(scored)
     elif out is None or show:
-        for name, decoder in decoders.items() if show else ():
-            before = decode_readings(readings, without_prior(decoder))
-            output.show(name, results[name], before, ids, range(len(ids)))
-        output.stdout.print(output.score_table(results, ids, None))
-    output.finish(results, ids)
+        if show:
+            before = {
+                name: decode_readings(readings, without_prior(decoder))
+                for name, decoder in decoders.items()
+            }
+            output.show(scored, before)
+        table = output.TableWriter()
+        table.write(scored)
+        table.print()
+    totals = Totals.of(scored)
+    output.report(totals, {name: str(scores.signature) for name, scores in results.items()})
+    if totals.failed:
+        raise typer.Exit(1)
 
 
 def _lines(file: Path) -> Iterator[tuple[int, Any]]:

@@ -8,11 +8,15 @@ import typer
 
 from discode.errors import InputError
 
+PANEL = "Judge"
+"""The heading of these options in the help of a verb."""
+
 Model = Annotated[
     str | None,
     typer.Option(
+        rich_help_panel=PANEL,
         help="embedded (the default), ORG/NAME of a hub or a folder (discode models), "
-        "embedded:FILE.onnx, recorded:FILE, openai:NAME, or endpoint:NAME with --base-url."
+        "embedded:FILE.onnx, recorded:FILE, openai:NAME, or endpoint:NAME with --base-url.",
     ),
 ]
 ModelOption = Annotated[
@@ -21,14 +25,27 @@ ModelOption = Annotated[
         "--model-option",
         "-M",
         metavar="KEY=VALUE",
+        rich_help_panel=PANEL,
         help="Any option of the model; repeat. discode models --options lists them.",
     ),
 ]
-Threads = Annotated[int | None, typer.Option(help="-M threads: cores of the embedded model.")]
-Device = Annotated[str | None, typer.Option(help="-M device: cuda, cuda:1, cpu or mps.")]
-Dtype = Annotated[str | None, typer.Option(help="-M dtype: bfloat16, float16 or float32.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(rich_help_panel=PANEL, help="-M threads: cores of the embedded model."),
+]
+Device = Annotated[
+    str | None, typer.Option(rich_help_panel=PANEL, help="-M device: cuda, cuda:1, cpu or mps.")
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option(rich_help_panel=PANEL, help="-M dtype: bfloat16, float16 or float32."),
+]
 BaseUrl = Annotated[
-    str | None, typer.Option(help="-M base_url: where endpoint:NAME is, http://localhost:8000/v1.")
+    str | None,
+    typer.Option(
+        rich_help_panel=PANEL,
+        help="-M base_url: where endpoint:NAME is, http://localhost:8000/v1.",
+    ),
 ]
 
 

@@ -1,18 +1,17 @@
-"""What the verbs share: tables, bars, files written whole or not at all."""
+"""What the verbs share: tables, charts, progress, and the report at the end."""
 
 from __future__ import annotations
 
-import csv
-import json
 import math
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
-import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -26,6 +25,9 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from discode.bulk import Totals
+from discode.bulk.columns import ScoredRows
+from discode.bulk.writers import open_writer, score_format
 from discode.errors import InputError
 from discode.files import replacing
 from discode.scores import Scores
@@ -36,14 +38,16 @@ stderr = Console(stderr=True)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # a caption must not drive the terminal
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 TABLE_ROWS = 40
-"""Rows a table shows; files and --json have them all."""
+"""Rows that a table shows; files and --json have all of them."""
 CHARTS = 8
-"""Charts that --show draws."""
+"""Charts that --show draws per method."""
+LOG_SECONDS = 60.0
+"""Where no bar is drawn, a log gets a line this often."""
 
 
 class _Rate(ProgressColumn):
     def render(self, task: Task) -> Text:
-        """Return pairs a second, once there is a speed."""
+        """Return pairs per second, once there is a speed."""
         return Text("" if task.speed is None else f"{task.speed:.1f} pairs/s")
 
 
@@ -53,12 +57,44 @@ def progress() -> Progress:
     return Progress(*columns, console=stderr, transient=True)
 
 
+@contextmanager
+def row_progress(total: int | None, *, bar: bool = True) -> Iterator[Callable[[int], None]]:
+    """Yield what to call with the number of pairs just done: a bar, or now and then a line."""
+    shown = bar and stderr.is_terminal
+    columns = (BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+    with Progress(*columns, console=stderr, transient=True, disable=not shown) as drawn:
+        task = drawn.add_task("reading", total=total)
+        last = time.monotonic()
+
+        def advance(done: int) -> None:
+            nonlocal last
+            drawn.advance(task, done)
+            if not shown and time.monotonic() - last > LOG_SECONDS:
+                last = time.monotonic()
+                note(f"{time.strftime('%H:%M:%S')} {int(drawn.tasks[0].completed)} pairs", "dim")
+
+        yield advance
+
+
+def note(text: str, style: str | None = None) -> None:
+    """Print one line on standard error."""
+    stderr.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def store_beside(out: Path) -> Path:
+    """Return where the readings of an output file are kept by default: beside it.
+
+    >>> store_beside(Path("runs/scores.jsonl")).name
+    'scores.jsonl.readings.db'
+    """
+    return out.with_name(f"{out.name}.readings.db")
+
+
 def check_output(path: Path | None, *inputs: Path | None) -> None:
     """Raise unless ``path`` has a format we write, can be written, and is none of the inputs."""
     if path is None:
         return
-    if path.suffix.lower() not in (".jsonl", ".csv"):
-        raise InputError(f"{path.name}: scores are written to .jsonl or .csv")
+    score_format(path)
     check_writable(path)
     if any(other is not None and other.resolve() == path.resolve() for other in inputs):
         raise InputError(f"--output {path} is also read from; give another file")
@@ -83,82 +119,62 @@ def check_show(show: bool, as_json: bool) -> None:
         raise InputError("--show draws for people, --json writes for programs; give one of them")
 
 
-def write_scores(
-    path: Path,
-    results: Mapping[str, Scores],
-    ids: Sequence[str],
-    extra: Sequence[Mapping[str, str]] | None = None,
-) -> None:
-    """Write one row an item and method, with its signature; ``extra`` columns come first."""
-    with (
-        replacing(path) as temp,
-        temp.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
-    ):
-        write_rows(file, path.suffix, results, ids, extra)
+def write_scores(path: Path, rows: ScoredRows) -> None:
+    """Write a file of scores, whole or not at all."""
+    with replacing(path) as temp, open_writer(temp, score_format(path)) as writer:
+        writer.write(rows)
 
 
-def write_rows(
-    file: TextIO,
-    suffix: str,
-    results: Mapping[str, Scores],
-    ids: Sequence[str],
-    extra: Sequence[Mapping[str, str]] | None = None,
-) -> None:
-    """Write the rows of :func:`write_scores` to an open file, as CSV or JSON lines."""
-    rows = (
-        {
-            "id": row["id"],
-            **(extra[i] if extra else {}),
-            "method": method,
-            **row,
-            "signature": str(scores.signature),
-        }
-        for method, scores in results.items()
-        for i, row in enumerate(scores.rows(ids))
-    )
-    if suffix.lower() == ".csv":
-        bound = ["bound"] if any(scores.bound is not None for scores in results.values()) else []
-        columns = ["id", *(extra[0] if extra else {}), "method", "score", "raw", *bound, "flags"]
-        writer = csv.DictWriter(file, [*columns, "error", "signature"], extrasaction="ignore")
-        writer.writeheader()
-        for row in rows:
-            cells = {key: "nan" if row[key] is None else row[key] for key in ("score", "raw")}
-            writer.writerow(row | cells | {"flags": " ".join(row["flags"])})
-    else:
-        for row in rows:
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+class TableWriter:
+    """The first rows as a table on standard output: items down, methods across."""
 
+    def __init__(self) -> None:
+        self._table = Table(box=None, header_style="bold", pad_edge=False)
+        self._named = False  # whether images and captions are shown
+        self._total = 0
 
-def score_table(
-    results: Mapping[str, Scores], ids: Sequence[str], extra: Sequence[Mapping[str, str]] | None
-) -> Table:
-    """Return items down, methods across."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    table.add_column("id", no_wrap=True)
-    for name in extra[0] if extra else {}:
-        table.add_column(name, overflow="fold")
-    first = next(iter(results.values()))
-    if "raw" not in results:
-        table.add_column("raw", justify="right", no_wrap=True)
-    for method in results:
-        table.add_column(escape(method), justify="right", no_wrap=True)
-    table.add_column("flags")
-    for i in range(min(len(first), TABLE_ROWS)):
-        # A file's name tells pictures apart; the folder would push the scores off the screen.
-        texts = [
-            Path(t).name if n == "image" else t for n, t in (extra[i] if extra else {}).items()
-        ]
-        cells = [escape(_CONTROL.sub("?", text)) for text in (ids[i], *texts)]
-        if "raw" not in results:
-            cells.append("-" if first.raw is None else number(first.raw[i]))
-        cells += [number(scores.value[i]) for scores in results.values()]
+    def write(self, rows: ScoredRows) -> None:
+        """Take some rows; those after the first ones are only counted."""
+        if not self._total:
+            self._named = any(caption is not None for caption in rows.captions)
+            self._add_columns(list(rows.scores))
+        for i in range(min(len(rows), TABLE_ROWS - self._total)):
+            self._add_row(rows, i)
+        self._total += len(rows)
+
+    def _add_columns(self, methods: Sequence[str]) -> None:
+        self._table.add_column("id", no_wrap=True)
+        for name in ("image", "caption") if self._named else ():
+            self._table.add_column(name, overflow="fold")
+        for name in methods if "raw" in methods else ("raw", *methods):
+            self._table.add_column(escape(name), justify="right", no_wrap=True)
+        self._table.add_column("flags")
+
+    def _add_row(self, rows: ScoredRows, i: int) -> None:
+        texts = [rows.ids[i]]
+        if self._named:
+            # A file's name tells images apart; its folder would push the scores off the screen.
+            texts += [_file_name(rows, i), rows.captions[i] or ""]
+        cells = [escape(_CONTROL.sub("?", text)) for text in texts]
+        if "raw" not in rows.scores:
+            raw = next(iter(rows.scores.values())).raw
+            cells.append("-" if raw is None else number(raw[i]))
+        cells += [number(scores.value[i]) for scores in rows.scores.values()]
         marks = dict.fromkeys(
-            name for scores in results.values() for name, on in scores.flags.items() if on[i]
+            name for scores in rows.scores.values() for name, on in scores.flags.items() if on[i]
         )
-        table.add_row(*cells, " ".join(marks))
-    if len(first) > TABLE_ROWS:
-        table.caption = f"... and {len(first) - TABLE_ROWS} rows more; --output or --json has all"
-    return table
+        self._table.add_row(*cells, " ".join(marks))
+
+    def print(self) -> None:
+        """Print the table."""
+        if self._total > TABLE_ROWS:
+            more = self._total - TABLE_ROWS
+            self._table.caption = f"... and {more} rows more; --output or --json has all"
+        stdout.print(self._table)
+
+
+def _file_name(rows: ScoredRows, i: int) -> str:
+    return Path(rows.images[i] or "<image>").name
 
 
 def number(value: float) -> str:
@@ -186,49 +202,36 @@ def _bar(p: float, width: int) -> str:
     return f"{p:5.3f} {'█' * full}{_EIGHTHS[rest].strip()}"
 
 
-def show(
-    method: str, scores: Scores, before: Scores, titles: Sequence[str], rows: Sequence[int]
-) -> None:
-    """Print charts of some rows: token probabilities beside a method's distribution."""
-    assert scores.distribution is not None
-    assert before.distribution is not None
-    for i in [row for row in rows if not np.isnan(scores.value[row])][:CHARTS]:
-        names = (
-            f"token probabilities → {number(before.value[i])}",
-            f"{method} → {number(scores.value[i])}",
-        )
-        chart = bars(
-            titles[i], scores.answers, before.distribution[i], scores.distribution[i], names
-        )
-        stdout.print(chart)
-        stdout.print()
+def show(rows: ScoredRows, before: Mapping[str, Scores]) -> None:
+    """Print charts of the first rows: token probabilities beside each method's distribution."""
+    for method, scores in rows.scores.items():
+        after, plain = scores.distribution, before[method].distribution
+        if after is None or plain is None:
+            continue
+        for i in np.flatnonzero(~np.isnan(scores.value))[:CHARTS].tolist():
+            names = (
+                f"token probabilities → {number(before[method].value[i])}",
+                f"{method} → {number(scores.value[i])}",
+            )
+            caption = rows.captions[i]
+            title = rows.ids[i] if caption is None else f"{_file_name(rows, i)}: {caption}"
+            stdout.print(bars(title, scores.answers, plain[i], after[i], names))
+            stdout.print()
 
 
-def finish(results: Mapping[str, Scores], ids: Sequence[str]) -> None:
-    """Report what failed on standard error, and exit with 1 if anything did."""
-    failures = {row: reason for scores in results.values() for row, reason in scores.errors.items()}
-    for row in sorted(failures)[:5]:
-        reason = failures[row]
-        where = "" if reason.startswith(ids[row]) else f"{ids[row]}: "
-        stderr.print(f"failed: {where}{reason}", style="red", markup=False, soft_wrap=True)
-    if len(failures) > 5:
-        stderr.print(f"... and {len(failures) - 5} more", style="red")
-    total = len(ids)
-    for method, scores in results.items():
-        notes = ", ".join(f"{count} {name}" for name, count in scores.counts().items() if count)
-        mean = scores.mean()
-        line = f"{method}: {total} items, mean {'nan' if math.isnan(mean) else f'{mean:.4f}'}"
-        stderr.print(
-            line + (f" ({notes})" if notes else ""), markup=False, highlight=False, soft_wrap=True
-        )
-        if scores.bound is not None:
-            worst = float(np.nanmax(scores.bound, initial=0.0))
-            stderr.print(
-                f"{method}: truncated rows may be wrong by up to {worst:.4f} (column bound)",
-                markup=False, highlight=False, soft_wrap=True,
-            )  # fmt: skip
-        stderr.print(
-            str(scores.signature), style="dim", markup=False, highlight=False, soft_wrap=True
-        )
-    if failures:
-        raise typer.Exit(1)
+def report(totals: Totals, signatures: Mapping[str, str]) -> None:
+    """Print what failed and each method's mean on standard error."""
+    for name, reason in totals.errors:
+        where = "" if reason.startswith(name) else f"{name}: "
+        note(f"failed: {where}{reason}", "red")
+    if totals.failed > len(totals.errors):
+        note(f"... and {totals.failed - len(totals.errors)} more", "red")
+    for method, counts in totals.methods.items():
+        flags = ", ".join(f"{count} {name}" for name, count in counts.flags.items() if count)
+        mean = totals.mean(method)
+        line = f"{method}: {totals.rows} items, mean {'nan' if math.isnan(mean) else f'{mean:.4f}'}"
+        note(line + (f" ({flags})" if flags else ""))
+        if counts.bound is not None:
+            worst = f"truncated rows may be wrong by up to {counts.bound:.4f} (column bound)"
+            note(f"{method}: {worst}")
+        note(signatures[method], "dim")

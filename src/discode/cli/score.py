@@ -1,17 +1,30 @@
-"""discode score: image-caption pairs to scores."""
+"""discode score: image-caption pairs to scores, from one image to any number of files."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from discode.backends import KINDS, kind_of
+from discode.bulk import BLOCK_ROWS, Share, Totals, find_inputs, score_to_folder
+from discode.bulk.chunks import PairChunk
+from discode.bulk.folder import read_signatures, store_in
+from discode.bulk.judging import Methods, ScoredChunk, by_method
+from discode.bulk.run import chunk_of, plan_run, read_share, score_chunks
+from discode.bulk.writers import JsonLinesWriter, ScoreWriter, open_writer, score_format
 from discode.cli import output
+from discode.cli.dry_run import print_estimate
 from discode.cli.model_options import (
+    PANEL,
     BaseUrl,
     Device,
     Dtype,
@@ -20,164 +33,392 @@ from discode.cli.model_options import (
     Threads,
     model_options,
 )
-from discode.cli.rehearse import rehearse
-from discode.cli.stream import Large, Recipe, is_large, rehearse_large, score_large, store_beside
-from discode.decoders import Decoder, get_decoder, without_prior
-from discode.errors import InputError
+from discode.decoders import get_decoder, without_prior
+from discode.errors import InputError, StoppedError, lookup
+from discode.files import replacing
 from discode.judge import Judge, load
-from discode.pairs import Pair, make_pairs, read_pairs
-from discode.readings import Readings
-from discode.scores import Scores
+from discode.pairs import make_pairs
+
+ENGINES = {"local": "this process", "ray": "workers of Ray"}
+"""Who carries a run."""
+CAPS = ("max_requests", "max_cost", "rate", "concurrency")
+"""Options of served models that each process counts for itself."""
 
 
 def score(
-    image: Annotated[str | None, typer.Argument(help="A picture.")] = None,
+    image: Annotated[str | None, typer.Argument(help="An image.")] = None,
     captions: Annotated[list[str] | None, typer.Argument(help="Captions of it.")] = None,
-    model: Model = None,
-    model_option: ModelOption = None,
     source: Annotated[
         list[Path] | None,
         typer.Option(
             "--input",
             "-i",
+            rich_help_panel="Input",
             help="Pairs: CSV, TSV, JSONL, Parquet, COCO results or WebDataset tars; a file, "
             "a folder or a pattern; repeat.",
         ),
     ] = None,
-    images: Annotated[Path | None, typer.Option(help="Folder of the pictures.")] = None,
+    images: Annotated[
+        Path | None, typer.Option(rich_help_panel="Input", help="Folder of the images.")
+    ] = None,
     reference: Annotated[
-        list[str] | None, typer.Option("--reference", "-r", help="A reference caption; repeat.")
-    ] = None,
-    method: Annotated[
-        list[str] | None, typer.Option("--method", "-m", help="Repeat to compare decoders.")
-    ] = None,
-    scale: Annotated[str | None, typer.Option("--scale", "-s", help="unit, ten, five, ...")] = None,
-    prompt: Annotated[
-        str | None, typer.Option(help="fleur, caption-last, or a text file of your own.")
-    ] = None,
-    typed: Annotated[
-        str | None,  # a Path would forget the slash that makes scores.v2/ a folder
+        list[str] | None,
         typer.Option(
-            "--output", "-o", metavar="PATH", help="Write scores here: .jsonl, .csv, or a folder/."
+            "--reference", "-r", rich_help_panel="Input", help="A reference caption; repeat."
         ),
     ] = None,
-    store: Annotated[
-        Path | None,
-        typer.Option(help="Keep readings here and resume from it; default: beside --output."),
-    ] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(help="Pairs a batch; default: by the model.")
-    ] = None,
+    model: Model = None,
+    model_option: ModelOption = None,
     threads: Threads = None,
     device: Device = None,
     dtype: Dtype = None,
     base_url: BaseUrl = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option("--method", "-m", rich_help_panel=PANEL, help="Repeat to compare decoders."),
+    ] = None,
+    scale: Annotated[
+        str | None,
+        typer.Option("--scale", "-s", rich_help_panel=PANEL, help="unit, ten, five, ..."),
+    ] = None,
+    prompt: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=PANEL, help="fleur, caption-last, or a text file of your own."
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(rich_help_panel=PANEL, help="Pairs per batch; default: by the model."),
+    ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what a server would be sent; send nothing.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            rich_help_panel=PANEL,
+            help="Say what a server would be sent; send nothing.",
+        ),
     ] = False,
+    typed: Annotated[
+        str | None,  # a Path would forget the slash that makes scores.v2/ a folder
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH",
+            rich_help_panel="Output",
+            help="Write scores here: .jsonl, .csv, .parquet, or a folder/.",
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", rich_help_panel="Output", help="Print JSON lines, not a table."),
+    ] = False,
+    show: Annotated[
+        bool,
+        typer.Option("--show", rich_help_panel="Output", help="Draw the first distributions."),
+    ] = False,
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            rich_help_panel="Output",
+            help="Keep readings here and resume from it; default: with --output.",
+        ),
+    ] = None,
     shard: Annotated[
-        str | None, typer.Option(help="This process's share, I/N from 0/N to N-1/N.")
+        str | None,
+        typer.Option(
+            rich_help_panel="Large runs", help="This process's share, I/N from 0/N to N-1/N."
+        ),
     ] = None,
     shard_size: Annotated[
-        int | None, typer.Option(help="Rows a shard of an output folder; default: 10000.")
+        int | None,
+        typer.Option(
+            rich_help_panel="Large runs",
+            help="Rows per shard of an output folder; default: 10000.",
+        ),
     ] = None,
     form: Annotated[
-        str | None, typer.Option("--format", help="Of an output folder: jsonl, parquet or csv.")
+        str | None,
+        typer.Option(
+            "--format",
+            rich_help_panel="Large runs",
+            help="Of an output folder: jsonl, csv or parquet.",
+        ),
     ] = None,
     min_score: Annotated[
-        float | None, typer.Option(help="Write the samples that reach it to OUTPUT/passed.")
+        float | None,
+        typer.Option(
+            rich_help_panel="Large runs", help="Write the samples that reach it to OUTPUT/passed."
+        ),
     ] = None,
-    engine: Annotated[str | None, typer.Option(help="local or ray.")] = None,
-    address: Annotated[str | None, typer.Option(help="Of a Ray cluster; auto finds it.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Models at once, with Ray.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, not a table.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Draw the first distributions.")] = False,
+    engine: Annotated[
+        str | None, typer.Option(rich_help_panel="Large runs", help="local or ray.")
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(rich_help_panel="Large runs", help="Of a Ray cluster; auto finds it."),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(rich_help_panel="Large runs", help="Models at once, with Ray.")
+    ] = None,
 ) -> None:
-    """Score a picture with captions, or a file of pairs."""
+    """Score an image with captions, or files of pairs."""
     output.check_show(show, as_json)
     if images is not None and not images.is_dir():
         raise InputError(f"--images {images} is not a folder")
-    large = Large(shard, shard_size, form, min_score, engine, address, workers)
-    in_stream = is_large(source, typed, large)
-    out = None if typed is None else Path(typed)
-    recording = (model or "").removeprefix("recorded:").partition("#")[0]
-    if not in_stream:
-        output.check_output(out, *(source or ()), store, Path(recording))
-    decoders = {name: get_decoder(name) for name in method or ["discode"]}
-    pairs = [] if in_stream else _pairs(image, captions, source, images, reference)
+    if source and (image is not None or reference):
+        raise InputError("give either an image and captions, or --input, not both")
     if not output.stderr.is_terminal:  # bars of loading and downloading would fill a log
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    large = LargeRunOptions(shard, shard_size, form, min_score, engine, address, workers)
+    methods = {name: get_decoder(name) for name in method or ["discode"]}
     options = model_options(
         model_option, threads=threads, device=device, dtype=dtype, base_url=base_url
     )
-    if in_stream:
-        if image is not None or reference or as_json or show or len(decoders) > 1:
-            raise InputError(
-                "many files take one --method, and no picture, --reference, --json or --show"
-            )
-        (decoder,) = decoders.values()
-        recipe = Recipe(model, options, decoder, prompt, scale, batch_size)
-        work = rehearse_large if dry_run else score_large
-        work(source or [], typed or "", images, store, recipe, large)
+    # A model is opened for the decoder that needs the most of it.
+    demanding = max(methods.values(), key=lambda decoder: len(decoder.requires))
+    make = partial(
+        load, model, method=demanding, prompt=prompt, scale=scale, batch_size=batch_size, **options
+    )
+    if typed is not None and is_folder(typed):
+        if not source:
+            raise InputError(f"--output {typed} is a folder, which goes with --input FILES")
+        if as_json or show:
+            raise InputError("--json and --show go with a file or the screen, not with a folder")
+        run = FolderRun(source, Path(typed), images, store, methods, large)
+        if dry_run:
+            run.estimate(make)
+        elif large.over_ray():
+            run.score_with_ray(make, model, options)
+        else:
+            run.score_here(make)
         return
-    # The decoder that wants the most of a reading goes first; the others decode the same.
-    first = max(decoders.values(), key=lambda decoder: len(decoder.requires))
-    judge = load(
-        model, method=first, prompt=prompt, scale=scale, store=store, batch_size=batch_size,
-        **options,
-    )  # fmt: skip
+    if (flag := large.given()) is not None:
+        needed = "needs" if source else "goes with --input FILES and"
+        raise InputError(f"{flag} {needed} --output FOLDER")
+    chunks, total, files = _read(image, captions, reference, source, images)
+    out = None if typed is None else Path(typed)
+    recording = (model or "").removeprefix("recorded:").partition("#")[0]
+    output.check_output(out, *files, store, Path(recording))
     if dry_run:
-        rehearse(judge, [pairs], store or (out and store_beside(out)))
+        kept = store or (out and output.store_beside(out))
+        print_estimate(make(), (chunk.pairs for chunk in chunks), kept)
         return
+    judge = make(store=store)
     if out is not None:
-        judge = judge.with_store(store_beside(out))
-    readings = _read(judge, pairs)
-
-    def decoded(decoder: Decoder) -> Scores:
-        return replace(judge, decoder=decoder).decode(pairs, readings)
-
-    results = {name: decoded(decoder) for name, decoder in decoders.items()}
-    ids = [pair.id for pair in pairs]
-    extra = [{"image": _name(pair), "caption": pair.caption} for pair in pairs]
-    if out is not None:
-        output.write_scores(out, results, ids, extra)
-    if as_json:
-        output.write_rows(sys.stdout, ".jsonl", results, ids, extra)
-    elif out is None or show:
-        titles = [f"{Path(row['image']).name}: {row['caption']}" for row in extra]
-        for name, decoder in decoders.items() if show else ():
-            before = decoded(without_prior(decoder))
-            output.show(name, results[name], before, titles, range(len(ids)))
-        output.stdout.print(output.score_table(results, ids, extra))
-    if judge.store is not None:
-        output.stderr.print(
-            f"readings kept in {judge.store.path}", style="dim", markup=False, soft_wrap=True
-        )
-    output.finish(results, ids)
+        judge = judge.with_store(output.store_beside(out))
+    judges = by_method(judge, methods)
+    totals = _score(judges, chunks, total, out, as_json=as_json, show=show)
+    signatures = {name: str(each.signature) for name, each in judges.items()}
+    _finish(totals, signatures, judge, out)
 
 
-def _pairs(
+def is_folder(out: str) -> bool:
+    """Return whether an --output, as it was typed, is a folder: one that is there, or by its name.
+
+    >>> is_folder("scores"), is_folder("scores.v2/"), is_folder("scores.jsonl")
+    (True, True, False)
+    """
+    path = Path(out)
+    return out.endswith(("/", os.sep)) or path.is_dir() or not path.suffix
+
+
+def _read(
     image: str | None,
     captions: list[str] | None,
+    references: list[str] | None,
     source: list[Path] | None,
     images: Path | None,
-    references: list[str] | None,
-) -> list[Pair]:
+) -> tuple[Iterable[PairChunk], int | None, Sequence[Path]]:
+    """Return the chunks to score, how many rows they have where that is known, and their files."""
     if source:
-        if image is not None or references:
-            raise InputError("give either an image and captions, or --input, not both")
-        return read_pairs(source[0], images)
+        inputs = find_inputs(source)
+        chunks = read_share(inputs, images=images)
+        # What is not a table at all is found before a model is opened.
+        first = list(itertools.islice(chunks, 1))
+        return itertools.chain(first, chunks), inputs.count_rows(), inputs.files
     if image is None or not captions:
         raise InputError("give an image and at least one caption, or --input FILE with pairs")
     path = image if images is None else str(images / image)
-    return make_pairs(path, captions, references or None)
+    chunk = chunk_of(make_pairs(path, captions, references or None), [image] * len(captions))
+    return [chunk], len(chunk), ()
 
 
-def _name(pair: Pair) -> str:
-    return os.fspath(pair.image) if isinstance(pair.image, str | os.PathLike) else "<image>"
+def _score(
+    judges: Mapping[str, Judge],
+    chunks: Iterable[PairChunk],
+    total: int | None,
+    out: Path | None,
+    *,
+    as_json: bool,
+    show: bool,
+) -> Totals:
+    """Score chunks into a file, JSON lines or a table, and charts of the first ones."""
+    before: dict[str, Judge] = {}
+    if show:
+        before = {n: replace(j, decoder=without_prior(j.decoder)) for n, j in judges.items()}
+    first: list[ScoredChunk] = []
+    table = None if as_json or (out is not None and not show) else output.TableWriter()
+
+    def write(chunk: ScoredChunk) -> None:
+        for writer in writers:
+            writer.write(chunk.rows)
+        if show and not first:
+            first.append(chunk)
+
+    with ExitStack() as stack:
+        writers: list[ScoreWriter] = [] if table is None else [table]
+        if out is not None:
+            temp = stack.enter_context(replacing(out))
+            writers.append(stack.enter_context(open_writer(temp, score_format(out))))
+        if as_json:
+            writers.append(JsonLinesWriter(sys.stdout))
+        # A bar would stand between the lines of the same terminal.
+        bar = not (as_json and sys.stdout.isatty())
+        progress = stack.enter_context(output.row_progress(total, bar=bar))
+        totals = score_chunks(judges, chunks, [write], progress=progress, before=before)
+    for chunk in first:
+        output.show(chunk.rows, chunk.before)
+    if table is not None:
+        table.print()
+    return totals
 
 
-def _read(judge: Judge, pairs: list[Pair]) -> Readings:
-    with output.progress() as bar:
-        task = bar.add_task("reading", total=len(pairs))
-        return judge.read(pairs, lambda done: bar.advance(task, done))
+def _finish(
+    totals: Totals,
+    signatures: Mapping[str, str],
+    judge: Judge | None = None,
+    out: Path | None = None,
+    min_score: float | None = None,
+) -> None:
+    """Report what became of a run, and exit with 1 if anything failed."""
+    if judge is not None and judge.store is not None:
+        output.note(f"readings kept in {judge.store.path}", "dim")
+    output.report(totals, signatures)
+    if out is not None:
+        output.note(f"scores written to {out}", "dim")
+        if min_score is not None:
+            below = totals.rows - totals.failed - totals.passed
+            counts = f"{totals.passed} pass {min_score}, {below} do not, {totals.failed} failed"
+            output.note(f"{counts}; what passes is in {out / 'passed'}")
+    if totals.failed:
+        raise typer.Exit(1)
+
+
+@dataclass(frozen=True)
+class LargeRunOptions:
+    """The options of runs into a folder, as they were given; None where they were not."""
+
+    shard: str | None = None
+    shard_size: int | None = None
+    format: str | None = None
+    min_score: float | None = None
+    engine: str | None = None
+    address: str | None = None
+    workers: int | None = None
+
+    def given(self) -> str | None:
+        """Return the first option that was given, as it is typed."""
+        for field in fields(self):
+            if getattr(self, field.name) is not None:
+                return f"--{field.name.replace('_', '-')}"
+        return None
+
+    def over_ray(self) -> bool:
+        """Return whether Ray carries the run."""
+        lookup(ENGINES, self.engine or "local", "engine")
+        ray = self.engine == "ray"
+        if not ray and (self.address is not None or self.workers is not None):
+            raise InputError("--address and --workers go with --engine ray")
+        if ray and self.shard is not None:
+            raise InputError("--shard is for batch systems; Ray shares the work out itself")
+        return ray
+
+
+@dataclass(frozen=True)
+class FolderRun:
+    """A run into a folder of shards."""
+
+    source: list[Path]
+    out: Path
+    images: Path | None
+    store: Path | None
+    methods: Methods
+    large: LargeRunOptions
+
+    def score_here(self, make: Callable[..., Judge]) -> None:
+        """Score this process's share."""
+        share = self._share()
+        plan_run(self.source, self.out, **self._options())
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot write {self.out}: {error.strerror or error}") from error
+        judge = make(store=self.store).with_store(store_in(self.out, share))
+        run = partial(score_to_folder, judge, self.source, self.out, shard=share)
+        self._run(run, judge)
+
+    def score_with_ray(
+        self, make: Callable[..., Judge], model: str | None, options: Mapping[str, Any]
+    ) -> None:
+        """Score everything with the workers of Ray, who make a judge each."""
+        from discode.bulk.ray import score_with_ray
+
+        if self.store is not None:
+            raise InputError(
+                "--store is one machine's file; on a cluster, finished shards are kept"
+            )
+        for name in CAPS if self.large.workers != 1 else ():
+            if options.get(name) is not None:
+                raise InputError(
+                    f"{name}: caps hold for one process, and every worker of Ray "
+                    "is one; give --workers 1, or leave --engine ray out"
+                )
+        run = partial(
+            score_with_ray, make, self.source, self.out, address=self.large.address,
+            workers=self.large.workers, gpus=_gpus(model, options),
+        )  # fmt: skip
+        self._run(run)
+
+    def estimate(self, make: Callable[..., Judge]) -> None:
+        """Say what a server would be sent for this share; nothing is written."""
+        if self.large.over_ray():
+            raise InputError("--dry-run is for models behind an address; leave --engine out")
+        share, settings = self._share(), plan_run(self.source, self.out, **self._options())
+        chunks = read_share(
+            settings.inputs, share, images=self.images, shard_size=settings.shard_size
+        )
+        kept = self.store or store_in(self.out, share)
+        print_estimate(make(), (chunk.pairs for chunk in chunks), kept)
+
+    def _share(self) -> Share:
+        return Share.parse(self.large.shard or "0/1")
+
+    def _options(self) -> dict[str, Any]:
+        size = self.large.shard_size
+        return {
+            "methods": self.methods,
+            "images": self.images,
+            "shard_size": BLOCK_ROWS if size is None else size,
+            "format": self.large.format or "jsonl",
+            "min_score": self.large.min_score,
+        }
+
+    def _run(self, run: Callable[..., Totals], judge: Judge | None = None) -> None:
+        try:
+            with output.row_progress(None) as progress:
+                totals = run(progress=progress, **self._options())
+        except StoppedError as error:
+            reason = str(error).removeprefix("not asked: ")
+            output.note(
+                f"stopped: {reason}; finished shards are in {self.out}: run again to go on", "red"
+            )
+            raise typer.Exit(1) from None
+        _finish(totals, read_signatures(self.out), judge, self.out, self.large.min_score)
+
+
+def _gpus(model: str | None, options: Mapping[str, Any]) -> float:
+    """Return how many GPUs a worker needs: one for a local model, unless it runs elsewhere."""
+    if (device := options.get("device")) is not None:
+        return float(str(device).startswith("cuda"))
+    return float(kind_of(model or "embedded")[0] is KINDS["hf"])

@@ -1,7 +1,6 @@
-"""The samples that pass a threshold, written again in the format they came in.
+"""The samples that reach a threshold, written again in the format they came in.
 
-Tables get one more column, ``discode_score``; tars hold the original files, byte for byte (their
-scores stand in the score shards beside).
+Tables get one more column, ``discode_score``; tars hold the original files, byte for byte.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import csv
 import io
 import json
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,30 +21,32 @@ from discode.errors import require
 SCORE = "discode_score"
 
 
-class Passing(Protocol):
-    """A file that takes samples with their scores."""
+class SampleWriter(Protocol):
+    """A file of samples with their scores."""
 
-    def write(self, raw: Any, values: Sequence[float]) -> None:
-        """Take samples, as :func:`select` returned them."""
+    def write(self, samples: Any, values: Sequence[float]) -> None:
+        """Write samples, as :func:`select` returned them."""
 
     def close(self) -> None:
         """Finish the file."""
 
 
-def select(raw: Any, rows: NDArray[np.intp]) -> Any:
-    """Return the given rows of what a reader kept: a list, or a batch of Arrow."""
-    return [raw[row] for row in rows.tolist()] if isinstance(raw, list) else raw.take(rows)
+def select(samples: Any, rows: NDArray[np.intp]) -> Any:
+    """Return the given rows of the samples of a chunk: a list, or an Arrow batch."""
+    if isinstance(samples, list):
+        return [samples[row] for row in rows.tolist()]
+    return samples.take(rows)
 
 
-class PassingLines:
+class JsonLinesSamples:
     """JSON lines."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("w", encoding="utf-8", errors="backslashreplace", newline="\n")
 
-    def write(self, raw: Any, values: Sequence[float]) -> None:
-        """Take rows."""
-        for row, value in zip(raw, values, strict=True):
+    def write(self, samples: Any, values: Sequence[float]) -> None:
+        """Write rows."""
+        for row, value in zip(samples, values, strict=True):
             self._file.write(json.dumps({**row, SCORE: value}, ensure_ascii=False) + "\n")
 
     def close(self) -> None:
@@ -53,20 +54,21 @@ class PassingLines:
         self._file.close()
 
 
-class PassingCsv:
-    """CSV, or with another delimiter TSV."""
+class CsvSamples:
+    """Comma-separated values."""
 
-    def __init__(self, path: Path, delimiter: str = ",") -> None:
+    delimiter = ","
+
+    def __init__(self, path: Path) -> None:
         self._file = path.open("w", encoding="utf-8", newline="")
-        self._delimiter = delimiter
         self._writer: Any = None
 
-    def write(self, raw: Any, values: Sequence[float]) -> None:
-        """Take rows."""
-        for row, value in zip(raw, values, strict=True):
+    def write(self, samples: Any, values: Sequence[float]) -> None:
+        """Write rows."""
+        for row, value in zip(samples, values, strict=True):
             if self._writer is None:
                 columns = list(dict.fromkeys([*row, SCORE]))
-                self._writer = csv.DictWriter(self._file, columns, delimiter=self._delimiter)
+                self._writer = csv.DictWriter(self._file, columns, delimiter=self.delimiter)
                 self._writer.writeheader()
             self._writer.writerow({**row, SCORE: value})
 
@@ -75,23 +77,24 @@ class PassingCsv:
         self._file.close()
 
 
-def passing_tsv(path: Path) -> PassingCsv:
-    """Return a writer of TSV."""
-    return PassingCsv(path, "\t")
+class TsvSamples(CsvSamples):
+    """Tab-separated values."""
+
+    delimiter = "\t"
 
 
-class PassingParquet:
+class ParquetSamples:
     """Parquet with every column of the input."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._writer: Any = None
 
-    def write(self, raw: Any, values: Sequence[float]) -> None:
-        """Take a batch."""
+    def write(self, samples: Any, values: Sequence[float]) -> None:
+        """Write a batch."""
         pa = require("pyarrow", "parquet")
-        table = pa.Table.from_batches([raw])
-        if SCORE in table.column_names:  # filtered before: the new score takes its place
+        table = pa.Table.from_batches([samples])
+        if SCORE in table.column_names:  # filtered before: the new score replaces the old
             table = table.drop_columns([SCORE])
         table = table.append_column(SCORE, pa.array(values, pa.float64()))
         table = table.replace_schema_metadata(_with_score(table.schema.metadata))
@@ -107,25 +110,25 @@ class PassingParquet:
 
 
 def _with_score(metadata: dict[bytes, bytes] | None) -> dict[bytes, bytes] | None:
-    """Tell `datasets` of the new column: it refuses a table that has more than its notes say."""
+    """Add the new column to the notes of `datasets`, which refuses a table with any other."""
     notes = dict(metadata or {})
     try:
         info = json.loads(notes[b"huggingface"])
         info["info"]["features"][SCORE] = {"dtype": "float64", "_type": "Value"}
-    except (KeyError, ValueError, TypeError):  # no notes, or none that are theirs
+    except (KeyError, ValueError, TypeError):  # no notes, or not written by `datasets`
         return metadata
     return notes | {b"huggingface": json.dumps(info).encode()}
 
 
-class PassingTar:
+class TarSamples:
     """A WebDataset tar with the original files under their original names."""
 
     def __init__(self, path: Path) -> None:
         self._tar = tarfile.open(path, "w")  # noqa: SIM115  # closed by close()
 
-    def write(self, raw: Any, values: Sequence[float]) -> None:
-        """Take samples."""
-        for sample in raw:
+    def write(self, samples: Any, values: Sequence[float]) -> None:
+        """Write samples."""
+        for sample in samples:
             for member in sample.members:
                 info = tarfile.TarInfo(member.name)
                 info.size, info.mtime, info.mode = len(member.data), member.mtime, member.mode
@@ -135,6 +138,3 @@ class PassingTar:
     def close(self) -> None:
         """Finish the file."""
         self._tar.close()
-
-
-PassingMaker = Callable[[Path], Passing]

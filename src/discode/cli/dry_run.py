@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from discode.backends.served.backend import Served
 
 
-def rehearse(
+def print_estimate(
     judge: Judge,
     chunks: Iterable[Sequence[Pair | None]],
     store: Path | None,
 ) -> None:
-    """Print an estimate; nothing is sent, and nothing is written.
+    """Print what scoring would send and cost; nothing is sent, and nothing is written.
 
     Pairs come a chunk at a time, so that any number of them fits; None is a row without one.
     """
@@ -35,7 +35,7 @@ def rehearse(
     kept: set[PairKey] = set()
     if store is not None and store.exists():
         with ReadingStore(store, create=False) as readings:
-            # Which revision the server has, only a request could tell: any counts.
+            # Which revision the server has would take a request to find out: any counts.
             for ask, _ in readings.run_keys():
                 mine = ask.prompt in (asked.free, asked.with_references)
                 if ask.identity.model == backend.model and ask.scale == on and mine:
@@ -51,7 +51,7 @@ def rehearse(
     lines = [
         f"{found.requests} requests to {backend.client.host}; before them {_first(backend)}",
         f"{found.images} images, {found.bytes / 1e6:.1f} MB to send",
-        f"about {found.read:,} tokens to read and {found.written:,} to write (pictures by OpenAI's "
+        f"about {found.read:,} tokens to read and {found.written:,} to write (images by OpenAI's "
         "rule; other models count otherwise)",
     ]
     if known:
@@ -59,14 +59,14 @@ def rehearse(
     if found.unusable:
         lines.append(f"{found.unusable} pairs cannot be sent and would be NaN")
     cost = found.cost(backend.prices)
-    lines.append("cost: give --prices READ,WRITTEN" if cost is None else f"cost: about {cost:.4g}")
+    lines.append("cost: give -M prices=READ,WRITTEN" if cost is None else f"cost: about {cost:.4g}")
     for line in [*lines, "nothing was sent"]:
         output.stdout.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _first(backend: Served) -> str:
     """Return what is sent to find out what a server can do."""
-    trial = "one without a picture, to find out what it can do"
+    trial = "one without an image, to find out what it can do"
     return trial if backend.model.startswith("openai:") else f"one to /tokenize and {trial}"
 
 

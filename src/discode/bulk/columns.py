@@ -1,0 +1,114 @@
+"""The columns of scores on disk: one list with a version, whatever the input, output and engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from discode.scores import Scores
+
+VERSION = 1
+"""Of the list below; it is in the manifest of an output folder and in the metadata of Parquet."""
+
+COLUMNS: dict[str, str] = {
+    "id": "the row's `id`, a tar sample's key, or its number; with several files, after their name",
+    "source": "the input file; null for an image that was given on the command line",
+    "row": "the row's number in that file, from 0",
+    "image": "the image, as the input names it; null where it has no name",
+    "caption": "the caption; null where the row has none that can be used",
+    "method": "the decoder, as it was asked for; a row for each of several",
+    "score": "the score; null where there is none",
+    "raw": "the answer that greedy decoding would print; null where there is none",
+    "bound": "how far off the score of a truncated row may be; null for all other rows",
+    "distribution": "probabilities over the scale's answers, lowest first",
+    "flags": "a list: failed, truncated, generated, cut, degenerate, defused",
+    "error": "why there is no score; null where there is one",
+    "signature": "how this very number was made",
+}
+"""Name to meaning. JSON lines, CSV and Parquet have all of them, in this order."""
+
+
+def markdown_table() -> str:
+    """Return the list as a table for the documentation."""
+    rows = (f"| `{name}` | {meaning} |" for name, meaning in COLUMNS.items())
+    return "\n".join(["| column | meaning |", "| --- | --- |", *rows])
+
+
+@dataclass(frozen=True)
+class ScoredRows:
+    """Consecutive rows of one source, with their scores by every method.
+
+    Attributes:
+        source: The name of the input file, if there is one.
+        start: The number of the first row.
+        ids: A name for each row.
+        images: What the input calls each image.
+        captions: The captions.
+        scores: Method to scores.
+        signatures: Method to the signature of each row.
+    """
+
+    source: str | None
+    start: int
+    ids: Sequence[str]
+    images: Sequence[str | None]
+    captions: Sequence[str | None]
+    scores: Mapping[str, Scores]
+    signatures: Mapping[str, Sequence[str]]
+
+    @classmethod
+    def without_images(
+        cls, source: str | None, ids: Sequence[str], scores: Mapping[str, Scores]
+    ) -> ScoredRows:
+        """Return the rows of scores that were decoded from log-probabilities."""
+        nothing = [None] * len(ids)
+        made = {name: [str(given.signature)] * len(ids) for name, given in scores.items()}
+        return cls(source, 0, ids, nothing, nothing, scores, made)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def columns(self) -> dict[str, list[Any]]:
+        """Return every column of :data:`COLUMNS`, a row per item and method, None for nothing."""
+        n = len(self)
+        items: dict[str, Iterable[Any]] = {
+            "id": self.ids,
+            "source": [self.source] * n,
+            "row": range(self.start, self.start + n),
+            "image": self.images,
+            "caption": self.captions,
+        }
+        methods = [self._of_method(name) for name in self.scores]
+        return {
+            name: _interleave([items[name]] * len(methods))
+            if name in items
+            else _interleave([columns[name] for columns in methods])
+            for name in COLUMNS
+        }
+
+    def _of_method(self, name: str) -> dict[str, Sequence[Any]]:
+        scores, n = self.scores[name], len(self)
+        found: dict[str, Sequence[Any]] = {
+            "method": [name] * n,
+            **dict.fromkeys(("raw", "bound", "distribution"), [None] * n),
+            **scores.columns(),
+            "signature": self.signatures[name],
+        }
+        if scores.bound is not None:  # of other rows it would tell what else is in the batch
+            marks = scores.flags["truncated"].tolist()
+            found["bound"] = [
+                bound if mark else None for bound, mark in zip(found["bound"], marks, strict=True)
+            ]
+        return found
+
+
+def _interleave(columns: Sequence[Iterable[Any]]) -> list[Any]:
+    """Join columns to one: the first entry of each, the second of each, ...
+
+    >>> _interleave(["ab", "xy"])
+    ['a', 'x', 'b', 'y']
+    """
+    if len(columns) == 1:
+        return list(columns[0])
+    return [entry for entries in zip(*columns, strict=True) for entry in entries]
