@@ -69,10 +69,10 @@ def serve(
     """Serve the judge over HTTP: an API, and a page at /."""
     for module in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
         require(module, "serve")
-    from discode.http.limits import LOOPBACK, Limits
-    from discode.http.server import address, open_socket
-    from discode.http.server import serve as serve_forever
-    from discode.serve.app import Options, make_app
+    from discode.http.guard import LOOPBACK, allowed_hosts
+    from discode.http.server import open_socket, serve_until_signal, url_of
+    from discode.serve.app import ServiceOptions, make_service
+    from discode.serve.limits import Limits
 
     if get_decoder(method).requires:
         raise InputError("solver 'adam' is not served; use solver 'exact'")
@@ -80,8 +80,7 @@ def serve(
         body=max_body << 20, captions=max_captions, requests=max_requests, seconds=timeout
     )
     token = _token(token_env)
-    names = {name.lower() for name in allow_host or ()}
-    hosts = (*LOOPBACK, *sorted(names)) if host in LOOPBACK or names else None
+    hosts = allowed_hosts(host, allow_host or ())
     trust = trust_remote_code or None
     runtime = Runtime(threads, device, dtype, revision, batch_captions, trust, quantize, device_map)
     with open_socket(host, port) as listening:  # before a model is loaded for minutes
@@ -91,10 +90,10 @@ def serve(
         )
         if model is None:
             introduce(backend.identity)
-        options = Options(
+        options = ServiceOptions(
             method=method, limits=limits, token=token, allow_urls=allow_urls, hosts=hosts
         )
-        where = address(listening)
+        where = url_of(listening)
         stderr.print(
             f"{backend.identity.model} judges at {where} (Ctrl-C ends it)",
             markup=False, highlight=False, soft_wrap=True,
@@ -104,7 +103,9 @@ def serve(
                 f"anybody who reaches {where} can ask it; set {TOKEN} to want a token",
                 style="yellow", markup=False, highlight=False, soft_wrap=True,
             )  # fmt: skip
-        serve_forever(make_app(judge, options), listening, patience=2 * limits.seconds)
+        serve_until_signal(
+            make_service(judge, options), listening, grace_seconds=2 * limits.seconds
+        )
 
 
 def _token(name: str | None) -> str | None:
