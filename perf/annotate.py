@@ -30,12 +30,11 @@ import numpy as np
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from discode.mceval import rules as paper
 from discode.mceval.checks import Checks
 from discode.mceval.database import Database
 from discode.mceval.people import invite
-from discode.mceval.rules import Rules
-from discode.mceval.states import prepare
+from discode.mceval.rules import Rules, rank_of
+from discode.mceval.states import prepare_images
 from discode.mceval.tables import Answer, Base, Candidate, Domain, Image, Slot
 
 HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')
@@ -56,7 +55,7 @@ def fill(db: Database, judgments: int) -> int:
             digest = f"{i:064x}"
             image = Image(
                 domain_id=i % 4 + 1, digest=digest, path="/nowhere", source=f"{i}", state="pool",
-                rank=paper.rank(rules, digest),
+                rank=rank_of(rules, digest),
             )  # fmt: skip
             session.add(image)
             session.flush()
@@ -64,7 +63,7 @@ def fill(db: Database, judgments: int) -> int:
                 Candidate(image_id=image.id, writer=w, text=f"{w} says {i}") for w in "abcd"
             )
         session.flush()
-        prepare(session, 0.0)
+        prepare_images(session, 0.0)
 
     db.run(work)
     return 3 * count

@@ -21,13 +21,12 @@ import numpy as np
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from discode.mceval import rules as paper
 from discode.mceval.checks import Checks
 from discode.mceval.database import Database
 from discode.mceval.people import invite
 from discode.mceval.queue import next_task, submit
-from discode.mceval.rules import Rules
-from discode.mceval.states import prepare
+from discode.mceval.rules import Rules, rank_of
+from discode.mceval.states import prepare_images
 from discode.mceval.tables import Answer, Candidate, Domain, Image, Slot
 
 
@@ -42,7 +41,7 @@ def fill(db: Database, images: int) -> None:
             digest = hashlib.sha256(str(i).encode()).hexdigest()
             row = Image(
                 id=i + 1, domain_id=1, digest=digest, path=f"{i}.png", source=f"{i}.png",
-                state="pool", rank=paper.rank(Rules(), digest),
+                state="pool", rank=rank_of(Rules(), digest),
             )  # fmt: skip
             session.add(row)
         session.flush()
@@ -51,7 +50,7 @@ def fill(db: Database, images: int) -> None:
                 Candidate(image_id=i + 1, writer=w, text=f"{w} says {i}") for w in "wxyz"
             )
         session.flush()
-        prepare(session, 0.0)
+        prepare_images(session, 0.0)
 
     db.run(work)
 

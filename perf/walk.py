@@ -81,13 +81,14 @@ def request() -> Steps:
 
     from discode.serve import app as service
 
-    options = next(value for name, value in vars(service).items() if name.endswith("Options"))
     judge = discode.load("embedded", threads=1)
     data = {"captions": ["a cat"]}
     marks: list[int] = []
 
     def flow() -> None:
-        application = service.make_app(judge, options(method="discode", hosts=None))
+        application = service.make_service(
+            judge, service.ServiceOptions(method="discode", hosts=None)
+        )
         with TestClient(application, base_url="http://localhost") as client:
             client.get("/healthz")
             marks.append(len(steps))

@@ -155,6 +155,6 @@ def test_the_command_line_joins_the_cluster(
          "--engine", "ray", "--workers", "1", "--threads", "1", "--shard-size", "4"],
     )  # fmt: skip
     assert done.exit_code == 0, done.output
-    score_to_folder(discode.load("embedded", threads=1), path, tmp_path / "want", images=demo_path(),
-                 shard_size=4)  # fmt: skip
+    judge = discode.load("embedded", threads=1)
+    score_to_folder(judge, path, tmp_path / "want", images=demo_path(), shard_size=4)
     assert parts(tmp_path / "out") == parts(tmp_path / "want")

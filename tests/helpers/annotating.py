@@ -1,4 +1,4 @@
-"""A campaign with pictures, its application on loopback, and people who work over HTTP."""
+"""A campaign with images, its application on loopback, and people who work over HTTP."""
 
 from __future__ import annotations
 
@@ -6,64 +6,53 @@ import hashlib
 import html
 import random
 import re
-import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pytest
-from PIL import Image as Pillow
-
-pytest.importorskip("fastapi", reason="the annotation application wants discode[annotate]")
-pytest.importorskip("jinja2", reason="the annotation application wants discode[annotate]")
-pytest.importorskip("sqlalchemy", reason="the annotation application wants discode[annotate]")
-pytest.importorskip("httpx", reason="its people want discode[dev]")
-
 import httpx
+import numpy as np
+from PIL import Image as Pillow
 from sqlalchemy.orm import Session
 
-from discode.http.limits import LOOPBACK
-from discode.http.server import make_server, open_socket
-from discode.mceval import rules as paper
+from discode.http.guard import LOOPBACK
 from discode.mceval.checks import Checks
 from discode.mceval.database import Database
 from discode.mceval.people import Invitation
-from discode.mceval.rules import Rules
-from discode.mceval.states import prepare
+from discode.mceval.rules import Rules, rank_of
+from discode.mceval.states import prepare_images
 from discode.mceval.tables import Candidate, Domain, Image
-from discode.mceval.web.app import Options, make_app
+from discode.mceval.web.app import AnnotationOptions, make_annotation_app
 from tests.helpers.campaigns import CALM, WRITERS
+from tests.helpers.servers import PATIENCE, in_thread
 
 EVIL = "<script>alert('caption')</script> \"quoted\" & '); DROP TABLE answer; --"
 
 
-def draw_picture(path: Path, seed: int) -> bytes:
-    """Write a picture of coloured blocks that is like no other."""
+def draw_image(path: Path, seed: int) -> None:
+    """Write an image of coloured blocks that is like no other."""
     rng = np.random.default_rng(seed)
     blocks = rng.integers(0, 255, (6, 8, 3), np.uint8)
-    picture = Pillow.fromarray(blocks).resize((160, 120), Pillow.Resampling.BICUBIC)
+    image = Pillow.fromarray(blocks).resize((160, 120), Pillow.Resampling.BICUBIC)
     path.parent.mkdir(parents=True, exist_ok=True)
-    picture.save(path)
-    return path.read_bytes()
+    image.save(path)
 
 
-def pictures_in(folder: Path, names: Mapping[str, int]) -> dict[str, list[Path]]:
-    """Write so many pictures a domain."""
+def images_in(folder: Path, names: Mapping[str, int]) -> dict[str, list[Path]]:
+    """Write so many images per domain."""
     found: dict[str, list[Path]] = {}
     for number, (name, count) in enumerate(names.items()):
         for i in range(count):
             path = folder / name / f"{i}.png"
-            draw_picture(path, 1000 * number + i)
+            draw_image(path, 1000 * number + i)
             found.setdefault(name, []).append(path)
     return found
 
 
 def make_campaign(
     db: Database,
-    pictures: Mapping[str, list[Path]],
+    images: Mapping[str, list[Path]],
     quota: int,
     *,
     rules: Rules | None = None,
@@ -80,14 +69,14 @@ def make_campaign(
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         image = Image(
             domain_id=domain, digest=digest, path=str(path), source=source,
-            rank=paper.rank(rules, digest), **more,
+            rank=rank_of(rules, digest), **more,
         )  # fmt: skip
         session.add(image)
         session.flush()
         return image
 
     def work(session: Session) -> None:
-        for word, paths in pictures.items():
+        for word, paths in images.items():
             domain = Domain(name=word, quota=quota)
             session.add(domain)
             session.flush()
@@ -101,7 +90,7 @@ def make_campaign(
                     for i, writer in enumerate(WRITERS)
                 )  # fmt: skip
         for i in range(gold):
-            path = next(iter(pictures.values()))[i]
+            path = next(iter(images.values()))[i]
             image = add(session, path, "", None, state="gold", state_key=f"gold {i}", gold=i % 2)
             pair = [Candidate(image_id=image.id, writer=w, text=f"{w} {i}") for w in ("a", "b")]
             session.add_all(pair)
@@ -109,7 +98,7 @@ def make_campaign(
             first, second = pair[::-1] if i % 2 else pair
             image.first, image.second = first.id, second.id
         session.flush()
-        prepare(session, 0.0)
+        prepare_images(session, 0.0)
 
     db.run(work)
 
@@ -117,23 +106,14 @@ def make_campaign(
 @contextmanager
 def running(db: Database, **options: Any) -> Iterator[str]:
     """Serve in a thread; the address."""
-    app = make_app(db, Options(**{"hosts": LOOPBACK, **options}))
-    listening = open_socket("127.0.0.1", 0)
-    server = make_server(app, patience=10)
-    thread = threading.Thread(target=server.run, args=([listening],))
-    thread.start()
-    try:
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    finally:
-        for browser in _browsers:
-            browser.close()
-        _browsers.clear()
-        server.should_exit = True
-        thread.join(20)
-        assert not thread.is_alive()
+    app = make_annotation_app(db, AnnotationOptions(**{"hosts": LOOPBACK, **options}))
+    with in_thread(app) as port:
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            for browser in _browsers:
+                browser.close()
+            _browsers.clear()
 
 
 _browsers: list[httpx.Client] = []
@@ -146,10 +126,11 @@ class Worker:
         self.invitation = invitation
         self.accuracy = accuracy
         self.rng = random.Random(invitation.person)
-        self.http = httpx.Client(base_url=where, follow_redirects=True, timeout=30)
+        self.http = httpx.Client(base_url=where, follow_redirects=True, timeout=PATIENCE)
         _browsers.append(self.http)
 
     def join(self) -> httpx.Response:
+        """Open the invitation, join and consent; the page after that."""
         door = self.http.get(f"/join/{self.invitation.token}")
         assert door.status_code == 200, door.text
         page = self.http.post("/join", data={"token": fields(door)["token"]})

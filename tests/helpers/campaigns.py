@@ -1,4 +1,4 @@
-"""Small campaigns for tests: made without pictures, worked on by simulated people."""
+"""Small campaigns for tests: made without images, worked on by simulated people."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from discode.errors import NotAllowedError
-from discode.mceval import rules as paper
 from discode.mceval.checks import Checks
 from discode.mceval.database import Database, rules_of
 from discode.mceval.people import invite
 from discode.mceval.queue import Task, next_task, submit
-from discode.mceval.rules import Rules
-from discode.mceval.states import prepare, votes_of
+from discode.mceval.rules import Rules, Verdict, rank_of, verdict
+from discode.mceval.states import prepare_images, votes_of
 from discode.mceval.tables import Answer, Candidate, Domain, Image, Slot, Void
 
 WRITERS = ("w1", "w2", "w3", "w4")
@@ -51,7 +50,7 @@ def fill(
                 key = digest(name, i)
                 image = Image(
                     domain_id=domain.id, digest=key, path=f"{name}/{i}.png",
-                    source=f"{name}/{i}.png", state="pool", rank=paper.rank(rules, key),
+                    source=f"{name}/{i}.png", state="pool", rank=rank_of(rules, key),
                 )  # fmt: skip
                 session.add(image)
                 session.flush()
@@ -72,12 +71,12 @@ def fill(
             session.flush()
             image.first, image.second = pair[0].id, pair[1].id
         session.flush()
-        prepare(session, 0.0)
+        prepare_images(session, 0.0)
 
     db.run(work)
 
 
-def crew(db: Database, comparers: int, revisers: int = 1) -> list[int]:
+def invite_people(db: Database, comparers: int, revisers: int = 1) -> list[int]:
     """Add people; their numbers."""
     made = invite(db, [f"c{i}" for i in range(comparers)], "comparer", 0.0)
     made += invite(db, [f"r{i}" for i in range(revisers)], "reviser", 0.0)
@@ -87,7 +86,7 @@ def crew(db: Database, comparers: int, revisers: int = 1) -> list[int]:
 _names = itertools.count()
 
 
-def name() -> str:
+def new_submission() -> str:
     return f"submission-{next(_names)}"
 
 
@@ -105,10 +104,12 @@ def work_once(
     if task is None:
         return False
     if task.kind == "revise":
-        submit(db, person, task.lease, name(), now + 9, text=f"{task.captions[0]}, revised")
+        submit(
+            db, person, task.lease, new_submission(), now + 9, text=f"{task.captions[0]}, revised"
+        )
     else:
         side = better(task) if rng.random() < accuracy else 1 - better(task)
-        submit(db, person, task.lease, name(), now + 5, side=side)
+        submit(db, person, task.lease, new_submission(), now + 5, side=side)
     return True
 
 
@@ -138,7 +139,7 @@ def work_all(
 
 
 def check_rules(db: Database, *, settled: bool = True) -> None:
-    """Assert every promise of the paper's rules on what the database holds.
+    """Assert that the database follows every one of the paper's rules.
 
     ``settled``: nothing was taken back after its image had been replaced, so no domain has more
     in hand than its quota.
@@ -162,12 +163,12 @@ def check_rules(db: Database, *, settled: bool = True) -> None:
             assert votes_of(session, image.id) == [a.choice for a in sorted(compared, key=_id)]
             if image.state == "done":
                 assert len(compared) == rules.people
-                found = paper.verdict(rules, [a.choice or 0 for a in compared])
-                assert found == paper.Verdict("agreed", image.preference)
+                found = verdict(rules, [a.choice or 0 for a in compared])
+                assert found == Verdict("agreed", image.preference)
                 (revision,) = [a for a in kinds if a.kind == "revise"]
                 assert image.reference == revision.text
             if image.state == "discarded" and "consensus" in image.reason:
-                assert paper.verdict(rules, [a.choice or 0 for a in compared]).state == "split"
+                assert verdict(rules, [a.choice or 0 for a in compared]).state == "split"
             if image.first is not None and image.state != "gold":
                 assert len({image.first, image.second, image.revised}) == 3
         for domain in session.scalars(select(Domain)).all():

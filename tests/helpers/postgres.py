@@ -23,6 +23,12 @@ def programs() -> Path | None:
     return None
 
 
+def is_usable() -> bool:
+    """Return whether a server can be started: not by root, unless there is a user postgres."""
+    users = {entry.pw_name for entry in pwd.getpwall()}
+    return programs() is not None and (os.getuid() != 0 or "postgres" in users)
+
+
 @contextmanager
 def server() -> Iterator[str]:
     """Start a server on a socket in a new folder, and yield the URL of its database."""

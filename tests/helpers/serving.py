@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,31 +23,34 @@ from discode.prompts import Prompt
 from discode.readings import Readings
 from discode.scales import Scale
 from tests.conftest import FakeModel
+from tests.helpers.servers import PATIENCE, in_thread
 
 pytest.importorskip("fastapi", reason="the service wants discode[serve]")
-pytest.importorskip("uvicorn", reason="the service wants discode[serve]")
 
-from discode.http.limits import LOOPBACK, Limits
-from discode.http.server import make_server, open_socket
-from discode.serve.app import Options, make_app
+from discode.http.guard import LOOPBACK
+from discode.serve.app import ServiceOptions, make_service
+from discode.serve.limits import Limits
 
 CAT = (demo_path() / "cat.jpg").read_bytes()
 
 
 @dataclass
-class SlowModel(FakeModel):
-    """Looks at pictures, takes its time, notes the batches, and stumbles over a word."""
+class BusyModel(FakeModel):
+    """Opens images, notes the batches, fails on a word, and waits while ``free`` is not set."""
 
-    seconds: float = 0.0
     batches: list[list[Pair]] = field(default_factory=list)
-    stumbles: str = "\0"
+    fails_on: str = "\0"
+    free: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        self.free.set()
 
     def read(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Readings:
         self.batches.append(list(pairs))
-        time.sleep(self.seconds)
-        if any(self.stumbles in pair.caption for pair in pairs):
+        assert self.free.wait(PATIENCE)
+        if any(self.fails_on in pair.caption for pair in pairs):
             raise RuntimeError("a model's own bug")
         return Readings.concat(scale, [self._one(pair, prompt, scale) for pair in pairs])
 
@@ -78,7 +82,7 @@ class Client:
     port: int
 
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: Any) -> Reply:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             names = {name.replace("_", "-"): value for name, value in headers.items()}
             connection.request(method, path, body, names)
@@ -90,6 +94,12 @@ class Client:
 
     def get(self, path: str, **headers: Any) -> Reply:
         return self.ask("GET", path, **headers)
+
+    def requests_inside(self) -> int:
+        """How many requests are being worked on."""
+        found = re.search(rb"^discode_requests_inside (\S+)", self.get("/metrics").body, re.M)
+        assert found
+        return int(float(found[1]))
 
     def score(self, image: Any, captions: Any, *, headers: Any = None, **more: Any) -> Reply:
         """Ask in JSON; bytes become a data URL."""
@@ -112,26 +122,23 @@ class Client:
         return self.ask("POST", "/v1/score", body, content_type=kind)
 
 
+def wait_for(condition: Callable[[], object]) -> None:
+    """Wait until a condition holds."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.01)
+
+
 def data_url(image: bytes) -> str:
     return f"data:image/jpeg;base64,{base64.b64encode(image).decode()}"
 
 
 @contextmanager
 def running(judge: Judge | None = None, **options: Any) -> Iterator[Client]:
-    """Serve in a thread; the options are those of :class:`Options`, limits as a dictionary."""
+    """Serve in a thread; the options are those of the service, with the limits as a dictionary."""
     judge = judge or load(FakeModel())
     limits = Limits(**options.pop("limits", {}))
-    app = make_app(judge, Options(limits=limits, **{"hosts": LOOPBACK, **options}))
-    listening = open_socket("127.0.0.1", 0)
-    server = make_server(app, patience=10)
-    thread = threading.Thread(target=server.run, args=([listening],))
-    thread.start()
-    try:
-        while not server.started:
-            assert thread.is_alive()
-            time.sleep(0.01)
-        yield Client(listening.getsockname()[1])
-    finally:
-        server.should_exit = True
-        thread.join(20)
-        assert not thread.is_alive()
+    app = make_service(judge, ServiceOptions(limits=limits, **{"hosts": LOOPBACK, **options}))
+    with in_thread(app) as port:
+        yield Client(port)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,13 +18,8 @@ from tests.helpers import postgres
 def postgres_url() -> Iterator[str]:
     """The URL of a PostgreSQL database that is ours alone."""
     pytest.importorskip("psycopg", reason="PostgreSQL wants discode[postgres]")
-    if postgres.programs() is None:
-        pytest.skip("PostgreSQL is not installed")
-    if os.getuid() == 0:
-        try:
-            pwd.getpwnam("postgres")
-        except KeyError:
-            pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
+    if not postgres.is_usable():
+        pytest.skip("PostgreSQL is not installed, or cannot be run by this user")
     with postgres.server() as url:
         yield url
 
@@ -38,11 +31,10 @@ def sqlite(tmp_path: Path) -> Iterator[Database]:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+def db(request: pytest.FixtureRequest) -> Iterator[Database]:
     """An empty database of each kind."""
     if request.param == "sqlite":
-        with Database(str(tmp_path / "campaign.db")) as made:
-            yield made
+        yield request.getfixturevalue("sqlite")
         return
     with Database(request.getfixturevalue("postgres_url")) as made:
         Base.metadata.drop_all(made.engine)

@@ -8,21 +8,21 @@ from sqlalchemy import func, select
 
 from discode.backends.served.client import ChatAnswer, Message
 from discode.errors import BackendError, InputError
-from discode.mceval.candidates import add_file, ask
+from discode.mceval.candidates import add_captions, write_captions
 from discode.mceval.database import Database
-from discode.mceval.intake import Source, take_in
+from discode.mceval.intake import DomainSource, add_images
 from discode.mceval.rules import Rules
 from discode.mceval.tables import Candidate, Image
-from tests.helpers import pictures
+from tests.helpers.images import caption_files, image_folders
 
 DOMAINS = {"a": 6, "b": 5}
 
 
 @pytest.fixture
 def campaign(sqlite: Database, tmp_path: Path) -> Database:
-    places = pictures.folder(tmp_path, DOMAINS)
+    places = image_folders(tmp_path, DOMAINS)
     sqlite.create(Rules())
-    take_in(sqlite, [Source(name, path, 2) for name, path in places.items()], now=0.0)
+    add_images(sqlite, [DomainSource(name, path, 2) for name, path in places.items()], now=0.0)
     return sqlite
 
 
@@ -33,15 +33,15 @@ def states(db: Database) -> dict[str, int]:
 
 
 def test_four_files_begin_the_work(campaign: Database, tmp_path: Path) -> None:
-    for i, path in enumerate(pictures.captions(tmp_path, DOMAINS, tmp_path)):
+    for i, path in enumerate(caption_files(tmp_path, DOMAINS, tmp_path)):
         assert states(campaign) == {"pool": 11}
-        added = add_file(campaign, f"w{i + 1}", path, 0.0)
+        added = add_captions(campaign, f"w{i + 1}", path, 0.0)
         assert (added.new, added.known) == (11, 0)
-        again = add_file(campaign, f"w{i + 1}", path, 0.0)
+        again = add_captions(campaign, f"w{i + 1}", path, 0.0)
         assert (again.new, again.known) == (0, 11)
     assert states(campaign) == {"active": 4, "pool": 7}
     with pytest.raises(InputError, match="has its 4 writers: w1, w2, w3, w4; not w5"):
-        add_file(campaign, "w5", path, 0.0)
+        add_captions(campaign, "w5", path, 0.0)
 
 
 def test_images_by_any_name(campaign: Database, tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_images_by_any_name(campaign: Database, tmp_path: Path) -> None:
         digest = session.scalars(select(Image.digest)).first()
     path = tmp_path / "some.csv"
     path.write_text(f"image,caption\n{digest},one\nb/004.png,two\nelsewhere.png,three\n")
-    added = add_file(campaign, "w1", path, 0.0)
+    added = add_captions(campaign, "w1", path, 0.0)
     assert (added.new, added.unknown) == (2, 1)
 
 
@@ -66,14 +66,14 @@ def test_captions_that_are_none(campaign: Database, tmp_path: Path, rows: str, m
     path = tmp_path / "bad.csv"
     path.write_text(f"image,caption\n{rows}\n")
     with pytest.raises(InputError, match=match):
-        add_file(campaign, "w1", path, 0.0)
+        add_captions(campaign, "w1", path, 0.0)
     path.write_text("image,caption\na/000.png,x\n")
-    add_file(campaign, "w1", path, 0.0)
+    add_captions(campaign, "w1", path, 0.0)
     path.write_text("image,caption\na/000.png,y\n")
     with pytest.raises(InputError, match="another caption of w1 already: 'x'"):
-        add_file(campaign, "w1", path, 0.0)
-    with pytest.raises(InputError, match="is no name"):
-        add_file(campaign, " ", path, 0.0)
+        add_captions(campaign, "w1", path, 0.0)
+    with pytest.raises(InputError, match="is not a name"):
+        add_captions(campaign, " ", path, 0.0)
 
 
 class Writer:
@@ -100,21 +100,21 @@ class Writer:
 
 def test_a_model_is_asked_and_goes_on(campaign: Database) -> None:
     with pytest.raises(KeyboardInterrupt):
-        ask(campaign, "m", Writer(stops=3), now=lambda: 0.0)
+        write_captions(campaign, "m", Writer(stops=3), now=lambda: 0.0)
     with campaign.read() as session:
         assert session.scalars(select(Candidate.text)).all() == ["a caption 1", "a caption 2"]
     first = Writer(fails=[1])
-    added = ask(campaign, "m", first, now=lambda: 0.0, spare=0.5)
+    added = write_captions(campaign, "m", first, now=lambda: 0.0, spare=0.5)
     assert first.asked == 4, "three of each quota of two, less those that are there"
     assert added.new == 2
     assert sorted((added.failed or {}).values()) == [
         "busy", "the model's caption must be a text with something in it",
     ]  # fmt: skip
     second = Writer()
-    ask(campaign, "m", second, now=lambda: 0.0, spare=0.5)
+    write_captions(campaign, "m", second, now=lambda: 0.0, spare=0.5)
     assert second.asked == 2
     with pytest.raises(InputError, match="spare"):
-        ask(campaign, "m", Writer(), now=lambda: 0.0, spare=-1)
+        write_captions(campaign, "m", Writer(), now=lambda: 0.0, spare=-1)
 
 
 def test_a_refused_key_stops_the_run(campaign: Database) -> None:
@@ -125,4 +125,4 @@ def test_a_refused_key_stops_the_run(campaign: Database) -> None:
             raise InputError("the key was refused")
 
     with pytest.raises(InputError, match="key was refused"):
-        ask(campaign, "m", HttpError(), now=lambda: 0.0)
+        write_captions(campaign, "m", HttpError(), now=lambda: 0.0)

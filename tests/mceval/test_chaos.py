@@ -15,7 +15,7 @@ from discode.mceval.people import invite, mark_careless, reinstate
 from discode.mceval.queue import Task, flag, heartbeat, next_task, skip, submit, undo
 from discode.mceval.report import domain_rows, person_rows
 from discode.mceval.rules import Rules
-from tests.helpers.campaigns import better, check_rules, fill, name, work_all
+from tests.helpers.campaigns import better, check_rules, fill, new_submission, work_all
 
 ACTIONS = ["next"] * 4 + ["submit"] * 8 + ["late", "undo", "undo", "skip", "flag", "beat",
                                            "careless", "reinstate", "wait"]  # fmt: skip
@@ -66,10 +66,10 @@ class World:
 
     def answer(self, person: int, task: Task) -> None:
         if task.kind == "revise":
-            submit(self.db, person, task.lease, name(), self.now, text="revised")
+            submit(self.db, person, task.lease, new_submission(), self.now, text="revised")
         else:
             side = better(task) if self.rng.random() < 0.8 else 1 - better(task)
-            submit(self.db, person, task.lease, name(), self.now, side=side)
+            submit(self.db, person, task.lease, new_submission(), self.now, side=side)
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -17,9 +17,9 @@ pytest.importorskip("sqlalchemy", reason="campaigns want discode[mceval]")
 
 from discode.cli import main, output
 from discode.mceval.database import open_database
-from discode.mceval.people import find
-from tests.helpers import pictures
+from discode.mceval.people import person_by_token
 from tests.helpers.campaigns import work_all
+from tests.helpers.images import caption_files, image_folders
 
 DOMAINS = {"real": 8, "sketch": 7}
 Run = Callable[..., tuple[int, str, str]]
@@ -72,7 +72,7 @@ def refused(done: tuple[int, str, str], *words: str) -> None:
 @pytest.fixture
 def begun(run: Run, tmp_path: Path) -> Path:
     """A campaign with its captions."""
-    places = pictures.folder(tmp_path, DOMAINS)
+    places = image_folders(tmp_path, DOMAINS)
     db = tmp_path / "c.db"
     gold = tmp_path / "gold.csv"
     gold.write_text("image,right,wrong\nreal/000.png,noise,a dog on a beach\n")
@@ -81,7 +81,7 @@ def begun(run: Run, tmp_path: Path) -> Path:
                    "--quick-seconds", 0, "--gold-rate", 0))  # fmt: skip
     assert "1 gold questions" in out
     assert out.splitlines()[-1].split() == ["sketch", "2", "7", "0", "0"]
-    for path in pictures.captions(tmp_path, DOMAINS, tmp_path):
+    for path in caption_files(tmp_path, DOMAINS, tmp_path):
         assert "15 captions" in fine(run("candidates", db, "--writer", path.stem, "--file", path))
     return db
 
@@ -96,11 +96,11 @@ def test_from_folders_to_a_dataset(run: Run, begun: Path, tmp_path: Path) -> Non
     (row,) = csv.DictReader(tokens.read_text().splitlines())
     with open_database(str(begun)) as db:
         people = [int(row[0]) for row in rows]
-        found = find(db, row["token"])
+        found = person_by_token(db, row["token"])
         assert found is not None
         assert found.role == "reviser"
         assert row["token"] not in begun.read_bytes().decode("latin-1")
-        assert find(db, "forged") is None
+        assert person_by_token(db, "forged") is None
         work_all(db, [*people, found.id], random.Random(0), accuracy=0.95)
     out = fine(run("status", begun))
     assert [line.split()[0] for line in out.splitlines()[1:4]] == ["real", "sketch", "all"]
@@ -117,8 +117,8 @@ def test_from_folders_to_a_dataset(run: Run, begun: Path, tmp_path: Path) -> Non
     out = fine(run("export", begun, tmp_path / "out", "--parquet", "--writers", "--title", "T"))
     assert "5 images (3 real, 2 sketch)" in out
     assert "discode bench run --benchmark mceval" in out
-    refused(run("export", begun, tmp_path / "out"), "there already")
-    assert "put back in the queue" in fine(run("people", begun, "--careless", 1))
+    refused(run("export", begun, tmp_path / "out"), "exists already")
+    assert "returned to the queue" in fine(run("people", begun, "--careless", 1))
     fine(run("people", begun, "--reinstate", 1))
 
 
@@ -147,7 +147,7 @@ def test_by_a_crowd(run: Run, begun: Path, tmp_path: Path) -> None:
 
 
 def test_a_model_writes(run: Run, tmp_path: Path) -> None:
-    places = pictures.folder(tmp_path, {"real": 4})
+    places = image_folders(tmp_path, {"real": 4})
     db = tmp_path / "c.db"
     fine(run("init", db, "--domain", f"real={places['real']}", "--per-domain", 2))
     server = ThreadingHTTPServer(("127.0.0.1", 0), Captioner)
@@ -155,9 +155,12 @@ def test_a_model_writes(run: Run, tmp_path: Path) -> None:
     thread.start()
     try:
         url = f"http://127.0.0.1:{server.server_port}/v1"
-        out = fine(run("candidates", db, "--writer", "m", "--endpoint", url, "--spare", 0))
-        assert "2 captions of m" in out
-        refused(run("candidates", db, "--writer", "n", "--endpoint", "nowhere"), "no http://")
+        asked = ("candidates", db, "--writer", "w", "--spare", 0, "--model")
+        assert "2 captions of w" in fine(run(*asked, "endpoint:m", "-M", f"base_url={url}"))
+        assert "0 captions of w" in fine(run(*asked, "endpoint:m", "--base-url", url))
+        refused(run(*asked, "endpoint:m", "--base-url", "nowhere"), "http://")
+        refused(run(*asked, "endpoint:m"), "base_url")
+        refused(run(*asked, "embedded"), "does not write captions", "endpoint:NAME")
     finally:
         server.shutdown()
         thread.join()
@@ -178,7 +181,7 @@ def test_mistakes(run: Run, begun: Path, tmp_path: Path) -> None:
         refused(run(verb, none), "no campaign at")
     refused(run("export", none, tmp_path / "x"), "no campaign at")
     refused(run("init", new, "--domain", "real"), "NAME=FOLDER")
-    refused(run("init", new, "--domain", "real:x=a"), "no number of images")
+    refused(run("init", new, "--domain", "real:x=a"), "not a number of images")
     refused(run("init", new, "--domain", f"real={tmp_path / 'no'}"), "no such folder")
     refused(
         run("init", new, "--domain", f"a={tmp_path / 'real'}", "--consensus", "most"), "majority"
@@ -186,7 +189,9 @@ def test_mistakes(run: Run, begun: Path, tmp_path: Path) -> None:
     refused(run("init", new, "--domain", f"a={tmp_path / 'real'}", "--near", 99), "near=99")
     assert not new.exists(), "a failed start leaves nothing"
     refused(run("init", begun, "--domain", f"a={tmp_path / 'real'}"), "holds a campaign already")
-    refused(run("candidates", begun, "--writer", "w1"), "--file or --endpoint")
+    refused(run("candidates", begun, "--writer", "w1"), "--file or --model")
+    captions = ("candidates", begun, "--writer", "w1", "--file", tmp_path / "w1.csv")
+    refused(run(*captions, "-M", "timeout=5"), "timeout", "--model as well")
     refused(run("candidates", begun, "--writer", "w9", "--file", tmp_path / "w1.csv"), "4 writers")
     refused(run("people", begun, "--role", "boss", "--count", 1), "unknown role 'boss'", "admin")
     refused(run("people", begun, "--count", 1), "--role")

@@ -11,8 +11,8 @@ from sqlalchemy import func, select
 
 from discode.errors import InputError
 from discode.mceval.checks import Checks
-from discode.mceval.crowd import CrowdTask, crowd_tasks, page, question, write_tasks
-from discode.mceval.crowd_import import Agreement, import_results, write_decisions
+from discode.mceval.crowd import CrowdTask, crowd_tasks, html_question, task_page, write_tasks
+from discode.mceval.crowd_import import AgreementCheck, import_results, write_decisions
 from discode.mceval.database import Database
 from discode.mceval.rules import Rules
 from discode.mceval.tables import Answer, Image, Person, Void
@@ -79,7 +79,7 @@ def test_a_campaign_by_crowd_alone(sqlite: Database, tmp_path: Path) -> None:
         if not tasks:
             break
         path = answers(tasks, workers, tmp_path / f"{number}.csv", seed=number)
-        decisions = import_results(sqlite, path, float(number), agreement=Agreement(after=999))
+        decisions = import_results(sqlite, path, float(number), agreement=AgreementCheck(after=999))
         assert {one.decision for one in decisions} == {"approve"}
     check_rules(sqlite)
     with sqlite.read() as session:
@@ -143,7 +143,7 @@ def test_who_agrees_with_nobody(sqlite: Database, tmp_path: Path) -> None:
     fill(sqlite, Rules(), {"a": (30, 30)})
     workers = dict.fromkeys(("good1", "good2", "good3", "good4"), 1.0) | {"odd": 0.0}
     path = answers(tasks_of(sqlite), workers, tmp_path / "r.csv")
-    decisions = import_results(sqlite, path, 1.0, agreement=Agreement(after=5, least=0.5))
+    decisions = import_results(sqlite, path, 1.0, agreement=AgreementCheck(after=5, least=0.5))
     reasons = {one.worker: one.reason for one in decisions if one.decision == "reject"}
     assert set(reasons) == {"odd"}
     assert reasons["odd"].startswith("agreement: with the others on 0 of")
@@ -174,7 +174,7 @@ def test_a_plain_table(sqlite: Database, tmp_path: Path) -> None:
 def test_pages_cannot_be_broken_by_captions(tmp_path: Path) -> None:
     for kind, captions in (("compare", NASTY), ("revise", NASTY[:1])):
         task = CrowdTask("00ff", kind, "real", 'https://x/1?a=1&b="2"', captions, 3)
-        root = ElementTree.fromstring(question(task, "Mind the <gap> ]]> & more"))
+        root = ElementTree.fromstring(html_question(task, "Mind the <gap> ]]> & more"))
         namespace, name = root.tag[1:].split("}")
         assert name == "HTMLQuestion"
         assert namespace.endswith("HTMLQuestion.xsd")
@@ -208,7 +208,7 @@ def test_what_the_website_gets(sqlite: Database, tmp_path: Path) -> None:
     assert [tag for tag, _ in seen.tags].count("script") == 1
     assert NASTY[1] in "".join(seen.texts)
     assert (tmp_path / "out" / "questions" / "00ff.xml").is_file()
-    assert page("compare", "u", ("a", "b")).count("required") == 2
+    assert task_page("compare", "u", ("a", "b")).count("required") == 2
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_what_the_website_gets(sqlite: Database, tmp_path: Path) -> None:
         ("task,worker,seconds\nx,,5\n", "has no WorkerId or worker"),
         ("task,worker,seconds\nx,w,soon\n", "no number of seconds"),
         ("task,worker,seconds\nx,w,-1\n", "seconds are not allowed"),
-        ("task,worker,seconds,assignment\nx,w,1,a\nx,v,1,a\n", "'a' was there before"),
+        ("task,worker,seconds,assignment\nx,w,1,a\nx,v,1,a\n", "'a' is there twice"),
         ("task,worker,seconds\n", "holds no results"),
     ],
 )
@@ -258,5 +258,5 @@ def test_bad_exports(sqlite: Database, tmp_path: Path) -> None:
         write_tasks([], tmp_path / "x", "csv")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "a").touch()
-    with pytest.raises(InputError, match="there already"):
+    with pytest.raises(InputError, match="exists already"):
         write_tasks(tasks, tmp_path / "full", "csv")

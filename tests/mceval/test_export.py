@@ -9,23 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from discode.benchmarks import Preferences, load_benchmark
-from discode.errors import InputError
-from discode.mceval.candidates import add_file
+from discode.errors import InputError, StoreError
+from discode.mceval.candidates import add_captions
 from discode.mceval.checks import Checks
 from discode.mceval.database import Database
-from discode.mceval.export import Options, export
-from discode.mceval.intake import Source, take_in
+from discode.mceval.export import ExportOptions, export_dataset
+from discode.mceval.intake import DomainSource, add_images
 from discode.mceval.people import invite
 from discode.mceval.queue import next_task, submit
-from discode.mceval.report import domain_rows, person_rows
+from discode.mceval.report import domain_rows, person_rows, votes_by_image
 from discode.mceval.rules import Rules
-from discode.mceval.study import begin_study, study_result
 from discode.mceval.tables import Candidate, Image
-from tests.helpers import pictures
-from tests.helpers.campaigns import better, check_rules, crew, name, work_all
+from discode.mceval.user_study import begin_user_study, user_study_result
+from tests.helpers.campaigns import better, check_rules, invite_people, new_submission, work_all
+from tests.helpers.images import caption_files, image_folders
 
 DOMAINS = {"real": 12, "sketch": 10}
 
@@ -34,20 +34,20 @@ DOMAINS = {"real": 12, "sketch": 10}
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two domains with quotas of four, worked to the end."""
     root = tmp_path_factory.mktemp("finished")
-    places = pictures.folder(root / "in", DOMAINS)
+    places = image_folders(root / "in", DOMAINS)
     with Database(str(root / "campaign.db")) as db:
         db.create(Rules(seed=7), name="Small", checks=Checks(gold_rate=0, quick_seconds=0))
-        take_in(db, [Source(one, path, 4) for one, path in places.items()], now=0.0)
-        for i, path in enumerate(pictures.captions(root / "in", DOMAINS, root)):
-            add_file(db, f"w{i + 1}", path, 0.0)
-        work_all(db, crew(db, 5), random.Random(2), accuracy=0.9)
+        add_images(db, [DomainSource(one, path, 4) for one, path in places.items()], now=0.0)
+        for i, path in enumerate(caption_files(root / "in", DOMAINS, root)):
+            add_captions(db, f"w{i + 1}", path, 0.0)
+        work_all(db, invite_people(db, 5), random.Random(2), accuracy=0.9)
         check_rules(db)
     return root / "campaign.db"
 
 
 @pytest.fixture
 def campaign(finished: Path, tmp_path: Path) -> Iterator[Database]:
-    """A copy of it; the pictures are shared."""
+    """A copy of it; the images are shared."""
     shutil.copy(finished, tmp_path / "campaign.db")
     with Database(str(tmp_path / "campaign.db")) as db:
         yield db
@@ -68,7 +68,7 @@ def rows_in(folder: Path) -> list[dict[str, Any]]:
 
 def test_our_loader_reads_it(campaign: Database, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert export(campaign, out) == {"real": 4, "sketch": 4}
+    assert export_dataset(campaign, out) == {"real": 4, "sketch": 4}
     made = load_benchmark("mceval", out)
     assert isinstance(made.judgments, Preferences)
     assert made.judgments.category == ("real",) * 4 + ("sketch",) * 4
@@ -91,9 +91,9 @@ def test_our_loader_reads_it(campaign: Database, tmp_path: Path) -> None:
 
 def test_the_same_bytes_again(campaign: Database, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="Parquet wants discode[parquet]")
-    options = Options(parquet=True, writers=True, licence="cc-by-4.0")
+    options = ExportOptions(parquet=True, writers=True, licence="cc-by-4.0")
     for folder in ("one", "two"):
-        export(campaign, tmp_path / folder, options)
+        export_dataset(campaign, tmp_path / folder, options)
     first, second = contents(tmp_path / "one"), contents(tmp_path / "two")
     assert first == second
     assert {"mceval.jsonl", "mceval.parquet", "README.md", "facts.json", "SHA256SUMS"} <= set(first)
@@ -104,8 +104,8 @@ def test_the_same_bytes_again(campaign: Database, tmp_path: Path) -> None:
 
 
 def test_rows_and_options(campaign: Database, tmp_path: Path) -> None:
-    export(campaign, tmp_path / "plain", Options(images="hashes"))
-    export(campaign, tmp_path / "told", Options(writers=True))
+    export_dataset(campaign, tmp_path / "plain", ExportOptions(images="hashes"))
+    export_dataset(campaign, tmp_path / "told", ExportOptions(writers=True))
     assert not (tmp_path / "plain" / "images").exists()
     plain, told = rows_in(tmp_path / "plain"), rows_in(tmp_path / "told")
     assert "writers" not in plain[0]
@@ -121,7 +121,9 @@ def test_rows_and_options(campaign: Database, tmp_path: Path) -> None:
 
 
 def test_the_card_says_what_is_true(campaign: Database, tmp_path: Path) -> None:
-    export(campaign, tmp_path / "out", Options(title='A "title"', contact="us@example.org"))
+    export_dataset(
+        campaign, tmp_path / "out", ExportOptions(title='A "title"', contact="us@example.org")
+    )
     text = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     facts = json.loads((tmp_path / "out" / "facts.json").read_text(encoding="utf-8"))
     rows = rows_in(tmp_path / "out")
@@ -142,15 +144,15 @@ def test_the_card_says_what_is_true(campaign: Database, tmp_path: Path) -> None:
 
 def test_datasets_loads_it(campaign: Database, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
-    export(campaign, tmp_path / "out")
+    export_dataset(campaign, tmp_path / "out")
     made = datasets.load_dataset(str(tmp_path / "out"), cache_dir=str(tmp_path / "cache"))
     assert len(made["test"]) == 8
     assert set(made["test"][0]["candidates"])
 
 
 def test_the_user_study(campaign: Database, tmp_path: Path) -> None:
-    assert begin_study(campaign, 6, 0.0, people=1) == 6
-    assert begin_study(campaign, 6, 0.0, people=1) == 0
+    assert begin_user_study(campaign, 6, 0.0, people=1) == 6
+    assert begin_user_study(campaign, 6, 0.0, people=1) == 0
     new = [one.person for one in invite(campaign, ["n1", "n2"], "study", 0.0)]
     right = 0
     with campaign.read() as session:
@@ -160,7 +162,14 @@ def test_the_user_study(campaign: Database, tmp_path: Path) -> None:
         task = next_task(campaign, person, 10.0 * i)
         assert task is not None
         assert task.kind == "compare"
-        submit(campaign, person, task.lease, name(), 10.0 * i + 5, side=better(task) if i else 0)
+        submit(
+            campaign,
+            person,
+            task.lease,
+            new_submission(),
+            10.0 * i + 5,
+            side=better(task) if i else 0,
+        )
         chosen = task.captions[better(task) if i else 0]
         image = truth[task.path]
         with campaign.read() as session:
@@ -168,32 +177,46 @@ def test_the_user_study(campaign: Database, tmp_path: Path) -> None:
             right += session.get_one(Candidate, pick).text == chosen
     assert next_task(campaign, new[0], 100.0) is None
     with campaign.read() as session:
-        result = study_result(session)
+        result = user_study_result(session)
         people = {row.name for row in person_rows(session) if row.answers}
     assert (result.images, result.judged) == (6, 6)
     assert result.accuracy.value == pytest.approx(right / 6)
     assert {"n1", "n2"} <= people
     check_rules(campaign)
-    export(campaign, tmp_path / "out")
+    export_dataset(campaign, tmp_path / "out")
     assert "New people judged 6" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     # two people an image: the interval is over images
-    assert begin_study(campaign, 6, 0.0, people=2) == 6
+    assert begin_user_study(campaign, 6, 0.0, people=2) == 6
     work_all(campaign, new, random.Random(0))
     with campaign.read() as session:
-        assert study_result(session).judged == 12
+        assert user_study_result(session).judged == 12
     with pytest.raises(InputError, match="99 images are wanted, 8 are finished"):
-        begin_study(campaign, 99, 0.0)
+        begin_user_study(campaign, 99, 0.0)
     with pytest.raises(InputError, match="people=0"):
-        begin_study(campaign, 1, 0.0, people=0)
+        begin_user_study(campaign, 1, 0.0, people=0)
+
+
+def test_damaged_data_is_not_exported(campaign: Database, tmp_path: Path) -> None:
+    done = update(Image).where(Image.state == "done")
+    campaign.run(lambda session: session.execute(done.values(revised=None)))
+    with pytest.raises(StoreError, match="its captions were not drawn"):
+        export_dataset(campaign, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    campaign.run(lambda session: session.execute(done.values(domain_id=None)))
+    with (
+        campaign.read() as session,
+        pytest.raises(StoreError, match="without a choice"),
+    ):
+        votes_by_image(session)
 
 
 def test_what_cannot_be_exported(campaign: Database, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
-    with pytest.raises(InputError, match="there already"):
-        export(campaign, tmp_path / "full")
+    with pytest.raises(InputError, match="exists already"):
+        export_dataset(campaign, tmp_path / "full")
     with pytest.raises(InputError, match="allowed: copy, hashes"):
-        Options(images="links")
+        ExportOptions(images="links")
     with campaign.read() as session:
         path = session.scalars(select(Image.path).where(Image.state == "done")).first()
     assert path is not None
@@ -201,19 +224,19 @@ def test_what_cannot_be_exported(campaign: Database, tmp_path: Path) -> None:
     try:
         Path(path).write_bytes(before + b"x")
         with pytest.raises(InputError, match="has changed since people judged it"):
-            export(campaign, tmp_path / "out")
+            export_dataset(campaign, tmp_path / "out")
         Path(path).unlink()
-        with pytest.raises(InputError, match="cannot be read any more"):
-            export(campaign, tmp_path / "out")
+        with pytest.raises(InputError, match="can no longer be read"):
+            export_dataset(campaign, tmp_path / "out")
     finally:
         Path(path).write_bytes(before)
     assert not (tmp_path / "out").exists()
     assert not list(tmp_path.glob(".out*")), "nothing half-written stays"
-    export(campaign, tmp_path / "out", Options(images="hashes"))
+    export_dataset(campaign, tmp_path / "out", ExportOptions(images="hashes"))
 
 
 def test_an_unfinished_campaign(tmp_path: Path) -> None:
     with Database("sqlite://") as db:
         db.create(Rules())
         with pytest.raises(InputError, match="no image is finished"):
-            export(db, tmp_path / "out")
+            export_dataset(db, tmp_path / "out")

@@ -11,10 +11,17 @@ from sqlalchemy import select
 
 from discode.errors import InputError
 from discode.mceval.database import Database, open_database
-from discode.mceval.intake import Looks, Source, add_gold, files_of, look, take_in
+from discode.mceval.intake import (
+    DomainSource,
+    SeenHashes,
+    add_gold,
+    add_images,
+    difference_hash,
+    list_images,
+)
 from discode.mceval.rules import Rules
 from discode.mceval.tables import Domain, Image
-from tests.helpers import pictures
+from tests.helpers.images import image_folders
 
 
 def images(db: Database) -> list[Image]:
@@ -23,17 +30,17 @@ def images(db: Database) -> list[Image]:
 
 
 def test_what_cannot_be_used_is_listed_with_its_reason(sqlite: Database, tmp_path: Path) -> None:
-    places = pictures.folder(tmp_path, {"a": 5, "b": 3})
+    places = image_folders(tmp_path, {"a": 5, "b": 3})
     first = places["a"] / "000.png"
     (places["a"] / "deep").mkdir()
     (places["a"] / "deep" / "copy.png").write_bytes(first.read_bytes())
     Pillow.open(places["a"] / "001.png").convert("RGB").save(places["b"] / "like.jpg", quality=80)
     (places["b"] / "broken.png").write_bytes(b"\x89PNG not at all")
     (places["b"] / "empty.jpg").touch()
-    (places["b"] / "notes.txt").write_text("no picture")
+    (places["b"] / "notes.txt").write_text("not an image")
     sqlite.create(Rules())
-    sources = [Source(name, path, 2) for name, path in places.items()]
-    counts = take_in(sqlite, sources, now=1.0)
+    sources = [DomainSource(name, path, 2) for name, path in places.items()]
+    counts = add_images(sqlite, sources, now=1.0)
     assert counts == {
         "a": {"pool": 5, "duplicate": 1},
         "b": {"pool": 3, "duplicate": 1, "unreadable": 2},
@@ -41,7 +48,7 @@ def test_what_cannot_be_used_is_listed_with_its_reason(sqlite: Database, tmp_pat
     reasons = {row.source: row.reason for row in images(sqlite) if row.state != "pool"}
     assert reasons["a/deep/copy.png"] == "the same file as a/000.png"
     assert reasons["b/like.jpg"] == "looks like a/001.png"
-    assert "no picture" in reasons["b/broken.png"]
+    assert "cannot" in reasons["b/broken.png"]
     assert reasons["b/empty.jpg"]
     kept = next(row for row in images(sqlite) if row.source == "a/000.png")
     assert kept.digest == hashlib.sha256(first.read_bytes()).hexdigest()
@@ -51,7 +58,7 @@ def test_what_cannot_be_used_is_listed_with_its_reason(sqlite: Database, tmp_pat
 
 def test_the_order_is_random_and_its_own(tmp_path: Path) -> None:
     """The order follows from seed and pixels: files renamed and listed anew keep their places."""
-    places = pictures.folder(tmp_path / "x", {"a": 12})
+    places = image_folders(tmp_path / "x", {"a": 12})
     renamed = tmp_path / "y" / "a"
     renamed.mkdir(parents=True)
     for i, file in enumerate(sorted(places["a"].iterdir(), reverse=True)):
@@ -60,59 +67,64 @@ def test_the_order_is_random_and_its_own(tmp_path: Path) -> None:
     for seed, path in ((0, places["a"]), (0, renamed), (1, renamed)):
         with Database("sqlite://") as db:
             db.create(Rules(seed=seed))
-            take_in(db, [Source("a", path, 5)], now=0.0)
+            add_images(db, [DomainSource("a", path, 5)], now=0.0)
             orders.append([row.digest for row in sorted(images(db), key=lambda row: row.rank)])
     assert orders[0] == orders[1]
     assert orders[0] != orders[2]
     assert set(orders[0]) == set(orders[2])
 
 
-def test_looks_against_brute_force() -> None:
+def test_difference_hashes_against_brute_force() -> None:
     rng = np.random.default_rng(0)
     hashes = [np.packbits(rng.random(256) < 0.5) for _ in range(150)]
     hashes += [row ^ np.packbits(np.arange(256) < k) for k in range(12) for row in hashes[:3]]
-    looks, kept = Looks(6), list[np.ndarray]()
+    seen, kept = SeenHashes(6), list[np.ndarray]()
     for i, row in enumerate(hashes):
         near = [int(np.unpackbits(row ^ other).sum()) <= 6 for other in kept]
-        assert bool(looks.seen(row, str(i))) == any(near)
+        assert bool(seen.match_or_add(row, str(i))) == any(near)
         if not any(near):
             kept.append(row)
-    off = Looks(-1)
-    assert not off.seen(hashes[0], "a")
-    assert not off.seen(hashes[0], "b")
+    off = SeenHashes(-1)
+    assert not off.match_or_add(hashes[0], "a")
+    assert not off.match_or_add(hashes[0], "b")
     with pytest.raises(InputError, match="near=-2"):
-        Looks(-2)
+        SeenHashes(-2)
 
 
-def test_real_pictures_of_different_things_look_different(data: Path) -> None:
+def test_real_images_of_different_things_look_different(data: Path) -> None:
     """Sketches on white paper are alike in most cells; none of PACS's may be lost for that."""
     if not (data / "pacs_sample").is_dir():
         pytest.skip("no pacs_sample")
     lost = total = 0
     for domain in ("sketch", "photo"):
-        looks = Looks(6)
+        seen = SeenHashes(6)
         for file in sorted((data / "pacs_sample" / domain).rglob("*.*")):
             total += 1
-            lost += bool(looks.seen(look(Pillow.open(file).convert("RGB")), file.name))
+            lost += bool(
+                seen.match_or_add(difference_hash(Pillow.open(file).convert("RGB")), file.name)
+            )
     assert total > 200
     assert lost <= 0.01 * total
 
 
 def test_lists_and_tables(tmp_path: Path) -> None:
-    places = pictures.folder(tmp_path, {"a": 3})
+    places = image_folders(tmp_path, {"a": 3})
     listed = tmp_path / "list.txt"
     listed.write_text("a/002.png\n\n a/000.png \n")
-    assert [one.source for one in files_of(Source("a", listed, 1))] == ["a/000.png", "a/002.png"]
+    assert [one.source for one in list_images(DomainSource("a", listed, 1))] == [
+        "a/000.png",
+        "a/002.png",
+    ]
     table = tmp_path / "list.jsonl"
     rows = [{"image": "a/001.png", "source": "https://x/1"}, {"image": "a/000.png"}]
     table.write_text("\n".join(map(json.dumps, rows)))
-    found = files_of(Source("a", table, 1))
+    found = list_images(DomainSource("a", table, 1))
     assert [one.source for one in found] == ["a/000.png", "https://x/1"]
     assert found[1].path == places["a"] / "001.png"
 
 
 def test_gold_questions(sqlite: Database, tmp_path: Path) -> None:
-    pictures.folder(tmp_path, {"g": 6})
+    image_folders(tmp_path, {"g": 6})
     sqlite.create(Rules())
     rows = [{"image": f"g/{i:03d}.png", "right": "noise", "wrong": "a dog"} for i in range(6)]
     path = tmp_path / "gold.jsonl"
@@ -136,16 +148,16 @@ def test_bad_domains(sqlite: Database, tmp_path: Path) -> None:
     sqlite.create(Rules())
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="holds no images"):
-        files_of(Source("a", tmp_path / "empty", 1))
+        list_images(DomainSource("a", tmp_path / "empty", 1))
     with pytest.raises(InputError, match="no such folder or list"):
-        files_of(Source("a", tmp_path / "none", 1))
+        list_images(DomainSource("a", tmp_path / "none", 1))
     for name in ("", "a/b", "..\\x"):
-        with pytest.raises(InputError, match="is no name"):
-            Source(name, tmp_path, 1)
+        with pytest.raises(InputError, match="is not a name"):
+            DomainSource(name, tmp_path, 1)
     with pytest.raises(InputError, match="1 or more"):
-        Source("a", tmp_path, 0)
+        DomainSource("a", tmp_path, 0)
     with pytest.raises(InputError, match="each once"):
-        take_in(sqlite, [], now=0.0)
+        add_images(sqlite, [], now=0.0)
 
 
 def test_databases_that_are_none(sqlite: Database, tmp_path: Path) -> None:
@@ -153,7 +165,7 @@ def test_databases_that_are_none(sqlite: Database, tmp_path: Path) -> None:
         open_database(str(tmp_path / "none.db"))
     with pytest.raises(InputError, match="'mysql' is not known"):
         Database("mysql://x")
-    with pytest.raises(InputError, match="is no folder"):
+    with pytest.raises(InputError, match="is not a folder"):
         Database(str(tmp_path / "no" / "x.db"))
     with pytest.raises(InputError, match="lease_seconds"):
         sqlite.create(Rules(), lease_seconds=0)

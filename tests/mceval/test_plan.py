@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from discode.errors import InputError
 from discode.mceval.database import Database
-from discode.mceval.plan import Target, kept, make_plan
+from discode.mceval.plan import Target, keep_probability, make_plan
 from discode.mceval.report import domain_rows
 from discode.mceval.rules import Rules, verdict
-from tests.helpers.campaigns import crew, fill, work_all
+from tests.helpers.campaigns import fill, invite_people, work_all
 
 
 @given(
@@ -30,9 +30,9 @@ def test_the_formula_by_enumeration(people: int, consensus: str, a: float, hard:
             found = verdict(rules, votes)
             expected += p * (found.state == "agreed")
             wrong += p * (found.choice == 0)
-    assert kept(rules, a, hard) == pytest.approx((expected, wrong), abs=1e-12)
+    assert keep_probability(rules, a, hard) == pytest.approx((expected, wrong), abs=1e-12)
     if people == 3 and consensus == "all" and hard == 0:
-        assert kept(rules, a)[0] == pytest.approx(a**3 + (1 - a) ** 3)
+        assert keep_probability(rules, a)[0] == pytest.approx(a**3 + (1 - a) ** 3)
 
 
 @settings(max_examples=8, deadline=None)
@@ -80,10 +80,10 @@ def test_options_cost_or_save() -> None:
 def test_a_campaign_discards_as_planned(sqlite: Database) -> None:
     """The queue itself, worked by people of known accuracy, within 4 standard errors."""
     fill(sqlite, Rules(), {"a": (40, 150)})
-    work_all(sqlite, crew(sqlite, 6, 1), random.Random(5), accuracy=0.9)
+    work_all(sqlite, invite_people(sqlite, 6, 1), random.Random(5), accuracy=0.9)
     with sqlite.read() as session:
         (row,) = domain_rows(session)
-    share = kept(Rules(), 0.9)[0]
+    share = keep_probability(Rules(), 0.9)[0]
     assert row.judged >= 40
     error = 4 * np.sqrt(share * (1 - share) / row.judged)
     assert row.discard.value == pytest.approx(1 - share, abs=error)

@@ -2,20 +2,29 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from discode.errors import InputError, NotAllowedError
+from discode.errors import InputError, NotAllowedError, StoreError
 from discode.mceval.checks import Checks
 from discode.mceval.database import Database
 from discode.mceval.people import invite, mark_careless, reinstate
 from discode.mceval.queue import flag, heartbeat, next_task, skip, submit, undo
 from discode.mceval.rules import Rules
 from discode.mceval.tables import Answer, Image, Person, Slot, Void
-from tests.helpers.campaigns import better, check_rules, crew, fill, name, work_all, work_once
+from tests.helpers.campaigns import (
+    better,
+    check_rules,
+    fill,
+    invite_people,
+    new_submission,
+    work_all,
+    work_once,
+)
 
 
 def states(db: Database) -> dict[str, int]:
@@ -27,7 +36,7 @@ def states(db: Database) -> dict[str, int]:
 def test_a_campaign_from_pool_to_quota(db: Database) -> None:
     fill(db, Rules(), {"a": (4, 12), "b": (3, 9)})
     assert states(db) == {"active": 7, "pool": 14}
-    done = work_all(db, crew(db, 4), random.Random(0), accuracy=0.8)
+    done = work_all(db, invite_people(db, 4), random.Random(0), accuracy=0.8)
     check_rules(db)
     counts = states(db)
     assert counts["done"] + counts.get("discarded", 0) + counts.get("pool", 0) == 21
@@ -37,7 +46,7 @@ def test_a_campaign_from_pool_to_quota(db: Database) -> None:
 @pytest.mark.parametrize("kind", ["always", "agreed"])
 def test_majority_discards_nothing(sqlite: Database, kind: str) -> None:
     fill(sqlite, Rules(consensus="majority", revise=kind), {"a": (5, 9)})
-    work_all(sqlite, crew(sqlite, 4), random.Random(1), accuracy=0.5)
+    work_all(sqlite, invite_people(sqlite, 4), random.Random(1), accuracy=0.5)
     check_rules(sqlite)
     assert states(sqlite) == {"done": 5, "pool": 4}
 
@@ -45,7 +54,7 @@ def test_majority_discards_nothing(sqlite: Database, kind: str) -> None:
 def test_many_people_at_once(db: Database) -> None:
     """Thirty threads, each a person: no slot twice, no fourth judgment, nothing lost."""
     fill(db, Rules(), {"a": (20, 50), "b": (20, 50)})
-    people = crew(db, 26, 4)
+    people = invite_people(db, 26, 4)
     kept: list[int] = []
     errors: list[BaseException] = []
 
@@ -60,10 +69,10 @@ def test_many_people_at_once(db: Database) -> None:
                     continue
                 idle = 0
                 if task.kind == "revise":
-                    receipt = submit(db, person, task.lease, name(), 20.0, text="revised")
+                    receipt = submit(db, person, task.lease, new_submission(), 20.0, text="revised")
                 else:
                     side = better(task) if rng.random() < 0.9 else 1 - better(task)
-                    receipt = submit(db, person, task.lease, name(), 20.0, side=side)
+                    receipt = submit(db, person, task.lease, new_submission(), 20.0, side=side)
                 kept.append(receipt.answer)
         except BaseException as error:
             errors.append(error)
@@ -84,7 +93,7 @@ def test_many_people_at_once(db: Database) -> None:
 
 def test_a_lease_runs_out_and_goes_to_the_next(db: Database) -> None:
     fill(db, Rules(people=1), {"a": (1, 1)}, lease=60)
-    one, two, _ = crew(db, 2)
+    one, two, _ = invite_people(db, 2)
     task = next_task(db, one, 0.0)
     assert task is not None
     assert next_task(db, one, 30.0) == task, "asking again gives what is held"
@@ -94,29 +103,29 @@ def test_a_lease_runs_out_and_goes_to_the_next(db: Database) -> None:
     taken = next_task(db, two, 111.0)
     assert taken is not None
     for late in (
-        lambda: submit(db, one, task.lease, name(), 112.0, side=0),
+        lambda: submit(db, one, task.lease, new_submission(), 112.0, side=0),
         lambda: heartbeat(db, one, task.lease, 112.0),
         lambda: skip(db, one, task.lease, "late", 112.0),
-        lambda: submit(db, one, taken.lease, name(), 112.0, side=0),
+        lambda: submit(db, one, taken.lease, new_submission(), 112.0, side=0),
     ):
         with pytest.raises(NotAllowedError, match="no longer yours"):
             late()
-    submit(db, two, taken.lease, name(), 112.0, side=0)
+    submit(db, two, taken.lease, new_submission(), 112.0, side=0)
     check_rules(db)
 
 
 def test_late_but_nobody_else_took_it(sqlite: Database) -> None:
     fill(sqlite, Rules(), {"a": (1, 1)}, lease=60)
-    (one, _) = crew(sqlite, 1)
+    (one, _) = invite_people(sqlite, 1)
     task = next_task(sqlite, one, 0.0)
     assert task is not None
-    assert submit(sqlite, one, task.lease, name(), 500.0, side=1).again is False
+    assert submit(sqlite, one, task.lease, new_submission(), 500.0, side=1).again is False
     assert next_task(sqlite, one, 600.0) is None
 
 
 def test_an_answer_sent_twice_counts_once(db: Database) -> None:
     fill(db, Rules(), {"a": (2, 2)})
-    one, two, _ = crew(db, 2)
+    one, two, _ = invite_people(db, 2)
     task = next_task(db, one, 0.0)
     assert task is not None
     first = submit(db, one, task.lease, "the-same-name", 5.0, side=0)
@@ -125,21 +134,21 @@ def test_an_answer_sent_twice_counts_once(db: Database) -> None:
     with pytest.raises(NotAllowedError, match="somebody else's"):
         submit(db, two, task.lease, "the-same-name", 6.0, side=1)
     with pytest.raises(NotAllowedError, match="no longer yours"):
-        submit(db, one, task.lease, name(), 6.0, side=1)
+        submit(db, one, task.lease, new_submission(), 6.0, side=1)
     with db.read() as session:
         assert session.scalar(select(func.count(Answer.id))) == 1
 
 
 def test_left_and_right_are_a_persons_own(sqlite: Database) -> None:
     fill(sqlite, Rules(people=21), {"a": (1, 1)})
-    people = crew(sqlite, 21, 0)
+    people = invite_people(sqlite, 21, 0)
     seen = set()
     for person in people:
         task = next_task(sqlite, person, 0.0)
         assert task is not None
         assert set(task.captions[0]) | set(task.captions[1]) >= set("says")
         seen.add(task.captions)
-        submit(sqlite, person, task.lease, name(), 5.0, side=better(task))
+        submit(sqlite, person, task.lease, new_submission(), 5.0, side=better(task))
     assert len(seen) == 2
     with sqlite.read() as session:
         rows = session.scalars(select(Answer)).all()
@@ -149,19 +158,19 @@ def test_left_and_right_are_a_persons_own(sqlite: Database) -> None:
 
 def test_undo_takes_everything_back(db: Database) -> None:
     fill(db, Rules(), {"a": (1, 2)})
-    *comparers, reviser = crew(db, 3)
+    *comparers, reviser = invite_people(db, 3)
     for i, person in enumerate(comparers):
         task = next_task(db, person, 0.0)
         assert task is not None
         side = better(task) if i < 2 else 1 - better(task)
-        submit(db, person, task.lease, name(), 5.0, side=side)
+        submit(db, person, task.lease, new_submission(), 5.0, side=side)
     assert states(db) == {"discarded": 1, "active": 1}, "no consensus: replaced"
     assert task is not None
     again = undo(db, comparers[2], 10.0)
     assert again.lease != task.lease
     assert again.captions == task.captions
     assert states(db) == {"active": 1, "pool": 1}, "the replacement waits again"
-    submit(db, comparers[2], again.lease, name(), 12.0, side=better(again))
+    submit(db, comparers[2], again.lease, new_submission(), 12.0, side=better(again))
     assert work_once(db, reviser, 13.0, random.Random(0))
     assert states(db) == {"done": 1, "pool": 1}
     check_rules(db)
@@ -174,14 +183,14 @@ def test_undo_takes_everything_back(db: Database) -> None:
 
 def test_undo_gives_up_the_task_in_hand(sqlite: Database) -> None:
     fill(sqlite, Rules(), {"a": (2, 2)})
-    one, two, _ = crew(sqlite, 2)
+    one, two, _ = invite_people(sqlite, 2)
     work_once(sqlite, one, 0.0, random.Random(0))
     held = next_task(sqlite, one, 10.0)
     assert held is not None
     back = undo(sqlite, one, 20.0)
     assert back.lease != held.lease
     with pytest.raises(NotAllowedError):
-        submit(sqlite, one, held.lease, name(), 21.0, side=0)
+        submit(sqlite, one, held.lease, new_submission(), 21.0, side=0)
     assert next_task(sqlite, one, 22.0) == back
     assert next_task(sqlite, two, 22.0) is not None
 
@@ -200,7 +209,7 @@ def test_nobody_judges_what_they_revised(db: Database) -> None:
 
 def test_skips_and_flags(db: Database) -> None:
     fill(db, Rules(flags=2, skips=3), {"a": (1, 3)})
-    people = crew(db, 3)
+    people = invite_people(db, 3)
     for person in people[:2]:
         task = next_task(db, person, 0.0)
         assert task is not None
@@ -221,7 +230,7 @@ def test_skips_and_flags(db: Database) -> None:
 
 def test_careless_peoples_work_is_put_back(db: Database) -> None:
     fill(db, Rules(), {"a": (3, 6)})
-    people = crew(db, 3)
+    people = invite_people(db, 3)
     work_all(db, people, random.Random(0))
     assert states(db) == {"done": 3, "pool": 3}
     assert mark_careless(db, people[0], "by hand", 99.0) == 3
@@ -233,7 +242,7 @@ def test_careless_peoples_work_is_put_back(db: Database) -> None:
         assert session.scalar(select(func.count(Answer.id))) == 12, "nothing is deleted"
         assert session.scalars(select(Void.reason)).all() == ["careless"] * 3
         assert session.scalar(select(func.count()).where(Slot.state == "open")) == 3
-    work_all(db, people[1:] + crew(db, 1), random.Random(0))
+    work_all(db, people[1:] + invite_people(db, 1), random.Random(0))
     check_rules(db)
     assert states(db) == {"done": 3, "pool": 3}
     reinstate(db, people[0], 100.0)
@@ -244,23 +253,23 @@ def test_careless_peoples_work_is_put_back(db: Database) -> None:
 
 def test_a_careless_reviser(sqlite: Database) -> None:
     fill(sqlite, Rules(), {"a": (2, 2)})
-    people = crew(sqlite, 3, 1)
+    people = invite_people(sqlite, 3, 1)
     work_all(sqlite, people, random.Random(0))
     mark_careless(sqlite, people[-1], "by hand", 9.0)
     assert states(sqlite) == {"active": 2}
-    work_all(sqlite, crew(sqlite, 0, 1), random.Random(0))
+    work_all(sqlite, invite_people(sqlite, 0, 1), random.Random(0))
     assert states(sqlite) == {"done": 2}
     check_rules(sqlite)
 
 
 def test_a_discarded_image_comes_back_when_a_careless_vote_falls(sqlite: Database) -> None:
     fill(sqlite, Rules(), {"a": (1, 3)})
-    people = crew(sqlite, 4)
+    people = invite_people(sqlite, 4)
     for i, person in enumerate(people[:3]):
         task = next_task(sqlite, person, 0.0)
         assert task is not None
         side = better(task) if i else 1 - better(task)
-        submit(sqlite, person, task.lease, name(), 5.0, side=side)
+        submit(sqlite, person, task.lease, new_submission(), 5.0, side=side)
     assert states(sqlite) == {"discarded": 1, "active": 1, "pool": 1}
     mark_careless(sqlite, people[0], "by hand", 9.0)
     assert states(sqlite) == {"active": 1, "pool": 2}
@@ -272,7 +281,7 @@ def test_a_discarded_image_comes_back_when_a_careless_vote_falls(sqlite: Databas
 def test_gold_and_time_find_careless_people(db: Database) -> None:
     checks = Checks(gold_rate=0.5, gold_after=4, gold_least=0.6, quick_seconds=2.0)
     fill(db, Rules(), {"a": (12, 12)}, checks=checks, gold=8)
-    good, bad, quick, *rest = crew(db, 5)
+    good, bad, quick, *rest = invite_people(db, 5)
 
     def answer(person: int, *, right: bool, seconds: float) -> None:
         for now in range(0, 100_000, 1000):
@@ -281,7 +290,7 @@ def test_gold_and_time_find_careless_people(db: Database) -> None:
                 return
             assert task.kind == "compare"
             side = better(task) if right else 1 - better(task)
-            submit(db, person, task.lease, name(), now + seconds, side=side)
+            submit(db, person, task.lease, new_submission(), now + seconds, side=side)
 
     answer(good, right=True, seconds=9)
     with pytest.raises(NotAllowedError, match="has ended"):
@@ -298,6 +307,23 @@ def test_gold_and_time_find_careless_people(db: Database) -> None:
     assert golds >= 4
     work_all(db, [good, *rest], random.Random(0))
     check_rules(db)
+
+
+def test_damaged_data_is_refused(sqlite: Database) -> None:
+    """Checks that hold with ``python -O`` as well."""
+    fill(sqlite, Rules(), {"a": (1, 1)})
+    one, two, _ = invite_people(sqlite, 2)
+    task = next_task(sqlite, one, 0.0)
+    assert task is not None
+    submit(sqlite, one, task.lease, new_submission(), 5.0, side=0)
+    sqlite.run(lambda session: session.execute(update(Slot).values(round=7)))
+    with pytest.raises(StoreError, match="damaged"):
+        undo(sqlite, one, 6.0)
+    assert next_task(sqlite, two, 0.0) is not None
+    held = update(Slot).where(Slot.person_id == two)
+    sqlite.run(lambda session: session.execute(held.values(lease=None)))
+    with pytest.raises(StoreError, match="damaged"):
+        next_task(sqlite, two, 1.0)
 
 
 def test_an_admin_gets_no_task(sqlite: Database) -> None:
@@ -317,18 +343,18 @@ def test_an_admin_gets_no_task(sqlite: Database) -> None:
 )
 def test_answers_that_are_none(sqlite: Database, given: dict[str, Any], match: str) -> None:
     fill(sqlite, Rules(), {"a": (1, 1)})
-    one, reviser = crew(sqlite, 1)
+    one, reviser = invite_people(sqlite, 1)
     task = next_task(sqlite, one, 0.0)
     assert task is not None
     with pytest.raises(InputError, match=match):
-        submit(sqlite, one, task.lease, name(), 1.0, **given)
+        submit(sqlite, one, task.lease, new_submission(), 1.0, **given)
     revision = next_task(sqlite, reviser, 0.0)
     assert revision is not None
     for text in ("", "  \n", "x" * 4001, "half \ud800", "nul \0", None):
         with pytest.raises(InputError, match="a revised caption"):
-            submit(sqlite, reviser, revision.lease, name(), 1.0, text=text)
+            submit(sqlite, reviser, revision.lease, new_submission(), 1.0, text=text)
     with pytest.raises(InputError, match="not with a side"):
-        submit(sqlite, reviser, revision.lease, name(), 1.0, text="x", side=0)
+        submit(sqlite, reviser, revision.lease, new_submission(), 1.0, text="x", side=0)
     with pytest.raises(InputError, match="8 to 100"):
         submit(sqlite, one, task.lease, "short", 1.0, side=0)
     with pytest.raises(InputError, match="a reason must be"):
@@ -338,7 +364,7 @@ def test_answers_that_are_none(sqlite: Database, given: dict[str, Any], match: s
     with pytest.raises(NotAllowedError, match="nothing to take back"):
         undo(sqlite, one, 0.0)
     nasty = "'); DROP TABLE answer; -- <script>"
-    submit(sqlite, reviser, revision.lease, name(), 1.0, text=nasty)
+    submit(sqlite, reviser, revision.lease, new_submission(), 1.0, text=nasty)
     with sqlite.read() as session:
         assert session.scalars(select(Answer.text)).all() == [nasty]
 
@@ -347,7 +373,6 @@ def test_sqlite_writers_take_turns(sqlite: Database) -> None:
     """First come, first served: nobody waits while others write again and again."""
     fill(sqlite, Rules(), {"a": (1, 1)})
     order: list[int] = []
-    waiting = threading.Event()
 
     def write(number: int) -> None:
         sqlite.run(lambda session: order.append(number))
@@ -355,9 +380,10 @@ def test_sqlite_writers_take_turns(sqlite: Database) -> None:
     threads = [threading.Thread(target=write, args=(i,)) for i in range(8)]
 
     def hold(session: Session) -> None:
-        for thread in threads:
+        for number, thread in enumerate(threads, start=1):
             thread.start()
-            waiting.wait(0.05)  # it queues before the next one does
+            while len(sqlite._turn._waiting) < number:  # it queues before the next one does
+                time.sleep(0.001)
 
     sqlite.run(hold)
     for thread in threads:

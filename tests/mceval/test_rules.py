@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discode.errors import InputError
-from discode.mceval.checks import Checks, Record, fault
-from discode.mceval.rules import Rules, draw, plain, rank, swapped, verdict
+from discode.mceval.checks import Checks, WorkRecord, careless_reason
+from discode.mceval.rules import Rules, draw_captions, is_swapped, normalized, rank_of, verdict
 
 CAPTIONS = {"w1": "a dog", "w2": "a cat", "w3": "a cow", "w4": "a fox"}
 
@@ -18,8 +18,8 @@ CAPTIONS = {"w1": "a dog", "w2": "a cat", "w3": "a cow", "w4": "a fox"}
 @given(st.integers(), st.text("0123456789abcdef", min_size=1), st.permutations(list(CAPTIONS)))
 def test_draws_depend_on_seed_and_image_alone(seed: int, digest: str, order: list[str]) -> None:
     rules = Rules(seed=seed)
-    found = draw(rules, digest, {writer: CAPTIONS[writer] for writer in order})
-    assert found == draw(rules, digest, CAPTIONS)
+    found = draw_captions(rules, digest, {writer: CAPTIONS[writer] for writer in order})
+    assert found == draw_captions(rules, digest, CAPTIONS)
     assert found is not None
     assert len({found.reference, *found.pair}) == 3
 
@@ -28,22 +28,22 @@ def test_every_draw_is_as_likely() -> None:
     """24 ways to draw a reference and an ordered pair: χ² against equal shares."""
     from scipy import stats
 
-    counts = Counter(draw(Rules(), f"{i}", CAPTIONS) for i in range(6000))
+    counts = Counter(draw_captions(Rules(), f"{i}", CAPTIONS) for i in range(6000))
     assert len(counts) == 24
     assert stats.chisquare(list(counts.values())).pvalue > 0.001
-    sides = [swapped(Rules(), f"{i}", person) for i in range(100) for person in range(40)]
+    sides = [is_swapped(Rules(), f"{i}", person) for i in range(100) for person in range(40)]
     assert stats.binomtest(sum(sides), len(sides)).pvalue > 0.001
-    assert len({rank(Rules(), f"{i}") for i in range(1000)}) == 1000
+    assert len({rank_of(Rules(), f"{i}") for i in range(1000)}) == 1000
 
 
 def test_the_same_captions_are_not_compared() -> None:
     same = CAPTIONS | {"w1": "A  Cat"}
     for i in range(200):
-        found = draw(Rules(), f"{i}", same)
+        found = draw_captions(Rules(), f"{i}", same)
         assert found is not None
-        assert plain(same[found.pair[0]]) != plain(same[found.pair[1]])
+        assert normalized(same[found.pair[0]]) != normalized(same[found.pair[1]])
     alike = dict.fromkeys(CAPTIONS, "a dog") | {"w4": "a fox"}
-    seen = {draw(Rules(), f"{i}", alike) is None for i in range(200)}
+    seen = {draw_captions(Rules(), f"{i}", alike) is None for i in range(200)}
     assert seen == {True, False}, "none to compare where the odd one is the reference"
 
 
@@ -108,9 +108,11 @@ def test_checks_that_are_none(given: dict[str, Any]) -> None:
 
 
 def test_faults() -> None:
-    assert fault(Checks(), Record()) == ""
-    assert fault(Checks(), Record(gold=4, right=0)) == ""
-    assert fault(Checks(), Record(gold=5, right=3)) == ""
-    assert "2 of 5 right, at least 60 %" in fault(Checks(), Record(gold=5, right=2))
-    assert fault(Checks(), Record(compared=10, quick=5)) == ""
-    assert "6 of 10 comparisons took under 2 s" in fault(Checks(), Record(compared=10, quick=6))
+    assert careless_reason(Checks(), WorkRecord()) == ""
+    assert careless_reason(Checks(), WorkRecord(gold=4, right=0)) == ""
+    assert careless_reason(Checks(), WorkRecord(gold=5, right=3)) == ""
+    assert "2 of 5 right, at least 60 %" in careless_reason(Checks(), WorkRecord(gold=5, right=2))
+    assert careless_reason(Checks(), WorkRecord(compared=10, quick=5)) == ""
+    assert "6 of 10 comparisons took under 2 s" in careless_reason(
+        Checks(), WorkRecord(compared=10, quick=6)
+    )

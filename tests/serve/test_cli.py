@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,7 +18,8 @@ import typer
 from discode.cli import app
 from discode.errors import InputError
 from tests.conftest import CAPTION
-from tests.helpers.serving import CAT, Client
+from tests.helpers.servers import PATIENCE
+from tests.helpers.serving import CAT, Client, wait_for
 
 SLOW = """
 import time
@@ -65,11 +65,10 @@ def test_ended_it_answers_what_it_took_in_and_refuses_the_rest(number: int) -> N
         while b"discode_requests_inside 3.0" not in client.get("/metrics").body:
             assert not all(one.done() for one in asked)
         running.send_signal(number)
-        time.sleep(0.3)
         with pytest.raises(OSError, match=r"refused|reset"):
-            client.get("/healthz")
+            wait_for(lambda: client.get("/healthz").status != 200)
         assert [one.result().status for one in asked] == [200] * 3
-        assert running.wait(10) == 0
+        assert running.wait(PATIENCE) == 0
 
 
 def test_a_recording_is_served_with_a_token_from_the_environment(recording: str) -> None:
@@ -111,7 +110,7 @@ def test_a_port_that_is_taken_is_one_line() -> None:
         port = str(taken.getsockname()[1])
         done = subprocess.run(
             [sys.executable, "-c", "from discode.cli import main; main()", "serve", "--port", port],
-            capture_output=True, text=True, timeout=60,
+            capture_output=True, text=True, timeout=PATIENCE,
         )  # fmt: skip
     assert done.returncode == 2
     assert len(done.stderr.strip().splitlines()) == 1

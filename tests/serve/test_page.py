@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,27 +12,18 @@ import pytest
 from discode.images import demo_path
 from discode.judge import load
 from tests.conftest import FakeModel
+from tests.helpers.chromium import Tabs, chromium
 from tests.helpers.serving import CAT, Client, running
 
 pytestmark = pytest.mark.slow
 
 EVIL = "<img src=x onerror=alert(1)>"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
-         "--disable-component-update", "--disable-quic", "--no-first-run"]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="the page is tested with discode[dev]")
-    found = os.environ.get("CHROMIUM") or next(
-        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-    )
-    if found is None:
-        pytest.skip("no chromium found; install one, or set CHROMIUM")
-    with api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=found, args=FLAGS)
+    with chromium() as opened:
         yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
@@ -43,24 +32,13 @@ def client() -> Iterator[Client]:
         yield client
 
 
-class Visit:
-    """A page, and everything about it that a person would not like."""
+class Visit(Tabs):
+    """The page in a browser."""
 
     def __init__(self, browser: Any, client: Client, **options: Any) -> None:
-        self.context = browser.new_context(reduced_motion="reduce", **options)
-        self.page = self.context.new_page()
-        self.complaints: list[str] = []
-        self.asked: list[str] = []
-        self.page.on("console", lambda line: self.complaints.append(line.text))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("dialog", self.dialog)
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.goto(f"http://127.0.0.1:{client.port}/")
+        super().__init__(browser, f"http://127.0.0.1:{client.port}")
+        self.page = self.open("/", **options)
         self.page.wait_for_selector("#examples button img")
-
-    def dialog(self, dialog: Any) -> None:
-        self.complaints.append(f"dialog: {dialog.message}")
-        dialog.dismiss()
 
     def scores(self) -> list[str]:
         self.page.wait_for_selector("#ranking > li")
@@ -71,13 +49,10 @@ class Visit:
 def visit(browser: Any, client: Client) -> Iterator[Visit]:
     visit = Visit(browser, client)
     yield visit
-    visit.context.close()
-    assert visit.complaints == []
-    own = (f"http://127.0.0.1:{client.port}/", f"blob:http://127.0.0.1:{client.port}/")
-    assert all(url.startswith(own) for url in visit.asked)
+    visit.close()
 
 
-def test_a_picture_is_picked_and_captions_are_ranked(visit: Visit, tmp_path: Path) -> None:
+def test_an_image_is_picked_and_captions_are_ranked(visit: Visit, tmp_path: Path) -> None:
     page = visit.page
     page.set_input_files("#file", demo_path() / "cat.jpg")
     page.get_by_label("Caption 1", exact=True).fill("a cat")
@@ -89,7 +64,7 @@ def test_a_picture_is_picked_and_captions_are_ranked(visit: Visit, tmp_path: Pat
     assert visit.scores() == [f"{value:.2f}" for value in sorted(own.value, reverse=True)]
     texts = page.locator("#ranking .caption").all_inner_texts()
     assert any(text.endswith(EVIL) for text in texts)  # as text
-    assert page.locator("#ranking img").count() == 0  # and not as a picture
+    assert page.locator("#ranking img").count() == 0  # and not as an image
     assert page.locator("#signature").inner_text() == own.signature
     assert page.locator("#ranking svg[role=img]").count() == 3
     page.locator("#ranking summary").first.click()
@@ -99,7 +74,7 @@ def test_a_picture_is_picked_and_captions_are_ranked(visit: Visit, tmp_path: Pat
     page.wait_for_timeout(200)  # a script would have run by now
 
 
-def test_a_picture_is_dropped_or_pasted_and_lines_become_captions(visit: Visit) -> None:
+def test_an_image_is_dropped_or_pasted_and_lines_become_captions(visit: Visit) -> None:
     page = visit.page
     send = """([kind, encoded]) => {
         const bytes = Uint8Array.from(atob(encoded), (letter) => letter.charCodeAt(0));
@@ -154,9 +129,9 @@ def test_the_keyboard_is_enough(visit: Visit) -> None:
 def test_mistakes_are_said(visit: Visit, tmp_path: Path) -> None:
     page = visit.page
     page.get_by_role("button", name="Score").click()
-    assert page.get_by_role("status").inner_text() == "Choose a picture first."
+    assert page.get_by_role("status").inner_text() == "Choose an image first."
     broken = tmp_path / "broken.jpg"
-    broken.write_bytes(b"no picture")
+    broken.write_bytes(b"not an image")
     page.set_input_files("#file", broken)
     page.get_by_role("button", name="Score").click()
     assert page.get_by_role("status").inner_text() == "Write a caption first."
@@ -189,5 +164,5 @@ def test_the_token_field_shows_where_one_is_wanted(browser: Any, visit: Visit) -
         assert len(second.scores()) == 6
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= 390  # a phone scrolls one way only
-        assert [line for line in second.complaints if "401" not in line] == []
-        second.context.close()
+        second.complaints = [line for line in second.complaints if "401" not in line]
+        second.close()

@@ -22,7 +22,7 @@ from discode.cli import (
     study,
 )
 from discode.errors import DiscodeError
-from discode.mceval.cli import verbs as mceval
+from discode.mceval import cli as mceval
 
 app = typer.Typer(
     name="discode",

@@ -59,10 +59,10 @@ def serve(
     """Serve the judge over HTTP: an API, and a page at /."""
     for module in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
         require(module, "serve")
-    from discode.http.limits import LOOPBACK, Limits
-    from discode.http.server import address, open_socket
-    from discode.http.server import serve as serve_forever
-    from discode.serve.app import Options, make_app
+    from discode.http.guard import LOOPBACK, allowed_hosts
+    from discode.http.server import open_socket, serve_until_signal, url_of
+    from discode.serve.app import ServiceOptions, make_service
+    from discode.serve.limits import Limits
 
     if get_decoder(method).requires:
         raise InputError("solver 'adam' is not served; use solver 'exact'")
@@ -70,8 +70,7 @@ def serve(
         body=max_body << 20, captions=max_captions, requests=max_requests, seconds=timeout
     )
     token = _token(token_env)
-    names = {name.lower() for name in allow_host or ()}
-    hosts = (*LOOPBACK, *sorted(names)) if host in LOOPBACK or names else None
+    hosts = allowed_hosts(host, allow_host or ())
     chosen = model_options(
         model_option, threads=threads, device=device, dtype=dtype, base_url=base_url
     )
@@ -80,10 +79,10 @@ def serve(
             model, method=method, prompt=prompt, scale=scale, store=store, batch_size=batch_size,
             **chosen,
         )  # fmt: skip
-        options = Options(
+        options = ServiceOptions(
             method=method, limits=limits, token=token, allow_urls=allow_urls, hosts=hosts
         )
-        where = address(listening)
+        where = url_of(listening)
         stderr.print(
             f"{judge.backend.identity.model} judges at {where} (Ctrl-C ends it)",
             markup=False, highlight=False, soft_wrap=True,
@@ -93,7 +92,9 @@ def serve(
                 f"anybody who reaches {where} can ask it; set {TOKEN} to want a token",
                 style="yellow", markup=False, highlight=False, soft_wrap=True,
             )  # fmt: skip
-        serve_forever(make_app(judge, options), listening, patience=2 * limits.seconds)
+        serve_until_signal(
+            make_service(judge, options), listening, grace_seconds=2 * limits.seconds
+        )
 
 
 def _token(name: str | None) -> str | None:

@@ -1,1 +1,1 @@
-"""What both web applications share: hosts and headers, limits, the server, images by URL."""
+"""What both web applications share: checks of the host, headers, static files, the server."""

@@ -1,63 +1,137 @@
-"""What stands before every route: foreign hosts and pages are turned away, headers put on."""
+"""The middleware before every route: refuses foreign hosts and pages, adds security headers."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from urllib.parse import urlsplit
 
 from fastapi import Request, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from discode.errors import HttpError
-from discode.http.limits import check_host
 
-Refusal = Callable[[Request, Exception], Awaitable[Response]]
-"""How a service words a refusal."""
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+SECURITY_HEADERS = {
+    # Nothing but our own files, images that a person chose, and our own API.
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+}
+"""Sent with every answer."""
+
+ErrorHandler = Callable[[Request, Exception], Awaitable[Response]]
+"""How an application answers a request that failed."""
 
 _log = logging.getLogger("discode.web")
 
 
 class Guard:
-    """Turns away foreign hosts and pages, and puts the headers on every answer, errors too."""
+    """Refuses foreign hosts and pages, and adds the headers to every answer, errors included.
+
+    Args:
+        app: The application behind it.
+        hosts: The names that the server answers to, or None for any.
+        headers: Added to answers that do not set them.
+        on_error: Makes the answer where the application raised.
+    """
 
     def __init__(
         self,
         app: ASGIApp,
         hosts: tuple[str, ...] | None,
         headers: Mapping[str, str],
-        refusal: Refusal,
+        on_error: ErrorHandler,
     ) -> None:
         self.app = app
         self.hosts = hosts
         self.headers = [(name.encode(), value.encode()) for name, value in headers.items()]
-        self.refusal = refusal
+        self.on_error = on_error
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or turn away."""
+        """Pass a request on, or refuse it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
 
-        begun = False
+        started = False
 
-        async def headed(message: Message) -> None:
-            nonlocal begun
-            begun = True
+        async def send_with_headers(message: Message) -> None:
+            nonlocal started
+            started = True
             if message["type"] == "http.response.start":
                 given = {name for name, _ in message["headers"]}
                 message["headers"] += [item for item in self.headers if item[0] not in given]
-                if message["status"] >= 400:  # what is left of a refused body is not read
+                if message["status"] >= 400:  # the rest of a refused body is not read
                     message["headers"].append((b"connection", b"close"))
             await send(message)
 
         request = Request(scope)
         try:
             check_host(request.headers.get("host"), request.headers.get("origin"), self.hosts)
-            await self.app(scope, receive, headed)
+            await self.app(scope, receive, send_with_headers)
         except Exception as error:
-            if begun:  # half an answer cannot be taken back
+            if started:  # half an answer cannot be taken back
                 raise
             if not isinstance(error, HttpError):
                 _log.exception("a request failed")
                 error = HttpError(500, "failed", "the server failed on this; its log says why")
-            await (await self.refusal(request, error))(scope, receive, headed)
+            await (await self.on_error(request, error))(scope, receive, send_with_headers)
+
+
+def allowed_hosts(host: str, names: Iterable[str]) -> tuple[str, ...] | None:
+    """Return the names that a server listening on ``host`` answers to, or None for any.
+
+    ``names`` are those it was given beside the loopback's. A server on loopback always has a list.
+
+    >>> allowed_hosts("127.0.0.1", ["Judge.example"])
+    ('localhost', '127.0.0.1', '::1', 'judge.example')
+    >>> allowed_hosts("0.0.0.0", []) is None
+    True
+    """
+    found = sorted({name.lower() for name in names})
+    return (*LOOPBACK, *found) if host in LOOPBACK or found else None
+
+
+def check_host(host: str | None, origin: str | None, allowed: tuple[str, ...] | None) -> None:
+    """Raise where a page of another site asks: by its origin, or by a name that points here.
+
+    ``allowed`` are the names that this server answers to, or None for any. A server on loopback
+    answers to its own names only, so that no site can reach it by a name of its own
+    (DNS rebinding).
+
+    >>> check_host("127.0.0.1:8000", "http://127.0.0.1:8000", LOOPBACK)
+    >>> check_host("evil.example", None, LOOPBACK)
+    Traceback (most recent call last):
+        ...
+    discode.errors.HttpError: this server does not answer to 'evil.example'; see --allow-host
+    """
+    name = _host_name(host or "")
+    if (host and name is None) or (allowed is not None and name not in allowed):
+        shown = (host or "")[:80] if name is None else name
+        raise HttpError(
+            421, "wrong_host", f"this server does not answer to {shown!r}; see --allow-host"
+        )
+    if origin is not None and _netloc(origin) != (host or "").lower():
+        raise HttpError(403, "foreign_page", "pages of other sites may not ask this server")
+
+
+def _host_name(host: str) -> str | None:
+    """Return the name in a Host header without its port; None where the header is malformed."""
+    match = re.fullmatch(r"(?:\[([0-9a-f:.]+)\]|([\w.-]*))(?::\d{0,5})?", host.lower(), re.ASCII)
+    return None if match is None else match[1] or match[2]
+
+
+def _netloc(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:  # half an IPv6 address
+        return None

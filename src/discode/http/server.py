@@ -1,4 +1,4 @@
-"""A service on a socket, until somebody ends it."""
+"""Serve an ASGI application on a socket until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ HEAD_SECONDS = 15.0
 """How long a connection may take to send a request's head."""
 
 
-class _Impatient(H11Protocol):
-    """Hangs up on connections that say nothing, or a letter at a time."""
+class _HeadTimeout(H11Protocol):
+    """Closes connections that send no complete request head within :data:`HEAD_SECONDS`."""
 
-    _hang_up: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._watch()
+        self._update_timer()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._watch()
+        self._update_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._forget()
+        self._cancel_timer()
 
-    def _watch(self) -> None:
+    def _update_timer(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
-            self._forget()  # the head is here; the service watches over the body
-        elif self._hang_up is None:
-            self._hang_up = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+            self._cancel_timer()  # the head is here; the application limits the body's time
+        elif self._timer is None:
+            self._timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)
 
-    def _forget(self) -> None:
-        if self._hang_up is not None:
-            self._hang_up.cancel()
-            self._hang_up = None
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 def open_socket(host: str, port: int) -> socket.socket:
@@ -63,24 +63,24 @@ def open_socket(host: str, port: int) -> socket.socket:
     return listening
 
 
-def address(listening: socket.socket) -> str:
+def url_of(listening: socket.socket) -> str:
     """Return the URL of a listening socket.
 
     >>> with open_socket("127.0.0.1", 0) as listening:
-    ...     address(listening).rpartition(":")[0]
+    ...     url_of(listening).rpartition(":")[0]
     'http://127.0.0.1'
     """
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def make_server(app: ASGIApp, *, patience: float) -> uvicorn.Server:
-    """Return a server; ended, it answers what it took in, for ``patience`` seconds at most."""
-    # It warns of every odd form: who sends one is told, and a log is not for strangers to fill.
+def make_server(app: ASGIApp, *, grace_seconds: float) -> uvicorn.Server:
+    """Return a server that, once ended, has ``grace_seconds`` to answer what it accepted."""
+    # It warns of every malformed form. The sender is told; strangers must not fill the log.
     logging.getLogger("python_multipart").setLevel("ERROR")
     config = uvicorn.Config(
         app,
-        http=_Impatient,
+        http=_HeadTimeout,
         ws="none",
         lifespan="on",
         log_level="error",
@@ -89,14 +89,14 @@ def make_server(app: ASGIApp, *, patience: float) -> uvicorn.Server:
         proxy_headers=False,
         backlog=2048,
         h11_max_incomplete_event_size=32 << 10,  # of a request's head
-        timeout_graceful_shutdown=int(patience) + 1,
+        timeout_graceful_shutdown=int(grace_seconds) + 1,
     )
     return uvicorn.Server(config)
 
 
-def serve(app: ASGIApp, listening: socket.socket, *, patience: float) -> None:
-    """Serve until SIGINT or SIGTERM; then refuse what is new, answer what was accepted, return."""
-    server = make_server(app, patience=patience)
+def serve_until_signal(app: ASGIApp, listening: socket.socket, *, grace_seconds: float) -> None:
+    """Serve until SIGINT or SIGTERM; then refuse new requests, answer those accepted, return."""
+    server = make_server(app, grace_seconds=grace_seconds)
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
             # The server raises the signal again when it is done: by then it was obeyed.

@@ -1,6 +1,6 @@
-"""Captions into a campaign: from files, or from a model that is asked, resumably.
+"""Add captions to a campaign: from files, or written by a model that is asked, resumably.
 
-Who wrote a caption is kept for the organisers and shown to nobody else.
+Who wrote a caption is stored for the organisers and shown to nobody else.
 """
 
 from __future__ import annotations
@@ -10,31 +10,34 @@ import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from discode.backends import open_backend
+from discode.backends.served.backend import Served
 from discode.backends.served.client import ChatModel
 from discode.errors import BackendError, ImageError, InputError
 from discode.images import open_image
 from discode.mceval.database import Database, rules_of
-from discode.mceval.states import log, prepare
+from discode.mceval.states import log_event, prepare_images
 from discode.mceval.tables import Candidate, Domain, Image
 from discode.mceval.texts import check_text
 from discode.pairs import read_pairs
 
 PROMPT = "Describe this image in one sentence."
-_SIDE = 1024  # pixels; models scale pictures down to about this themselves
+_SIDE = 1024  # pixels; models scale images down to about this size themselves
 _BATCH = 20
 
 
 @dataclass(frozen=True)
-class Added:
-    """What became of a writer's captions."""
+class AddedCaptions:
+    """How many of a writer's captions were added, known before, or failed."""
 
     new: int
     known: int
-    """There before, the same."""
+    """There before, with the same text."""
     unknown: int = 0
     """Of images that are not in the campaign."""
     failed: Mapping[str, str] | None = None
@@ -42,9 +45,9 @@ class Added:
 
 
 def check_writer(session: Session, writer: str) -> None:
-    """Raise if the campaign has its writers already and this is none of them."""
+    """Raise if the campaign has all its writers already and this is not one of them."""
     if not writer.strip() or len(writer) > 200 or "\0" in writer:
-        raise InputError(f"writer {writer!r} is no name")
+        raise InputError(f"writer {writer!r} is not a name")
     query = select(Candidate.writer).join(Image, Image.id == Candidate.image_id)
     known = sorted(session.scalars(query.where(Image.state != "gold").distinct()).all())
     limit = rules_of(session).writers
@@ -52,15 +55,15 @@ def check_writer(session: Session, writer: str) -> None:
         raise InputError(f"the campaign has its {limit} writers: {', '.join(known)}; not {writer}")
 
 
-def add_file(db: Database, writer: str, path: Path, now: float) -> Added:
-    """Add a writer's captions from a table with an image and a caption a row.
+def add_captions(db: Database, writer: str, path: Path, now: float) -> AddedCaptions:
+    """Add a writer's captions from a table with an image and a caption per row.
 
     An image is named by its SHA-256, its source, its path, or its file's name if that is unique.
-    Captions that are there stay; one that contradicts them is an error.
+    Captions that are there already stay; a different one for the same image is an error.
     """
     pairs = [(str(pair.image), pair.caption) for pair in read_pairs(path)]
 
-    def work(session: Session) -> Added:
+    def work(session: Session) -> AddedCaptions:
         check_writer(session, writer)
         index = _index(session)
         captions: dict[int, str] = {}
@@ -78,15 +81,15 @@ def add_file(db: Database, writer: str, path: Path, now: float) -> Added:
                 f"{path.name}: none of its {len(pairs)} images is in the campaign, e.g. "
                 f"{pairs[0][0]}; name them by source, path or SHA-256"
             )
-        return _keep(session, writer, captions, now, unknown)
+        return _add_new(session, writer, captions, now, unknown)
 
     return db.run(work)
 
 
-def _keep(
+def _add_new(
     session: Session, writer: str, captions: Mapping[int, str], now: float, unknown: int = 0
-) -> Added:
-    """Add captions by image, and draw for the images that have them all now."""
+) -> AddedCaptions:
+    """Add captions by image, and prepare the images that now have all of theirs."""
     rows = session.execute(
         select(Candidate.image_id, Candidate.text).where(Candidate.writer == writer)
     ).all()
@@ -101,13 +104,13 @@ def _keep(
             raise InputError(f"{source} has another caption of {writer} already: {known[image]!r}")
     session.flush()
     if new:
-        log(session, "captions", now, detail=f"{new} of {writer}")
-    prepare(session, now)
-    return Added(new, len(captions) - new, unknown)
+        log_event(session, "captions", now, detail=f"{new} of {writer}")
+    prepare_images(session, now)
+    return AddedCaptions(new, len(captions) - new, unknown)
 
 
 def _index(session: Session) -> dict[str, int | None]:
-    """Return images by all their names; ``None`` where a name is not unique."""
+    """Return the images by each of their names; ``None`` where a name is not unique."""
     index: dict[str, int | None] = {}
     rows = session.scalars(
         select(Image).where(Image.state.in_(("pool", "active", "done", "discarded")))
@@ -125,7 +128,20 @@ def _find(index: Mapping[str, int | None], image: str) -> int | None:
     return index.get(str(Path(image).resolve())) or index.get(Path(image).name)
 
 
-def ask(
+def open_writer(model: str, options: Mapping[str, Any]) -> ChatModel:
+    """Return the chat client of a served model, which is opened as for every other purpose.
+
+    Args:
+        model: "openai:NAME", or "endpoint:NAME" with the option ``base_url``.
+        options: The options of a served model: ``key_variable``, ``timeout``, ``max_cost``, ...
+    """
+    backend = open_backend(model, options)
+    if not isinstance(backend, Served):
+        raise InputError(f"{model} does not write captions; give openai:NAME or endpoint:NAME")
+    return backend.client
+
+
+def write_captions(
     db: Database,
     writer: str,
     chat: ChatModel,
@@ -134,8 +150,8 @@ def ask(
     spare: float = 0.5,
     prompt: str = PROMPT,
     max_tokens: int = 200,
-    tell: Callable[[int, int], object] = lambda done, total: None,
-) -> Added:
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> AddedCaptions:
     """Let a model caption the images that come first in their domains.
 
     Args:
@@ -143,13 +159,13 @@ def ask(
         writer: The name to keep the captions under.
         chat: The model.
         now: The clock.
-        spare: How many more than the quota, as a share of it: some images will be discarded.
+        spare: How many images beyond the quota, as a share of it: some will be discarded.
         prompt: What the model is told.
-        max_tokens: The longest caption.
-        tell: Called with how many are done and how many there are.
+        max_tokens: The length limit of a caption.
+        progress: Called with how many are done and how many there are.
 
-    Every few captions are kept, so a run that was stopped goes on where it was. An image that
-    failed is asked for again by the next run.
+    Captions are stored every few images, so a run that was stopped continues where it was. An
+    image that failed is tried again by the next run.
     """
     if not 0 <= spare <= 100:
         raise InputError(f"spare={spare} must be from 0 to 100")
@@ -163,7 +179,7 @@ def ask(
     def flush() -> int:
         if not waiting:
             return 0
-        added = db.run(lambda session: _keep(session, writer, dict(waiting), now())).new
+        added = db.run(lambda session: _add_new(session, writer, dict(waiting), now())).new
         waiting.clear()
         return added
 
@@ -181,10 +197,10 @@ def ask(
                 failed[source] = str(error)
             if len(waiting) >= _BATCH:
                 new += flush()
-            tell(done, len(todo))
+            progress(done, len(todo))
     finally:
         new += flush()
-    return Added(new, 0, failed=failed)
+    return AddedCaptions(new, 0, failed=failed)
 
 
 def _wanted(session: Session, writer: str, spare: float) -> list[tuple[int, str, str]]:
@@ -204,10 +220,10 @@ def _wanted(session: Session, writer: str, spare: float) -> list[tuple[int, str,
 
 
 def _messages(path: Path, prompt: str) -> list[dict[str, object]]:
-    picture = open_image(path)
-    picture.thumbnail((_SIDE, _SIDE))
+    image = open_image(path)
+    image.thumbnail((_SIDE, _SIDE))
     buffer = io.BytesIO()
-    picture.save(buffer, "JPEG", quality=90)
+    image.save(buffer, "JPEG", quality=90)
     url = f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"
     parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": prompt}]
     return [{"role": "user", "content": parts}]

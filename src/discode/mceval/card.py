@@ -1,4 +1,4 @@
-"""The dataset's card, written from facts alone; what nobody but the publisher knows is marked."""
+"""Write the dataset's card from the campaign's facts; what only the publisher knows is marked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GUIDELINES = (
     "one overall. There is no tie: if both are good, choose the one you would rather publish. If "
     "the image does not load or should not be shown, flag it."
 )
-"""What people are told."""
+"""What people who compare are told."""
 REVISION = (
     "Correct the caption until it describes the image well: what is wrong goes, what matters and "
     "is missing comes in, one or two sentences. A caption that is right stays as it is."
@@ -23,7 +23,7 @@ REVISION = (
 
 
 @dataclass(frozen=True)
-class Facts:
+class DatasetFacts:
     """Everything the card says; ``domains`` has a last row "all" where there are several."""
 
     title: str
@@ -45,7 +45,7 @@ class Facts:
     version: str
 
 
-def card(facts: Facts) -> str:
+def dataset_card(facts: DatasetFacts) -> str:
     """Return the card as Markdown with the front matter that ``datasets`` reads."""
     rules = facts.rules
     agree = {
@@ -55,15 +55,15 @@ def card(facts: Facts) -> str:
     total = facts.domains.get("all") or next(iter(facts.domains.values()))
     files = "mceval.parquet" if facts.parquet else "mceval.jsonl"
     there = (
-        "The pictures are in `images/`."
+        "The images are in `images/`."
         if facts.images == "copy"
-        else "The pictures are not part of this dataset: fetch each from its `source`, check its "
+        else "The images are not part of this dataset: fetch each from its `source`, check its "
         "`sha256`, and put it under `images/` by its `image` name."
     )
     writers = (
         "`writers` and `reference_writer` say who wrote the captions."
         if facts.writers
-        else "Who wrote a caption is not told."
+        else "Who wrote a caption is not published."
     )
     lines = [
         "---",
@@ -83,13 +83,13 @@ def card(facts: Facts) -> str:
         f"discode {facts.version} by the rules of MCEval (Inoue et al., DISCODE, AAAI 2026).",
         "",
         "## Contents",
-        "A row of `mceval.jsonl`: `id`; `image`, the picture's name under `images/`; `domain`; "
+        "A row of `mceval.jsonl`: `id`; `image`, the image's name under `images/`; `domain`; "
         "`candidates`, two captions; `reference`; `preference`, 0 or 1, the better candidate; "
-        "`votes`, how many people chose each; `source`, where the picture is from; `sha256` of its "
+        "`votes`, how many people chose each; `source`, where the image is from; `sha256` of its "
         f"file. {writers} {there} `SHA256SUMS` has the checksum of every file, `facts.json` the "
         "numbers of this card.",
         "",
-        "| domain | images | candidates | words a candidate | words a reference | discarded | "
+        "| domain | images | candidates | words per candidate | words per reference | discarded | "
         "Fleiss' κ | Krippendorff's α |",
         "|---|---|---|---|---|---|---|---|",
         *(_row(name, row) for name, row in facts.domains.items()),
@@ -124,7 +124,7 @@ def card(facts: Facts) -> str:
         *_study(facts.study),
         "## What only the publisher can say",
         f"- Licence of the captions and judgments: {_line(facts.licence) or FILL}",
-        f"- Licence and origin of the pictures: {FILL}",
+        f"- Licence and origin of the images: {FILL}",
         f"- Which models wrote the captions, and with which prompt: {FILL}",
         f"- How people were recruited and paid, and who reviewed the study: {FILL}",
         f"- Known limits and uses to avoid: {FILL}",

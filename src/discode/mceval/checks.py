@@ -1,4 +1,4 @@
-"""When a person counts as careless: gold questions answered wrongly, or answers far too quick."""
+"""Decide when a person counts as careless: wrong gold answers, or answers that are too quick."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Checks:
     gold_rate: float = 0.1
     """The share of comparisons that are gold questions, while there are new ones."""
     gold_after: int = 5
-    """So many gold answers are needed before they are held against a person."""
+    """A person is judged by their gold answers once there are this many."""
     gold_least: float = 0.6
     """The least share of them that must be right."""
     quick_seconds: float = 2.0
-    """A comparison answered sooner was not looked at."""
+    """A comparison answered sooner counts as quick."""
     quick_after: int = 10
     quick_most: float = 0.5
     """The largest share of quick answers, once there are ``quick_after``."""
@@ -50,8 +50,8 @@ class Checks:
 
 
 @dataclass(frozen=True)
-class Record:
-    """What is known of a person: gold questions, right ones, comparisons, quick ones."""
+class WorkRecord:
+    """How many gold questions, right ones, comparisons and quick ones a person has answered."""
 
     gold: int = 0
     right: int = 0
@@ -59,10 +59,10 @@ class Record:
     quick: int = 0
 
 
-def fault(checks: Checks, record: Record) -> str:
+def careless_reason(checks: Checks, record: WorkRecord) -> str:
     """Return why a person counts as careless, or "".
 
-    >>> fault(Checks(), Record(gold=6, right=2))
+    >>> careless_reason(Checks(), WorkRecord(gold=6, right=2))
     'gold questions: 2 of 6 right, at least 60 % are wanted'
     """
     if record.gold >= checks.gold_after and record.right < checks.gold_least * record.gold:

@@ -1,8 +1,8 @@
-"""Crowd platforms, outwards: tasks as Mechanical Turk questions, or as a plain table.
+"""Write tasks for crowd platforms: as Mechanical Turk questions, or as a plain table.
 
 A platform does not say beforehand who will answer, so a task is an image, asked as often as it has
-open slots, and the page itself puts the captions left and right at random and sends along how. A
-task's name says nothing of what it is: gold questions look like all others.
+open slots; the page itself draws which caption is on the left and sends that along. A task's name
+does not tell what it is: gold questions look like all others.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from sqlalchemy.orm import Session
 from discode.errors import InputError
 from discode.files import replacing
 from discode.mceval.database import rules_of
-from discode.mceval.rules import CRITERIA, number
+from discode.mceval.rules import CRITERIA, random_bits
 from discode.mceval.tables import Candidate, Domain, Image, Slot
 
-FORMS = ("mturk", "csv")
+FORMATS = ("mturk", "csv")
 COLUMNS = ("task", "kind", "domain", "image_url", "first", "second", "caption", "assignments")
 _SCHEMA = (
     "http://mechanicalturk.amazonaws.com/AWSMechanicalTurkDataSchemas/2011-11-11/HTMLQuestion.xsd"
@@ -44,8 +44,8 @@ class CrowdTask:
 
 
 def task_name(seed: int, digest: str, kind: str) -> str:
-    """Return a task's name: random to look at, found again from the image."""
-    return f"{number(seed, 'crowd', kind, digest):016x}"
+    """Return a task's name: it looks random, and follows from the image."""
+    return f"{random_bits(seed, 'crowd', kind, digest):016x}"
 
 
 def crowd_tasks(session: Session, image_url: str, *, gold_assignments: int = 9) -> list[CrowdTask]:
@@ -53,12 +53,12 @@ def crowd_tasks(session: Session, image_url: str, *, gold_assignments: int = 9) 
 
     Args:
         session: A session of the campaign.
-        image_url: Where you host the pictures, with {digest} and {suffix} for a file's name.
+        image_url: Where you host the images, with {digest} and {suffix} for a file's name.
         gold_assignments: How many people each gold question is for; 0 leaves them out.
     """
     if "{digest}" not in image_url or not image_url.startswith(("https://", "http://")):
         raise InputError(
-            f"image address {image_url!r} must be http(s) and name the picture by {{digest}}, e.g. "
+            f"image address {image_url!r} must be http(s) and name the image by {{digest}}, e.g. "
             "https://example.org/{digest}{suffix}"
         )
     rules = rules_of(session)
@@ -99,12 +99,12 @@ def write_tasks(tasks: list[CrowdTask], folder: Path, form: str, instructions: s
     "mturk": hits.csv for the requester's website with compare.html and revise.html as its layouts,
     and questions/NAME.xml for its API. "csv": tasks.csv with the texts as they are.
     """
-    if form not in FORMS:
-        raise InputError(f"form {form!r} is not known; allowed: {', '.join(FORMS)}")
+    if form not in FORMATS:
+        raise InputError(f"form {form!r} is not known; allowed: {', '.join(FORMATS)}")
     if not tasks:
         raise InputError("nothing is open: there is no task to write")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} is there already; give a new or an empty folder")
+        raise InputError(f"{folder} exists already; give a new or an empty folder")
     folder.mkdir(parents=True, exist_ok=True)
     if form == "csv":
         _write_csv(folder / "tasks.csv", tasks, escape=False)
@@ -114,12 +114,12 @@ def write_tasks(tasks: list[CrowdTask], folder: Path, form: str, instructions: s
         some = [task for task in tasks if task.kind == kind]
         _write_csv(folder / f"hits-{kind}.csv", some, escape=True)
         names = ("first", "second") if kind == "compare" else ("caption",)
-        layout = page(kind, "${image_url}", tuple(f"${{{n}}}" for n in names), instructions)
+        layout = task_page(kind, "${image_url}", tuple(f"${{{n}}}" for n in names), instructions)
         (folder / f"{kind}.html").write_text(layout, encoding="utf-8")
     (folder / "questions").mkdir()
     for task in tasks:
         path = folder / "questions" / f"{task.task}.xml"
-        path.write_text(question(task, instructions), encoding="utf-8")
+        path.write_text(html_question(task, instructions), encoding="utf-8")
 
 
 def _write_csv(path: Path, tasks: list[CrowdTask], *, escape: bool) -> None:
@@ -138,15 +138,15 @@ def _cells(tasks: list[CrowdTask]) -> Iterator[list[str]]:
                str(task.assignments)]  # fmt: skip
 
 
-def question(task: CrowdTask, instructions: str = "") -> str:
+def html_question(task: CrowdTask, instructions: str = "") -> str:
     """Return a task as Mechanical Turk's HTMLQuestion.
 
-    >>> made = question(CrowdTask("00", "compare", "real", "https://x/1", ("a ]]> b", "c"), 3))
+    >>> made = html_question(CrowdTask("00", "compare", "real", "https://x/1", ("a ]]> b", "c"), 3))
     >>> "a ]]&gt; b" in made and made.startswith("<HTMLQuestion")
     True
     """
     url = html.escape(task.image_url)
-    body = page(task.kind, url, tuple(map(html.escape, task.captions)), instructions)
+    body = task_page(task.kind, url, tuple(map(html.escape, task.captions)), instructions)
     body = body.replace("]]>", "]]]]><![CDATA[>")
     return (
         f'<HTMLQuestion xmlns="{_SCHEMA}"><HTMLContent><![CDATA[{body}]]></HTMLContent>'
@@ -154,11 +154,11 @@ def question(task: CrowdTask, instructions: str = "") -> str:
     )
 
 
-def page(kind: str, image_url: str, captions: tuple[str, ...], instructions: str = "") -> str:
-    """Return the page of a task; what is given must be escaped, the instructions are escaped here.
+def task_page(kind: str, image_url: str, captions: tuple[str, ...], instructions: str = "") -> str:
+    """Return the page of a task; URL and captions must be escaped, instructions are escaped here.
 
-    It loads nothing but the picture. Captions change sides by a coin that the page tosses, which
-    is sent along; what is sent as the choice is the caption, not its side.
+    It loads nothing but the image. The page draws at random which caption comes first and sends
+    that along; the choice that it sends is the caption, not its place.
     """
     words = html.escape(instructions)
     if kind == "compare":

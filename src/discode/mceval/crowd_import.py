@@ -1,8 +1,8 @@
-"""Crowd platforms, inwards: results become answers, and every assignment a decision with a reason.
+"""Import results of crowd platforms: answers, and a decision with a reason per assignment.
 
 An answer is used if its image still has an open slot for this worker; one that is not needed any
-more is approved and not used, since the work was done. Rejected are answers that are none, and all
-of a worker who failed the gold questions, the clock, or agrees with nobody.
+more is approved and not used, since the work was done. Rejected are invalid answers, and all of a
+worker who failed the gold questions, was too quick, or disagrees with everybody.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from discode.errors import InputError
 from discode.files import read_rows, replacing
 from discode.mceval.crowd import task_name
 from discode.mceval.database import LOCK, Database, rules_of
-from discode.mceval.people import fault_of, mark_careless
-from discode.mceval.queue import keep
+from discode.mceval.people import carelessness_of, mark_careless
+from discode.mceval.queue import record_answer
 from discode.mceval.report import person_rows
-from discode.mceval.states import log
+from discode.mceval.states import log_event
 from discode.mceval.tables import Answer, Image, Person, Slot
 from discode.mceval.texts import check_text
 
@@ -51,8 +51,8 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """When a worker agrees with nobody: too seldom with the majority of the others."""
+class AgreementCheck:
+    """When a worker is rejected for agreeing too seldom with the majority of the others."""
 
     after: int = 10
     least: float = 0.5
@@ -69,7 +69,7 @@ class _Result:
 
 
 def import_results(
-    db: Database, path: Path, now: float, *, agreement: Agreement | None = None
+    db: Database, path: Path, now: float, *, agreement: AgreementCheck | None = None
 ) -> list[Decision]:
     """Read a platform's results into the campaign; a second time changes nothing.
 
@@ -88,7 +88,7 @@ def import_results(
     if unknown:
         raise InputError(f"{unknown[0].where}: task {unknown[0].task!r} is not of this campaign")
     outcomes = [db.run(lambda session, r=r: _use(session, r, *tasks[r.task], now)) for r in results]  # type: ignore[misc]
-    faults = _faults(db, {result.worker for result in results}, agreement or Agreement(), now)
+    faults = _faults(db, {result.worker for result in results}, agreement or AgreementCheck(), now)
     decisions = []
     for result, (used, bad, reason) in zip(results, outcomes, strict=True):
         why = faults.get(result.worker, "")
@@ -112,7 +112,7 @@ def _read(path: Path) -> list[_Result]:
         task, worker = (_cell(row, name, where) for name in ("task", "worker"))
         assignment = _cell(row, "assignment", where, needed=False) or f"{task}-{worker}"
         if assignment in seen:
-            raise InputError(f"{where}: assignment {assignment!r} was there before")
+            raise InputError(f"{where}: assignment {assignment!r} is there twice")
         seen.add(assignment)
         try:
             seconds = float(_cell(row, "seconds", where))
@@ -138,7 +138,7 @@ def _cell(row: Mapping[str, Any], name: str, where: str, *, needed: bool = True)
 def _use(
     session: Session, result: _Result, image: int, kind: str, now: float
 ) -> tuple[bool, bool, str]:
-    """Keep a result if it can be; (used, bad, reason)."""
+    """Record a result if possible; return (used, bad, reason)."""
     submission = f"crowd:{result.assignment}"[:100]
     known = session.scalar(select(Answer).where(Answer.submission == submission))
     if known is not None:
@@ -165,7 +165,7 @@ def _use(
         submission=submission, choice=choice, text=text, seconds=result.seconds, created=now,
         swapped=_cell(result.row, "swapped", "", needed=False) == "1",
     )  # fmt: skip
-    keep(session, slot, answer, now)
+    record_answer(session, slot, answer, now)
     return True, False, ""
 
 
@@ -175,7 +175,7 @@ def _worker(session: Session, worker: str, now: float) -> Person:
         found = Person(name=worker, role="both", worker=worker, created=now)
         session.add(found)
         session.flush()
-        log(session, "invited", now, person=found.id, detail="crowd")
+        log_event(session, "invited", now, person=found.id, detail="crowd")
     session.refresh(found, with_for_update=LOCK)
     return found
 
@@ -205,17 +205,21 @@ def _claim(session: Session, person: Person, image: int, kind: str) -> tuple[Slo
     return slot, ""
 
 
-def _faults(db: Database, workers: set[str], agreement: Agreement, now: float) -> dict[str, str]:
-    """Return why workers' results are rejected; their work is put back in the queue."""
+def _faults(
+    db: Database, workers: set[str], agreement: AgreementCheck, now: float
+) -> dict[str, str]:
+    """Return why workers' results are rejected; their work is returned to the queue."""
     with db.read() as session:
         people = session.scalars(select(Person).where(Person.worker.in_(workers))).all()
         rows = {row.id: row for row in person_rows(session)}
         faults: dict[str, str] = {}
         for person in people:
             row = rows[person.id]
-            why = person.reason if person.state == "careless" else fault_of(session, person.id)
-            alone = row.shared >= agreement.after and row.agreed < agreement.least * row.shared
-            if alone and not why:
+            why = (
+                person.reason if person.state == "careless" else carelessness_of(session, person.id)
+            )
+            disagrees = row.shared >= agreement.after and row.agreed < agreement.least * row.shared
+            if disagrees and not why:
                 why = (
                     f"agreement: with the others on {row.agreed} of {row.shared} images, "
                     f"at least {agreement.least:.0%} are wanted".replace("%", " %")
@@ -238,6 +242,6 @@ def write_decisions(decisions: Sequence[Decision], results: Path, path: Path) ->
         writer.writeheader()
         for row, one in zip(rows, decisions, strict=True):
             good = one.decision == "approve"
-            told = {"Approve": "x" if good else "", "Reject": "" if good else one.reason}
+            verdict = {"Approve": "x" if good else "", "Reject": "" if good else one.reason}
             used = {"discode.used": int(one.used), "discode.reason": one.reason}
-            writer.writerow({**row, **told, **used})
+            writer.writerow({**row, **verdict, **used})

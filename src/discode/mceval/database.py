@@ -1,4 +1,4 @@
-"""Opening a campaign's database: SQLite by path, PostgreSQL by URL; short transactions."""
+"""Open a campaign's database (SQLite by path, PostgreSQL by URL) and run its transactions."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from discode.mceval.tables import SCHEMA_VERSION, Base, Campaign
 T = TypeVar("T")
 BUSY_MS = 30_000
 LOCK = {"key_share": True}
-"""How rows are locked (FOR NO KEY UPDATE): two answers to one picture, each of which points at its
+"""How rows are locked (FOR NO KEY UPDATE): two answers to one image, each of which refers to its
 row, must not wait for each other."""
-_ATTEMPTS = 12
-# PostgreSQL's words for "somebody else was first; try again"
+_RETRIES = 11
+# PostgreSQL's codes for "another transaction was first; try again"
 _RETRY_STATES = ("40001", "40P01", "55P03")
 
 
-class _Turns:
-    """A lock that is given in the order it was asked for; Python's own lets some wait for long."""
+class _FairLock:
+    """A lock that is granted in the order of asking; with Python's own, some threads wait long."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,15 +43,15 @@ class _Turns:
             if not self._taken:
                 self._taken = True
                 return
-            gate = threading.Lock()
-            gate.acquire()
-            self._waiting.append(gate)
+            mine = threading.Lock()
+            mine.acquire()
+            self._waiting.append(mine)
         try:
-            gate.acquire()
+            mine.acquire()
         except BaseException:  # Ctrl-C while waiting
             with self._lock:
-                if gate in self._waiting:
-                    self._waiting.remove(gate)
+                if mine in self._waiting:
+                    self._waiting.remove(mine)
                     raise
             self.__exit__()
             raise
@@ -68,7 +68,7 @@ class Database:
     """A campaign's database.
 
     ``read`` is a transaction that changes nothing, ``run`` one that may: the function is called
-    again if another process was in the way, so it must do nothing but work on the session.
+    again if another process interfered, so it must do nothing but work on the session.
 
     >>> with Database("sqlite://") as db:
     ...     db.create(Rules(), name="doctest")
@@ -84,11 +84,11 @@ class Database:
         try:
             self.engine = _engine(self.url)
         except ArgumentError as error:
-            raise InputError(f"database {url!r} is no path and no URL: {error}") from error
+            raise InputError(f"database {url!r} is neither a path nor a URL: {error}") from error
         self._writing = self.engine.execution_options(immediate=True)
-        self._settings: list[Settings] = []
+        self._settings: list[CampaignSettings] = []
         # SQLite has one writer. In one process, taking turns is fairer than its busy loop.
-        self._turn: Any = _Turns() if self.sqlite else nullcontext()
+        self._turn: Any = _FairLock() if self.sqlite else nullcontext()
 
     def __enter__(self) -> Database:
         return self
@@ -106,22 +106,23 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Session]:
         """Yield a session that is rolled back at the end."""
-        with self._said(), self._session(self.engine) as session:
+        with self._as_store_errors(), self._session(self.engine) as session:
             yield session
 
     def run(self, work: Callable[[Session], T]) -> T:
         """Return ``work(session)`` after its commit."""
-        for attempt in range(_ATTEMPTS):
+        attempt = 0
+        while True:
             try:
                 with self._turn, self._session(self._writing) as session:
                     result = work(session)
                     session.commit()
                     return result
             except (IntegrityError, OperationalError) as error:
-                if attempt == _ATTEMPTS - 1 or not _try_again(error):
+                if attempt == _RETRIES or not _try_again(error):
                     raise _store_error(self.url, error) from error
                 time.sleep(0.002 * 2**attempt)
-        raise AssertionError("unreachable")
+                attempt += 1
 
     def create(
         self,
@@ -134,10 +135,10 @@ class Database:
         instructions: str = "",
         now: float = 0.0,
     ) -> None:
-        """Make the tables and the campaign's row; a second campaign is refused."""
+        """Create the tables and the campaign's row; a second campaign is refused."""
         if not 1 <= lease_seconds <= 1e6:
             raise InputError(f"lease_seconds={lease_seconds!r} must be from 1 to 1e6")
-        with self._said():
+        with self._as_store_errors():
             if inspect(self.engine).has_table("campaign"):
                 raise InputError(
                     f"{self.label} holds a campaign already; give another database, or go on with "
@@ -158,7 +159,7 @@ class Database:
 
     def check(self) -> None:
         """Raise unless there is a campaign of a version we know."""
-        with self._said():
+        with self._as_store_errors():
             if not inspect(self.engine).has_table("campaign"):
                 raise InputError(f"{self.label} holds no campaign; discode mceval init makes one")
             with self.read() as session:
@@ -168,7 +169,7 @@ class Database:
                     raise StoreError(f"{self.label}: {what}; this discode knows {SCHEMA_VERSION}")
 
     @contextmanager
-    def _said(self) -> Iterator[None]:
+    def _as_store_errors(self) -> Iterator[None]:
         """Turn the driver's errors into one line."""
         try:
             yield
@@ -187,8 +188,8 @@ def open_database(url: str) -> Database:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What a campaign was begun with; it does not change."""
+class CampaignSettings:
+    """The settings with which a campaign was begun; they do not change."""
 
     name: str
     rules: Rules
@@ -198,12 +199,12 @@ class Settings:
     instructions: str
 
 
-def settings_of(session: Session) -> Settings:
-    """Return the campaign's settings, read once a process."""
-    kept: list[Settings] = session.info["settings"]
+def settings_of(session: Session) -> CampaignSettings:
+    """Return the campaign's settings, read once per process."""
+    kept: list[CampaignSettings] = session.info["settings"]
     if not kept:
         row = session.get_one(Campaign, 1)
-        made = Settings(
+        made = CampaignSettings(
             row.name, Rules.from_json(row.rules), Checks.from_json(row.checks),
             row.lease_seconds, row.pay_per_hour, row.instructions,
         )  # fmt: skip
@@ -217,12 +218,12 @@ def rules_of(session: Session) -> Rules:
 
 
 def checks_of(session: Session) -> Checks:
-    """Return the campaign's limits of carelessness."""
+    """Return when people of the campaign count as careless."""
     return settings_of(session).checks
 
 
 def _url(url: str) -> str:
-    """Return a URL of SQLAlchemy's kind: a bare path is SQLite, PostgreSQL means psycopg."""
+    """Return a URL for SQLAlchemy: a bare path is SQLite, PostgreSQL uses psycopg."""
     if "://" not in url:
         return f"sqlite:///{url}"
     for word in ("postgres://", "postgresql://"):
@@ -249,7 +250,7 @@ def _engine(url: str) -> Engine:
         engine = create_engine(url, poolclass=StaticPool, connect_args={"check_same_thread": False})
     else:
         if not path.resolve().parent.is_dir():
-            raise InputError(f"cannot open {path}: {path.parent} is no folder")
+            raise InputError(f"cannot open {path}: {path.parent} is not a folder")
         engine = create_engine(
             url,
             pool_size=20,
@@ -259,14 +260,14 @@ def _engine(url: str) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, record: object) -> None:
-        connection.isolation_level = None  # we say BEGIN ourselves
+        connection.isolation_level = None  # we send BEGIN ourselves
         for line in ("journal_mode=WAL", f"busy_timeout={BUSY_MS}", "foreign_keys=ON",
                      "synchronous=FULL"):  # fmt: skip
             connection.execute(f"PRAGMA {line}")
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Any) -> None:
-        # A transaction that will write says so at once: one that began by reading may be refused.
+        # A transaction that will write says so first: one that began by reading may be refused.
         immediate = connection.get_execution_options().get("immediate", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
 
@@ -275,7 +276,7 @@ def _engine(url: str) -> Engine:
 
 def _try_again(error: DBAPIError) -> bool:
     if isinstance(error, IntegrityError):
-        return True  # a unique rule: somebody was first, the next look sees it
+        return True  # a unique constraint: somebody was first, which the next attempt sees
     state = getattr(error.orig, "sqlstate", None)
     return state in _RETRY_STATES or "locked" in str(error.orig)
 

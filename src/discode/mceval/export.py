@@ -1,4 +1,4 @@
-"""A finished campaign as a dataset: rows, pictures, a card made of facts, checksums.
+"""Export a finished campaign as a dataset: rows, images, a card, checksums.
 
 Nothing in it depends on when or where it is written: the same campaign gives the same bytes.
 """
@@ -18,26 +18,26 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from discode.benchmarks.base import sha256
-from discode.errors import InputError, require
-from discode.mceval.card import Facts, card
+from discode.errors import InputError, StoreError, require
+from discode.mceval.card import DatasetFacts, dataset_card
 from discode.mceval.database import Database, settings_of
 from discode.mceval.report import domain_rows, person_rows, votes_by_image
-from discode.mceval.study import study_result
 from discode.mceval.tables import Candidate, Domain, Image
+from discode.mceval.user_study import user_study_result
 from discode.version import __version__
 
 IMAGES = ("copy", "hashes")
 
 
 @dataclass(frozen=True)
-class Options:
-    """How to publish."""
+class ExportOptions:
+    """What to publish."""
 
     images: str = "copy"
-    """"copy" the pictures, or publish their "hashes" and sources only."""
+    """"copy" the images, or publish only their "hashes" and sources."""
     parquet: bool = False
     writers: bool = False
-    """Tell who wrote the captions."""
+    """Whether to publish who wrote the captions."""
     title: str = ""
     licence: str = ""
     contact: str = ""
@@ -47,15 +47,17 @@ class Options:
             raise InputError(f"images={self.images!r} is not allowed; allowed: {', '.join(IMAGES)}")
 
 
-def export(db: Database, folder: Path, options: Options | None = None) -> dict[str, int]:
+def export_dataset(
+    db: Database, folder: Path, options: ExportOptions | None = None
+) -> dict[str, int]:
     """Write the dataset into a new or empty folder.
 
     Returns:
         By domain, how many images it has.
     """
-    options = options or Options()
+    options = options or ExportOptions()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} is there already; give a new or an empty folder")
+        raise InputError(f"{folder} exists already; give a new or an empty folder")
     if options.parquet:
         require("pyarrow.parquet", "parquet")
     try:
@@ -77,10 +79,10 @@ def export(db: Database, folder: Path, options: Options | None = None) -> dict[s
     return counts
 
 
-def _write(session: Session, folder: Path, options: Options) -> dict[str, int]:
-    found = rows_of(session, writers=options.writers)
+def _write(session: Session, folder: Path, options: ExportOptions) -> dict[str, int]:
+    found = dataset_rows(session, writers=options.writers)
     if not found:
-        raise InputError("no image is finished yet; discode mceval status says where things are")
+        raise InputError("no image is finished yet; see discode mceval status")
     rows = [row for row, _ in found]
     lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     with (folder / "mceval.jsonl").open("w", encoding="utf-8", newline="\n") as file:
@@ -94,7 +96,7 @@ def _write(session: Session, folder: Path, options: Options) -> dict[str, int]:
     facts = _facts(session, rows, options)
     words = json.dumps(asdict(facts), indent=1, sort_keys=True, ensure_ascii=False)
     (folder / "facts.json").write_text(words + "\n", encoding="utf-8")
-    (folder / "README.md").write_text(card(facts), encoding="utf-8")
+    (folder / "README.md").write_text(dataset_card(facts), encoding="utf-8")
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     sums = [f"{sha256(path)}  {path.relative_to(folder).as_posix()}\n" for path in files]
     (folder / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
@@ -105,15 +107,15 @@ def _copy(path: Path, target: Path, digest: str) -> None:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise InputError(f"{path} cannot be read any more: {error.strerror or error}") from error
+        raise InputError(f"{path} can no longer be read: {error.strerror or error}") from error
     if hashlib.sha256(data).hexdigest() != digest:
         raise InputError(f"{path} has changed since people judged it; put the old file back")
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(data)
 
 
-def rows_of(session: Session, *, writers: bool = False) -> list[tuple[dict[str, Any], str]]:
-    """Return the rows of the dataset and the file of each picture, domain by domain.
+def dataset_rows(session: Session, *, writers: bool = False) -> list[tuple[dict[str, Any], str]]:
+    """Return the rows of the dataset and the file of each image, domain by domain.
 
     A domain has its quota of images, those that come first in its random order.
     """
@@ -128,15 +130,16 @@ def rows_of(session: Session, *, writers: bool = False) -> list[tuple[dict[str, 
             .limit(domain.quota)
         ).all()
         for image in done:
-            assert image.first is not None
-            assert image.second is not None
-            assert image.revised is not None
-            pair = (texts[image.first], texts[image.second])
+            ids = (image.first, image.second, image.revised)
+            drawn = [texts[one] for one in ids if one is not None]
+            if len(drawn) != len(ids):
+                raise StoreError(f"{image.source} is finished, but its captions were not drawn")
+            first, second, revised = drawn
             row: dict[str, Any] = {
                 "id": image.digest[:16],
                 "image": f"{domain.name}/{image.digest[:16]}{Path(image.path).suffix.lower()}",
                 "domain": domain.name,
-                "candidates": [one.text for one in pair],
+                "candidates": [first.text, second.text],
                 "reference": image.reference,
                 "preference": image.preference,
                 "votes": [votes[image.id].count(0), votes[image.id].count(1)],
@@ -144,13 +147,15 @@ def rows_of(session: Session, *, writers: bool = False) -> list[tuple[dict[str, 
                 "sha256": image.digest,
             }
             if writers:
-                row["writers"] = [one.writer for one in pair]
-                row["reference_writer"] = texts[image.revised].writer
+                row["writers"] = [first.writer, second.writer]
+                row["reference_writer"] = revised.writer
             rows.append((row, image.path))
     return rows
 
 
-def _facts(session: Session, rows: Sequence[Mapping[str, Any]], options: Options) -> Facts:
+def _facts(
+    session: Session, rows: Sequence[Mapping[str, Any]], options: ExportOptions
+) -> DatasetFacts:
     settings = settings_of(session)
     domains = {}
     reports = domain_rows(session)
@@ -171,8 +176,8 @@ def _facts(session: Session, rows: Sequence[Mapping[str, Any]], options: Options
             "krippendorff_alpha": _number(report.alpha),
         }
     people = [row for row in person_rows(session) if row.answers]
-    study = study_result(session)
-    return Facts(
+    study = user_study_result(session)
+    return DatasetFacts(
         title=options.title or settings.name,
         licence=options.licence,
         contact=options.contact,

@@ -1,8 +1,8 @@
-"""Images into a campaign: found, hashed, opened; what cannot be used stays listed with its reason.
+"""Add images and gold questions to a campaign; unusable files stay listed with the reason.
 
-A copy, or a picture that looks like one that is there already, would be judged twice and counted
-as two. Looks are compared by a difference hash: the picture in 17 x 16 grey cells, a bit for each
-two neighbours, 256 bits; pictures that differ in ``near`` bits or fewer are the same.
+A copy, or an image that looks like one that is there already, would be judged twice and counted
+as two. Images are compared by a difference hash: 17 x 16 grey cells, one bit for every two
+neighbours, 256 bits; images that differ in ``near`` bits or fewer are the same.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from discode.benchmarks.parsing import get_text
 from discode.errors import ImageError, InputError
 from discode.files import read_rows
 from discode.images import open_image
-from discode.mceval import rules as paper
 from discode.mceval.database import Database, rules_of
-from discode.mceval.rules import Rules
-from discode.mceval.states import log
+from discode.mceval.rules import Rules, normalized, random_bits, rank_of
+from discode.mceval.states import log_event
 from discode.mceval.tables import Candidate, Domain, Image
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
@@ -33,11 +32,11 @@ _BITS = np.array([bin(value).count("1") for value in range(256)], np.uint8)
 
 
 @dataclass(frozen=True)
-class Source:
-    """A domain: its name, how many images it shall have, and where they are.
+class DomainSource:
+    """A domain: its name, how many images it should have, and where they are.
 
-    ``path`` is a folder that is searched through, a text file with a path a line, or a table
-    (CSV, JSONL) with an image and, if you like, a source (a URL, a name in another dataset).
+    ``path`` is a folder that is searched recursively, a text file with one path per line, or a
+    table (CSV, JSONL) with an image and, optionally, a source (a URL, a name in another dataset).
     """
 
     name: str
@@ -46,25 +45,27 @@ class Source:
 
     def __post_init__(self) -> None:
         if not self.name.strip() or "/" in self.name or "\\" in self.name or "\0" in self.name:
-            raise InputError(f"domain {self.name!r} is no name: give letters, without slashes")
+            raise InputError(f"domain {self.name!r} is not a name; give letters, without slashes")
         if self.quota < 1:
-            raise InputError(f"domain {self.name}: {self.quota} images are none; give 1 or more")
+            raise InputError(
+                f"domain {self.name}: {self.quota} images are not allowed; give 1 or more"
+            )
 
 
 @dataclass(frozen=True)
-class Found:
-    """A file and where it is from."""
+class ImageFile:
+    """An image file and where it is from, as published."""
 
     path: Path
     source: str
 
 
-def files_of(source: Source) -> list[Found]:
+def list_images(source: DomainSource) -> list[ImageFile]:
     """Return the image files of a domain, sorted by where they are from."""
     path = source.path
     if path.is_dir():
         found = [
-            Found(file, f"{source.name}/{file.relative_to(path).as_posix()}")
+            ImageFile(file, f"{source.name}/{file.relative_to(path).as_posix()}")
             for file in path.rglob("*")
             if file.suffix.lower() in SUFFIXES and file.is_file()
         ]
@@ -72,13 +73,13 @@ def files_of(source: Source) -> list[Found]:
         raise InputError(f"domain {source.name}: no such folder or list: {path}")
     elif path.suffix.lower() in (".csv", ".tsv", ".jsonl", ".parquet"):
         found = [
-            Found(
+            ImageFile(
                 path.parent / get_text(row, "image", where), str(row.get("source") or row["image"])
             )
             for where, row in read_rows(path)
         ]
     else:
-        found = [Found(path.parent / line, line) for line in _lines(path)]
+        found = [ImageFile(path.parent / line, line) for line in _lines(path)]
     if not found:
         raise InputError(f"domain {source.name}: {path} holds no images ({', '.join(SUFFIXES)})")
     return sorted(found, key=lambda one: one.source)
@@ -91,18 +92,19 @@ def _lines(path: Path) -> Iterator[str]:
         raise InputError(f"cannot read {path}: {error}") from error
 
 
-def look(picture: Pillow.Image) -> NDArray[np.uint8]:
-    """Return the difference hash of a picture, 32 bytes.
+def difference_hash(image: Pillow.Image) -> NDArray[np.uint8]:
+    """Return the difference hash of an image, 32 bytes.
 
-    >>> look(Pillow.linear_gradient("L").rotate(90).convert("RGB")).tolist() == [255] * 32
+    >>> gradient = Pillow.linear_gradient("L").rotate(90).convert("RGB")
+    >>> difference_hash(gradient).tolist() == [255] * 32
     True
     """
-    grey = np.asarray(picture.convert("L").resize((17, 16), Pillow.Resampling.BOX), np.int16)
+    grey = np.asarray(image.convert("L").resize((17, 16), Pillow.Resampling.BOX), np.int16)
     return np.packbits(grey[:, 1:] > grey[:, :-1])
 
 
-class Looks:
-    """Hashes seen so far, and the search for one that is near."""
+class SeenHashes:
+    """The difference hashes of all images so far, and the search for a near one."""
 
     def __init__(self, near: int) -> None:
         if not -1 <= near <= 64:
@@ -111,8 +113,8 @@ class Looks:
         self._hashes = np.empty((64, 32), np.uint8)
         self._names: list[str] = []
 
-    def seen(self, found: NDArray[np.uint8], name: str) -> str:
-        """Return the name of a picture that looks the same; otherwise "" and remember this one."""
+    def match_or_add(self, found: NDArray[np.uint8], name: str) -> str:
+        """Return the name of an image that looks the same; otherwise add this one and return ""."""
         count = len(self._names)
         if count and self.near >= 0:
             distance = _BITS[self._hashes[:count] ^ found].sum(axis=1, dtype=np.int64)
@@ -126,31 +128,31 @@ class Looks:
         return ""
 
 
-def take_in(
+def add_images(
     db: Database,
-    sources: Sequence[Source],
+    sources: Sequence[DomainSource],
     *,
     now: float,
     near: int = NEAR,
-    tell: Callable[[int], object] = lambda count: None,
+    progress: Callable[[int], object] = lambda count: None,
 ) -> dict[str, dict[str, int]]:
-    """Put the images of all domains into a campaign.
+    """Add the images of all domains to a campaign.
 
     Args:
         db: A campaign without images.
         sources: Its domains.
         now: The time.
-        near: Bits in which two looks may differ and be the same; -1 compares none.
-        tell: Called with the number of each file that is read, for a progress bar.
+        near: Images whose hashes differ in this many bits or fewer are the same; -1: no comparison.
+        progress: Called with the number of files read so far.
 
     Returns:
-        By domain, how many are in each state.
+        By domain, how many images are in each state.
     """
     names = [source.name for source in sources]
     if len(set(names)) != len(names) or not names:
         raise InputError(f"domains must be one or more, each once, not {', '.join(names)!r}")
-    files = {source.name: files_of(source) for source in sources}
-    looks, digests = Looks(near), dict[str, str]()
+    files = {source.name: list_images(source) for source in sources}
+    hashes, digests = SeenHashes(near), dict[str, str]()
     rows: dict[str, list[Image]] = {name: [] for name in names}
     with db.read() as session:
         rules = rules_of(session)
@@ -158,8 +160,8 @@ def take_in(
     for name in names:
         for file in files[name]:
             number += 1
-            tell(number)
-            rows[name].append(_examine(file, rules, looks, digests))
+            progress(number)
+            rows[name].append(_image_row(file, rules, hashes, digests))
 
     def work(session: Session) -> None:
         for source in sources:
@@ -170,7 +172,7 @@ def take_in(
                 row.domain_id = domain.id
                 session.add(row)
         session.flush()
-        log(session, "images", now, detail=f"{number} files")
+        log_event(session, "images", now, detail=f"{number} files")
 
     db.run(work)
     counts: dict[str, dict[str, int]] = {}
@@ -181,14 +183,14 @@ def take_in(
     return counts
 
 
-def _examine(file: Found, rules: Rules, looks: Looks, digests: dict[str, str]) -> Image:
+def _image_row(file: ImageFile, rules: Rules, hashes: SeenHashes, digests: dict[str, str]) -> Image:
     """Return the row of a file: in the pool, or left out with a reason."""
     row = Image(digest="", path=str(file.path.resolve()), source=file.source, state="pool")
     row.state_key = ""
     try:
         data = file.path.read_bytes()
         row.digest = hashlib.sha256(data).hexdigest()
-        picture = open_image(data)
+        image = open_image(data)
     except (OSError, ImageError, ValueError) as error:
         why = " ".join(str(getattr(error, "strerror", None) or error).split())
         row.state, row.reason, row.state_key = "unreadable", why, row.path
@@ -197,28 +199,28 @@ def _examine(file: Found, rules: Rules, looks: Looks, digests: dict[str, str]) -
     if other is not None:
         row.state, row.reason, row.state_key = "duplicate", f"the same file as {other}", row.path
         return row
-    found = look(picture)
+    found = difference_hash(image)
     row.dhash = found.tobytes().hex()
-    other = looks.seen(found, file.source)
+    other = hashes.match_or_add(found, file.source)
     if other:
         row.state, row.reason, row.state_key = "duplicate", f"looks like {other}", row.path
         return row
     digests[row.digest] = file.source
-    row.rank = paper.rank(rules, row.digest)
+    row.rank = rank_of(rules, row.digest)
     return row
 
 
 def add_gold(db: Database, path: Path, now: float) -> int:
-    """Add gold questions from a table with image, right and wrong: two captions, one plainly bad.
+    """Add gold questions from a table of image, right and wrong: two captions, one clearly bad.
 
     Returns:
-        How many there were.
+        How many were added.
     """
     found = []
     for number, (where, row) in enumerate(read_rows(path)):
         file = path.parent / get_text(row, "image", where)
         right, wrong = (" ".join(get_text(row, name, where).split()) for name in ("right", "wrong"))
-        if paper.plain(right) == paper.plain(wrong):
+        if normalized(right) == normalized(wrong):
             raise InputError(f"{where}: right and wrong are the same caption")
         try:
             data = file.read_bytes()
@@ -232,7 +234,7 @@ def add_gold(db: Database, path: Path, now: float) -> int:
     def work(session: Session) -> None:
         seed = rules_of(session).seed
         for number, file, digest, right, wrong in found:
-            answer = paper.number(seed, "gold", digest, right) & 1
+            answer = random_bits(seed, "gold", digest, right) & 1
             image = Image(
                 digest=digest, state_key=f"gold {now} {number}", path=str(file.resolve()),
                 source=file.name, state="gold", gold=answer,
@@ -247,7 +249,7 @@ def add_gold(db: Database, path: Path, now: float) -> int:
             session.flush()
             first, second = pair[::-1] if answer else pair
             image.first, image.second = first.id, second.id
-        log(session, "gold", now, detail=f"{len(found)} questions")
+        log_event(session, "gold", now, detail=f"{len(found)} questions")
 
     db.run(work)
     return len(found)

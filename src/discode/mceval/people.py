@@ -1,4 +1,4 @@
-"""People: invitations, tokens, who is careless and what happens to their work."""
+"""The people of a campaign: invitations, tokens, consent, and what careless ones lose."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
 
 from discode.errors import InputError, NotAllowedError, lookup
-from discode.mceval.checks import Record, fault
+from discode.mceval.checks import WorkRecord, careless_reason
 from discode.mceval.database import LOCK, Database, checks_of
-from discode.mceval.states import log, put_back, settle
+from discode.mceval.states import log_event, return_slot, settle_image
 from discode.mceval.tables import ROLES, Answer, Image, Person, Slot, Void
 
 
 @dataclass(frozen=True)
 class Invitation:
-    """A person and their token, which is shown once and kept nowhere."""
+    """A person and their token, which is shown once and not stored."""
 
     person: int
     name: str
@@ -28,11 +28,11 @@ class Invitation:
 
 
 def invite(db: Database, names: Sequence[str], role: str, now: float) -> list[Invitation]:
-    """Add people; their tokens are in what is returned and nowhere else."""
+    """Add people; their tokens are in the invitations returned and nowhere else."""
     lookup(ROLES, role, "role")
     for name in names:
         if not name.strip() or len(name) > 200 or "\0" in name:
-            raise InputError(f"{name!r} is no name: 1 to 200 characters")
+            raise InputError(f"{name!r} is not a name; give 1 to 200 characters")
     tokens = [secrets.token_urlsafe(24) for _ in names]
 
     def work(session: Session) -> list[Invitation]:
@@ -41,7 +41,7 @@ def invite(db: Database, names: Sequence[str], role: str, now: float) -> list[In
             row = Person(name=name, role=role, token_hash=hash_token(token), created=now)
             session.add(row)
             session.flush()
-            log(session, "invited", now, person=row.id, detail=role)
+            log_event(session, "invited", now, person=row.id, detail=role)
             made.append(Invitation(row.id, name, role, token))
         return made
 
@@ -49,30 +49,30 @@ def invite(db: Database, names: Sequence[str], role: str, now: float) -> list[In
 
 
 def hash_token(token: str) -> str:
-    """Return what is kept of a token. It has 192 random bits, so a plain hash is enough."""
+    """Return the hash that is stored of a token. With 192 random bits, SHA-256 is enough."""
     return hashlib.sha256(token.encode(errors="replace")).hexdigest()
 
 
-def find(db: Database, token: str) -> Person | None:
-    """Return the person whose token this is."""
+def person_by_token(db: Database, token: str) -> Person | None:
+    """Return the person who has this token."""
     with db.read() as session:
         return session.scalar(select(Person).where(Person.token_hash == hash_token(token)))
 
 
-def consent(db: Database, person: int, now: float) -> None:
-    """Note that a person has read the instructions and agreed to take part."""
+def record_consent(db: Database, person: int, now: float) -> None:
+    """Record that a person has read the instructions and agreed to take part."""
 
     def work(session: Session) -> None:
         row = session.get_one(Person, person, with_for_update=LOCK)
         if row.consented is None:
             row.consented = now
-            log(session, "consented", now, person=person)
+            log_event(session, "consented", now, person=person)
 
     db.run(work)
 
 
-def record_of(session: Session, person: int) -> Record:
-    """Return what is known of a person from the answers that count."""
+def work_record(session: Session, person: int) -> WorkRecord:
+    """Return a person's record from the answers that count."""
     quick = checks_of(session).quick_seconds
     void = select(Void.answer_id).where(Void.answer_id == Answer.id)
     row = session.execute(
@@ -86,17 +86,17 @@ def record_of(session: Session, person: int) -> Record:
         .where(Answer.person_id == person, Answer.kind != "revise", ~void.exists())
     ).one()
     compared, gold, right, quick_ones = (int(value or 0) for value in row)
-    return Record(gold=gold, right=right, compared=compared, quick=quick_ones)
+    return WorkRecord(gold=gold, right=right, compared=compared, quick=quick_ones)
 
 
-def fault_of(session: Session, person: int) -> str:
-    """Return why a person is to be marked as careless now, or ""."""
+def carelessness_of(session: Session, person: int) -> str:
+    """Return why a person should be marked as careless now, or ""."""
     checks = checks_of(session)
-    return fault(checks, record_of(session, person)) if checks.automatic else ""
+    return careless_reason(checks, work_record(session, person)) if checks.automatic else ""
 
 
 def mark_careless(db: Database, person: int, reason: str, now: float) -> int:
-    """End a person's part and put their work back in the queue; their answers stay, void.
+    """End a person's part and return their work to the queue; their answers stay, marked void.
 
     Returns:
         How many answers no longer count.
@@ -109,15 +109,15 @@ def mark_careless(db: Database, person: int, reason: str, now: float) -> int:
         if row.state == "careless":
             return 0
         row.state, row.reason = "careless", reason
-        log(session, "careless", now, person=person, detail=reason)
+        log_event(session, "careless", now, person=person, detail=reason)
         slots = session.scalars(
             select(Slot)
             .where(Slot.person_id == person)
             .order_by(Slot.id)
             .with_for_update(key_share=True)
         ).all()
-        # Pictures are locked in one order before any domain is: so two of these cannot wait
-        # for each other.
+        # Images are locked in one order before any domain is, so that two of these calls cannot
+        # wait for each other.
         ids = sorted({slot.image_id for slot in slots})
         session.scalars(
             select(Image)
@@ -132,23 +132,23 @@ def mark_careless(db: Database, person: int, reason: str, now: float) -> int:
         session.add_all(Void(answer_id=a.id, reason="careless", created=now) for a in answers)
         for slot in slots:
             if slot.kind != "gold" or slot.state == "leased":
-                put_back(session, slot)
+                return_slot(session, slot)
         session.flush()
         for image in ids:
-            settle(session, image, now)
+            settle_image(session, image, now)
         return len(answers)
 
     return db.run(work)
 
 
 def reinstate(db: Database, person: int, now: float) -> None:
-    """Let a person work again; what was put back stays put back, and they start afresh."""
+    """Let a person work again; what was returned to the queue stays there, they start afresh."""
 
     def work(session: Session) -> None:
         row = session.get(Person, person, with_for_update=LOCK)
         if row is None:
             raise NotAllowedError(f"nobody has the number {person}")
         row.state, row.reason = "active", ""
-        log(session, "reinstated", now, person=person)
+        log_event(session, "reinstated", now, person=person)
 
     db.run(work)

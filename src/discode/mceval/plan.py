@@ -1,4 +1,4 @@
-"""What a campaign will need: images, judgments, hours, money; by formula and by simulation.
+"""Estimate what a campaign needs (images, judgments, hours, money), by formula and simulation.
 
 On an image a person picks the right caption with probability a, on a share h of images they toss a
 coin. n people agree with probability
@@ -25,16 +25,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Target:
-    """What is wanted, and of whom. The defaults are the paper's campaign.
+    """The benchmark that is wanted, and the people. The defaults are the paper's campaign.
 
-    The paper gives 6,000 images, 81 people, 23 USD an hour and, from its user study, people's
+    The paper gives 6,000 images, 81 people, 23 USD per hour and, from its user study, people's
     accuracy. It does not say how long a task takes: these seconds were chosen so that the bill
     comes near its 6,500 USD.
     """
 
     domains: int = 6
     images: int = 1000
-    """A domain."""
+    """Per domain."""
     workers: int = 81
     accuracy: float = 0.942
     spread: float = 0.03
@@ -45,9 +45,9 @@ class Target:
     revise_seconds: float = 50.0
     pay_per_hour: float = 23.0
     fee: float = 0.0
-    """A platform's share on top of the pay."""
+    """A platform's share, on top of the pay."""
     gold_rate: float = 0.0
-    """Gold questions a comparison, which are paid as well."""
+    """The share of gold questions among comparisons; they are paid as well."""
 
     def __post_init__(self) -> None:
         for name in ("domains", "images", "workers"):
@@ -68,7 +68,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Need:
-    """What it takes."""
+    """What a campaign needs."""
 
     shown: float
     """Images that people must see."""
@@ -78,7 +78,7 @@ class Need:
     money: float
     discard_rate: float
     wrong_rate: float
-    """Kept images whose preference is the wrong one."""
+    """Share of kept images with the wrong preference."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,13 @@ class Plan:
     expected: Need
     simulated: tuple[Need, Need, Need]
     pool: int
-    """Images a domain must have so that 95 % of campaigns fill its quota."""
+    """Images that a domain must have so that 95 % of campaigns fill its quota."""
 
 
-def kept(rules: Rules, accuracy: float, hard: float = 0.0) -> tuple[float, float]:
+def keep_probability(rules: Rules, accuracy: float, hard: float = 0.0) -> tuple[float, float]:
     """Return the probability that an image is kept, and that it is kept with the wrong preference.
 
-    >>> share, wrong = kept(Rules(), 0.9)
+    >>> share, wrong = keep_probability(Rules(), 0.9)
     >>> round(share, 6) == round(0.9**3 + 0.1**3, 6), round(wrong, 6)
     (True, 0.001)
     """
@@ -114,10 +114,10 @@ def make_plan(target: Target, rules: Rules, *, rounds: int = 100, seed: int = 0)
     """Return what a target needs.
 
     Args:
-        target: What is wanted.
+        target: The benchmark that is wanted.
         rules: The campaign's rules.
         rounds: Simulated campaigns.
-        seed: Of the simulation.
+        seed: The seed of the simulation.
     """
     if rounds < 1:
         raise InputError(f"rounds={rounds} must be 1 or more")
@@ -126,7 +126,7 @@ def make_plan(target: Target, rules: Rules, *, rounds: int = 100, seed: int = 0)
             f"{target.workers} people are too few: {rules.people} compare an image and another "
             "one revises it"
         )
-    share, wrong = kept(rules, target.accuracy, target.hard)
+    share, wrong = keep_probability(rules, target.accuracy, target.hard)
     if share < 1e-3:
         raise InputError(f"{rules.people} people would agree on {share:.2g} of the images only")
     total = target.domains * target.images
@@ -154,7 +154,7 @@ def _need(
     discarded: float,
     wrong: float,
 ) -> Need:
-    """Return hours and money of so many images; paces scale the seconds."""
+    """Return the needs for ``shown`` images; the paces scale the seconds."""
     comparisons = rules.people * shown / (1 - target.gold_rate)
     kept_images = target.domains * target.images
     revisions = shown if rules.revise == "always" else kept_images
@@ -165,10 +165,10 @@ def _need(
 
 
 def _simulate(target: Target, rules: Rules, rng: np.random.Generator) -> tuple[Need, list[int]]:
-    """Run one campaign; also how many images each domain showed."""
+    """Simulate one campaign; also return how many images each domain showed."""
     accuracy = _accuracies(target, rng)
     pace = rng.lognormal(-0.5 * 0.4**2, 0.4, target.workers)  # mean 1; people differ by half
-    share, _ = kept(rules, target.accuracy, target.hard)
+    share, _ = keep_probability(rules, target.accuracy, target.hard)
     shown, wrong, judged = [], 0, np.zeros(target.workers)
     for _ in range(target.domains):
         block = math.ceil(target.images / share * 1.1) + 20

@@ -1,9 +1,9 @@
-"""The queue: who gets which task, and what becomes of answers.
+"""The queue of tasks: who gets which one, and how answers are recorded.
 
 Each function is one short transaction. A task is held by a lease, a random name that is all a
 browser sees; a lease that has run out goes to whoever asks next, and until then its holder may
-still answer. Two unique rules of the database (:class:`~discode.mceval.tables.Slot`) hold even if
-this module were wrong: a slot is held once, and nobody has two slots of a picture.
+still answer. Two unique constraints of the database (:class:`~discode.mceval.tables.Slot`) hold
+even if this module were wrong: a slot is held once, and nobody has two slots of an image.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from functools import cache
 from sqlalchemy import BindParameter, Executable, bindparam, func, select
 from sqlalchemy.orm import Session, aliased
 
-from discode.errors import InputError, NotAllowedError
+from discode.errors import InputError, NotAllowedError, StoreError
 from discode.mceval import people
 from discode.mceval.database import LOCK, Database, checks_of, rules_of, settings_of
-from discode.mceval.rules import Rules, number, swapped
-from discode.mceval.states import log, put_back, settle
+from discode.mceval.rules import Rules, is_swapped, random_bits
+from discode.mceval.states import log_event, return_slot, settle_image
 from discode.mceval.tables import (
     ROLES,
     Answer,
@@ -46,7 +46,7 @@ class Task:
     """"compare" or "revise"."""
     domain: str
     path: str
-    """The picture's file; a server shows it under the lease's name, never under its own."""
+    """The image's file; a server shows it under the lease's name, never under its own."""
     captions: tuple[str, ...]
     """Left and right, or the one to revise."""
     begun: float
@@ -55,7 +55,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Receipt:
-    """An answer that is kept; ``again`` if it was there before."""
+    """An answer that was recorded; ``again`` if it was there before."""
 
     answer: int
     again: bool = False
@@ -64,13 +64,6 @@ class Receipt:
 def next_task(db: Database, person: int, now: float) -> Task | None:
     """Return the task a person holds, or the next one; ``None`` if there is none for them now."""
     return db.run(lambda session: _next(session, person, now))
-
-
-def task_of(db: Database, person: int, lease: str) -> Task:
-    """Return a task that a person holds, by its lease."""
-    with db.read() as session:
-        slot = _held(session, _person(session, person, lock=False), lease, lock=False)
-        return _task(session, slot)
 
 
 def submit(
@@ -83,7 +76,7 @@ def submit(
     side: int | None = None,
     text: str | None = None,
 ) -> Receipt:
-    """Keep an answer.
+    """Record an answer.
 
     Args:
         db: The campaign.
@@ -96,17 +89,17 @@ def submit(
 
     Raises:
         NotAllowedError: The lease ran out and somebody else has the task, or the person may not.
-        InputError: The answer is none.
+        InputError: The answer is not valid.
     """
     check_submission(submission)
 
     def work(session: Session) -> tuple[Receipt, str]:
         receipt = _submit(session, person, lease, submission, now, side, text)
-        judged = text is None and not receipt.again
-        return receipt, people.fault_of(session, person) if judged else ""
+        compared = text is None and not receipt.again
+        return receipt, people.carelessness_of(session, person) if compared else ""
 
     receipt, why = db.run(work)
-    if why:  # a transaction of its own: it locks other pictures than this one
+    if why:  # a transaction of its own: it locks other images than this one
         people.mark_careless(db, person, why, now)
     return receipt
 
@@ -120,29 +113,29 @@ def undo(db: Database, person: int, now: float) -> Task:
 
 
 def skip(db: Database, person: int, lease: str, reason: str, now: float) -> None:
-    """Give a task back for good, with a reason; enough people who skip discard the image."""
-    db.run(lambda session: _pass(session, person, lease, "skip", reason, now))
+    """Return a task for good, with a reason; enough people who skip an image discard it."""
+    db.run(lambda session: _skip_or_flag(session, person, lease, "skip", reason, now))
 
 
 def flag(db: Database, person: int, lease: str, reason: str, now: float) -> None:
-    """Say that something is wrong with the picture; enough people who do discard it."""
-    db.run(lambda session: _pass(session, person, lease, "flag", reason, now))
+    """Report that something is wrong with an image; enough people who do discard it."""
+    db.run(lambda session: _skip_or_flag(session, person, lease, "flag", reason, now))
 
 
 def heartbeat(db: Database, person: int, lease: str, now: float) -> float:
-    """Extend a lease; the time it now ends."""
+    """Extend a lease; return the time at which it now ends."""
 
     def work(session: Session) -> float:
-        slot = _held(session, _person(session, person), lease)
+        slot = _leased(session, _person(session, person), lease)
         slot.expires = now + settings_of(session).lease_seconds
         return slot.expires
 
     return db.run(work)
 
 
-def _person(session: Session, person: int, *, lock: bool = True) -> Person:
+def _person(session: Session, person: int) -> Person:
     """Return an active person, locked: each person does one thing at a time."""
-    found = session.get(Person, person, with_for_update=LOCK if lock else None)
+    found = session.get(Person, person, with_for_update=LOCK)
     if found is None:
         raise NotAllowedError(f"nobody has the number {person}")
     if found.state != "active":
@@ -150,9 +143,8 @@ def _person(session: Session, person: int, *, lock: bool = True) -> Person:
     return found
 
 
-def _held(session: Session, person: Person, lease: str, *, lock: bool = True) -> Slot:
-    query = select(Slot).where(Slot.lease == lease)
-    slot = session.scalar(query.with_for_update(key_share=True) if lock else query)
+def _leased(session: Session, person: Person, lease: str) -> Slot:
+    slot = session.scalar(select(Slot).where(Slot.lease == lease).with_for_update(key_share=True))
     if slot is None or slot.person_id != person.id or slot.state != "leased":
         raise NotAllowedError("this task is no longer yours: its time ran out, or it was answered")
     return slot
@@ -171,26 +163,29 @@ def _next(session: Session, person_id: int, now: float) -> Task | None:
         if image.state in ("active", "gold") or (held.kind == "study" and image.state == "done"):
             alive = held.expires is not None and held.expires > now
             return _task(session, held if alive else _lease(session, held, person, now))
-        put_back(session, held)  # discarded or finished meanwhile
+        return_slot(session, held)  # discarded or finished meanwhile
         if held.kind != "study":
             held.state = "closed"
         session.flush()
     kinds = list(ROLES[person.role])
     if not kinds:
         return None
-    count = _asked(session, person)
-    if len(kinds) == 2 and number(rules.seed, "kind", person.id, count) % (rules.people + 1) == 0:
-        kinds.reverse()  # who does both revises as often as there are revisions
-    for wait in (False, True):  # what others are just looking at may come free
+    count = _dealt_with(session, person)
+    if (
+        len(kinds) == 2
+        and random_bits(rules.seed, "kind", person.id, count) % (rules.people + 1) == 0
+    ):
+        kinds.reverse()  # people who do both revise as often as there are revisions
+    for wait in (False, True):  # rows that others have locked may become free
         for kind in kinds:
-            slot = _pick(session, person, kind, now, wait=wait)
+            slot = _first_free(session, person, kind, now, wait=wait)
             if slot is not None:
-                return _task(session, _gold(session, rules, person, slot, count, now) or
+                return _task(session, _gold_instead(session, rules, person, slot, count, now) or
                              _lease(session, slot, person, now))  # fmt: skip
     return None
 
 
-def _asked(session: Session, person: Person) -> int:
+def _dealt_with(session: Session, person: Person) -> int:
     """Return how many tasks a person has dealt with: the number in their draws."""
     counts = [
         select(func.count()).where(table.person_id == person.id).scalar_subquery()
@@ -199,22 +194,25 @@ def _asked(session: Session, person: Person) -> int:
     return sum(session.execute(select(*counts)).one())
 
 
-def _pick(session: Session, person: Person, kind: str, now: float, *, wait: bool) -> Slot | None:
-    """Return the first free slot that a person may have: what ran out first, then what is open."""
+def _first_free(
+    session: Session, person: Person, kind: str, now: float, *, wait: bool
+) -> Slot | None:
+    """Return the first slot that a person may have: expired leases first, then open slots."""
     for state in ("leased", "open"):
         given = {"person": person.id, "now": now}
-        found: Slot | None = session.scalar(_free(kind, state, wait), given)
+        found: Slot | None = session.scalar(_free_query(kind, state, wait), given)
         if found is not None:
             return found
     return None
 
 
-@cache  # building the question takes longer than answering it
-def _free(kind: str, state: str, wait: bool) -> Executable:
-    """Return the question for the first slot of a kind that is open, or whose lease ran out.
+@cache  # building the query takes longer than running it
+def _free_query(kind: str, state: str, wait: bool) -> Executable:
+    """Return the query for the first slot of a kind that is open, or whose lease ran out.
 
-    A person may not have one of a picture they have another slot of, have passed, or have ever
-    answered another kind of task on: who revised a caption does not compare its rivals.
+    A person may not have a slot of an image of which they hold another slot, which they skipped
+    or flagged, or on which they ever answered another kind of task: nobody compares the captions
+    of an image whose caption they revised.
     """
     person: BindParameter[int] = bindparam("person")
     other = aliased(Slot)
@@ -236,12 +234,12 @@ def _free(kind: str, state: str, wait: bool) -> Executable:
     return free.where(Slot.expires <= bindparam("now")) if state == "leased" else free
 
 
-def _gold(
+def _gold_instead(
     session: Session, rules: Rules, person: Person, slot: Slot, count: int, now: float
 ) -> Slot | None:
-    """Return a gold question instead, at the campaign's rate, while there are new ones."""
+    """Return a gold question instead of a slot, at the campaign's rate, if there are new ones."""
     rate = checks_of(session).gold_rate
-    if slot.kind == "revise" or number(rules.seed, "gold", person.id, count) >= rate * 2**64:
+    if slot.kind == "revise" or random_bits(rules.seed, "gold", person.id, count) >= rate * 2**64:
         return None
     seen = select(Slot.id).where(Slot.image_id == Image.id, Slot.person_id == person.id)
     passed = select(Pass.id).where(Pass.image_id == Image.id, Pass.person_id == person.id)
@@ -252,7 +250,7 @@ def _gold(
     ).all()
     if not fresh:
         return None
-    image = fresh[number(rules.seed, "which", person.id, count) % len(fresh)]
+    image = fresh[random_bits(rules.seed, "which", person.id, count) % len(fresh)]
     made = Slot(image_id=image, kind="gold", number=person.id, state="open", round=0)
     session.add(made)
     session.flush()
@@ -261,27 +259,27 @@ def _gold(
 
 def _lease(session: Session, slot: Slot, person: Person, now: float) -> Slot:
     if slot.person_id not in (None, person.id):
-        log(session, "expired", now, person=slot.person_id, image=slot.image_id)
+        log_event(session, "expired", now, person=slot.person_id, image=slot.image_id)
     slot.state, slot.person_id = "leased", person.id
     slot.lease = secrets.token_urlsafe(18)
     slot.leased_at = now
     slot.expires = now + settings_of(session).lease_seconds
     session.flush()
-    log(session, "leased", now, person=person.id, image=slot.image_id, detail=slot.kind)
+    log_event(session, "leased", now, person=person.id, image=slot.image_id, detail=slot.kind)
     return slot
 
 
 def _task(session: Session, slot: Slot) -> Task:
     image = session.get_one(Image, slot.image_id)
     domain = session.scalar(select(Domain.name).where(Domain.id == image.domain_id))
-    assert slot.lease is not None
-    assert slot.person_id is not None
+    if slot.lease is None or slot.person_id is None:
+        raise StoreError(f"nobody holds slot {slot.id}, which was to be shown: the data is damaged")
     if slot.kind == "revise":
         captions = _texts(session, (image.revised,))
     else:
         pair = (image.first, image.second)
-        turned = swapped(rules_of(session), image.digest, slot.person_id)
-        captions = _texts(session, pair[::-1] if turned else pair)
+        swapped = is_swapped(rules_of(session), image.digest, slot.person_id)
+        captions = _texts(session, pair[::-1] if swapped else pair)
     return Task(
         slot.lease,
         "revise" if slot.kind == "revise" else "compare",
@@ -311,12 +309,12 @@ def _submit(
     known = session.scalar(select(Answer).where(Answer.submission == submission))
     if known is not None:
         if known.person_id != person_id:
-            raise NotAllowedError("this submission was somebody else's")
+            raise NotAllowedError("this submission is somebody else's")
         return Receipt(known.id, again=True)
     person = _person(session, person_id)
-    slot = _held(session, person, lease)
+    slot = _leased(session, person, lease)
     image = session.get_one(Image, slot.image_id)
-    turned = swapped(rules_of(session), image.digest, person.id)
+    swapped = is_swapped(rules_of(session), image.digest, person.id)
     choice = None
     if slot.kind == "revise":
         if side is not None:
@@ -325,25 +323,27 @@ def _submit(
     else:
         if text is not None or side not in (0, 1) or isinstance(side, bool):
             raise InputError(f"a comparison is answered with side 0 or 1, not {side!r}")
-        choice = 1 - side if turned else side
+        choice = 1 - side if swapped else side
     answer = Answer(
         slot_id=slot.id, round=slot.round, image_id=slot.image_id, person_id=person.id,
         kind=slot.kind, submission=submission, choice=choice,
-        swapped=turned and choice is not None, text=text,
+        swapped=swapped and choice is not None, text=text,
         seconds=now - (slot.leased_at or now), created=now,
     )  # fmt: skip
-    keep(session, slot, answer, now)
+    record_answer(session, slot, answer, now)
     return Receipt(answer.id)
 
 
-def keep(session: Session, slot: Slot, answer: Answer, now: float) -> None:
-    """Add an answer to a slot that its person holds, and work out what follows."""
+def record_answer(session: Session, slot: Slot, answer: Answer, now: float) -> None:
+    """Add an answer to a slot that its person holds, and update the image's state."""
     session.add(answer)
     slot.state = "answered"
     session.flush()
-    log(session, "answered", now, person=answer.person_id, image=slot.image_id, detail=slot.kind)
+    log_event(
+        session, "answered", now, person=answer.person_id, image=slot.image_id, detail=slot.kind
+    )
     if slot.kind in ("compare", "revise"):
-        settle(session, slot.image_id, now)
+        settle_image(session, slot.image_id, now)
 
 
 def _undo(session: Session, person_id: int, now: float) -> Task:
@@ -358,7 +358,7 @@ def _undo(session: Session, person_id: int, now: float) -> Task:
     if last is None or now - last.created > UNDO_SECONDS:
         raise NotAllowedError(
             f"there is nothing to take back: only answers of the last {UNDO_SECONDS / 60:g} "
-            "minutes can be"
+            "minutes can be taken back"
         )
     held = session.scalars(
         select(Slot)
@@ -366,25 +366,29 @@ def _undo(session: Session, person_id: int, now: float) -> Task:
         .with_for_update(key_share=True)
     ).all()
     slot = session.get_one(Slot, last.slot_id, with_for_update=LOCK)
-    assert slot.state == "answered"
-    assert slot.round == last.round
+    if slot.state != "answered" or slot.round != last.round:
+        raise StoreError(
+            f"answer {last.id} counts, but slot {slot.id} has another: data is damaged"
+        )
     for one in held:
-        put_back(session, one)
+        return_slot(session, one)
     session.add(Void(answer_id=last.id, reason="undo", created=now))
     slot.round += 1
-    log(session, "undone", now, person=person.id, image=slot.image_id, detail=slot.kind)
+    log_event(session, "undone", now, person=person.id, image=slot.image_id, detail=slot.kind)
     _lease(session, slot, person, now)
     if slot.kind in ("compare", "revise"):
-        settle(session, slot.image_id, now)
+        settle_image(session, slot.image_id, now)
     return _task(session, slot)
 
 
-def _pass(session: Session, person_id: int, lease: str, kind: str, reason: str, now: float) -> None:
+def _skip_or_flag(
+    session: Session, person_id: int, lease: str, kind: str, reason: str, now: float
+) -> None:
     reason = check_text(reason, "a reason")
     person = _person(session, person_id)
-    slot = _held(session, person, lease)
+    slot = _leased(session, person, lease)
     image = slot.image_id
-    put_back(session, slot)
+    return_slot(session, slot)
     session.add(Pass(image_id=image, person_id=person.id, kind=kind, reason=reason, created=now))
-    log(session, kind, now, person=person.id, image=image, detail=reason)
-    settle(session, image, now)
+    log_event(session, kind, now, person=person.id, image=image, detail=reason)
+    settle_image(session, image, now)

@@ -1,4 +1,4 @@
-"""Where a campaign stands: domains, people, agreement, money."""
+"""Summarise a campaign: progress and agreement by domain, work and pay by person."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from statistics import median
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from discode.errors import StoreError
 from discode.mceval.database import rules_of, settings_of
-from discode.mceval.people import record_of
+from discode.mceval.people import work_record
 from discode.mceval.quality import fleiss_kappa, krippendorff_alpha, wilson
 from discode.mceval.rules import verdict
 from discode.mceval.tables import Answer, Domain, Image, Person, Slot, Void
@@ -40,7 +41,7 @@ class DomainRow:
 
 @dataclass(frozen=True)
 class PersonRow:
-    """A person's work, the time and pay it comes to, and its quality."""
+    """A person's work, its time and pay, and its quality."""
 
     id: int
     name: str
@@ -56,9 +57,9 @@ class PersonRow:
     right: int
     quick: int
     shared: int
-    """Comparisons of images that others compared, too, with a majority among them."""
+    """Comparisons of images that others compared too, with a majority among them."""
     agreed: int
-    """... where this person chose as that majority did."""
+    """Those of them in which this person chose as that majority did."""
 
 
 def domain_rows(session: Session) -> list[DomainRow]:
@@ -95,7 +96,7 @@ def domain_rows(session: Session) -> list[DomainRow]:
 
 
 def votes_by_image(session: Session) -> list[tuple[int, int, list[int]]]:
-    """Return (image, domain, votes that count) of all images with any, in order."""
+    """Return (image, domain, votes that count) of all images that have votes, in order."""
     rows = session.execute(
         select(Image.id, Image.domain_id, Answer.choice)
         .join(Slot, Slot.image_id == Image.id)
@@ -105,8 +106,8 @@ def votes_by_image(session: Session) -> list[tuple[int, int, list[int]]]:
     ).all()
     found: dict[int, tuple[int, int, list[int]]] = {}
     for image, domain, choice in rows:
-        assert domain is not None
-        assert choice is not None
+        if domain is None or choice is None:
+            raise StoreError(f"image {image} has a vote without a choice or a domain")
         found.setdefault(image, (image, domain, []))[2].append(choice)
     return list(found.values())
 
@@ -124,11 +125,11 @@ def person_rows(session: Session) -> list[PersonRow]:
     rows = []
     for person in session.scalars(select(Person).order_by(Person.id)).all():
         mine = work[person.id]
-        # A page left open overnight is not work: no more than a lease is paid for an answer.
+        # A page left open overnight is not work: at most one lease is paid per answer.
         seconds = [min(answer.seconds, settings.lease_seconds) for answer in mine]
         hours = sum(seconds) / 3600
         shared, agreed = _with_others(person.id, mine, votes)
-        record = record_of(session, person.id)
+        record = work_record(session, person.id)
         row = PersonRow(
             person.id, person.name, person.role, person.state, person.reason, len(mine),
             sum(answer.id in void for answer in mine), hours, hours * settings.pay_per_hour,

@@ -1,4 +1,4 @@
-"""The rules of the paper, as functions of a seed: who is revised, who is compared, who agrees.
+"""The rules of a campaign, as in the paper: which captions are drawn, and when people agree.
 
 Of four candidates of an image one, drawn at random, is revised by a person and becomes the
 reference. Two of the others are compared by three people; unless all agree, the image is discarded
@@ -18,7 +18,7 @@ from typing import Any
 from discode.errors import InputError
 
 CRITERIA = ("relevance", "descriptiveness", "correctness", "fluency")
-"""What people compare captions on; one overall preference is recorded, as in the paper."""
+"""What captions are compared by; one overall preference is recorded, as in the paper."""
 CONSENSUS = ("all", "majority")
 REVISE = ("always", "agreed")
 
@@ -35,17 +35,17 @@ class Rules:
 
     seed: int = 0
     people: int = 3
-    """How many compare the two candidates of an image."""
+    """How many people compare the two candidates of an image."""
     consensus: str = "all"
     """"all": one who disagrees discards the image; "majority": more than half decide."""
     writers: int = 4
-    """Candidates an image must have before it is given to people."""
+    """Candidates that an image must have before people see it."""
     revise: str = "always"
     """"always": any time, as in the paper; "agreed": only once people agree, which is cheaper."""
     flags: int = 2
-    """So many people who flag an image discard it."""
+    """An image flagged by this many people is discarded."""
     skips: int = 5
-    """So many people who skip an image discard it."""
+    """An image skipped by this many people is discarded."""
 
     def __post_init__(self) -> None:
         for name, low in (("people", 1), ("writers", 3), ("flags", 1), ("skips", 1)):
@@ -83,56 +83,56 @@ class Draw:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the votes come to: "waiting", "agreed" on ``choice``, or "split"."""
+    """What the votes amount to: "waiting", "agreed" on ``choice``, or "split"."""
 
     state: str
     choice: int | None = None
 
 
-def number(seed: int, *parts: object) -> int:
+def random_bits(seed: int, *parts: object) -> int:
     """Return 64 random bits that follow from the seed and the parts alone.
 
-    >>> number(0, "a") == number(0, "a") != number(1, "a")
+    >>> random_bits(0, "a") == random_bits(0, "a") != random_bits(1, "a")
     True
     """
     text = json.dumps([seed, *map(str, parts)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
-def rank(rules: Rules, digest: str) -> str:
-    """Return the place of an image in its domain's random order: the lowest comes first."""
-    return f"{number(rules.seed, 'rank', digest):016x}"
+def rank_of(rules: Rules, digest: str) -> str:
+    """Return the key of an image in its domain's random order: the lowest comes first."""
+    return f"{random_bits(rules.seed, 'rank', digest):016x}"
 
 
-def draw(rules: Rules, digest: str, captions: Mapping[str, str]) -> Draw | None:
-    """Draw from the captions of an image, by writer; ``None`` if no two differ.
+def draw_captions(rules: Rules, digest: str, captions: Mapping[str, str]) -> Draw | None:
+    """Draw from the captions of an image, given by writer; ``None`` if no two differ.
 
     The order of the pair is random, too. Captions that are the same but for white space and case
-    are not compared with each other: the next writer of the same shuffle takes the second's place.
+    are not compared with each other: the next writer in the same random order replaces the second.
 
-    >>> draw(Rules(), "00", dict(a="a dog", b="a cat", c="a cow", d="a fox"))
+    >>> draw_captions(Rules(), "00", dict(a="a dog", b="a cat", c="a cow", d="a fox"))
     Draw(reference='b', pair=('c', 'a'))
     """
-    order = sorted(captions, key=lambda writer: number(rules.seed, "draw", digest, writer))
+    order = sorted(captions, key=lambda writer: random_bits(rules.seed, "draw", digest, writer))
     reference, first, *rest = order
     for second in rest:
-        if plain(captions[second]) != plain(captions[first]):
+        if normalized(captions[second]) != normalized(captions[first]):
             return Draw(reference, (first, second))
     return None
 
 
-def plain(caption: str) -> str:
-    """Return a caption without what does not tell captions apart: case and white space."""
+def normalized(caption: str) -> str:
+    """Return a caption in lower case with single spaces, to compare captions by."""
     return " ".join(caption.casefold().split())
 
 
-def swapped(rules: Rules, digest: str, person: int) -> bool:
-    """Say whether a person sees the pair's second caption on the left."""
-    return bool(number(rules.seed, "side", digest, person) & 1)
+def is_swapped(rules: Rules, digest: str, person: int) -> bool:
+    """Return whether a person sees the pair's second caption on the left."""
+    return bool(random_bits(rules.seed, "side", digest, person) & 1)
 
 
 def verdict(rules: Rules, votes: Sequence[int]) -> Verdict:
-    """Return what the votes (0 or 1 each) come to.
+    """Return what the votes (0 or 1 each) amount to.
 
     >>> verdict(Rules(), [1, 1]).state, verdict(Rules(), [1, 1, 1]), verdict(Rules(), [1, 0, 1])
     ('waiting', Verdict(state='agreed', choice=1), Verdict(state='split', choice=None))

@@ -1,4 +1,4 @@
-"""What becomes of images: drawn, activated, agreed on, discarded, replaced.
+"""The states of images: drawn, active, done, discarded, replaced.
 
 Everything here follows from the rules and the answers that count, and is worked out anew after
 every change, so an answer that is taken back undoes all that followed from it.
@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from discode.mceval import rules as paper
 from discode.mceval.database import LOCK, rules_of
-from discode.mceval.rules import Rules, Verdict
+from discode.mceval.rules import Rules, Verdict, draw_captions, verdict
 from discode.mceval.tables import Answer, Candidate, Domain, Event, Image, Pass, Slot
 
 
-def log(
+def log_event(
     session: Session,
     kind: str,
     now: float,
@@ -27,15 +26,15 @@ def log(
     image: int | None = None,
     detail: str = "",
 ) -> None:
-    """Add a line to the campaign's log."""
+    """Add an event to the campaign's log."""
     session.add(Event(kind=kind, created=now, person_id=person, image_id=image, detail=detail))
 
 
-def prepare(session: Session, now: float) -> int:
-    """Draw for every image whose captions are complete, then fill all quotas.
+def prepare_images(session: Session, now: float) -> int:
+    """Draw the captions of every image that has them all, then fill all quotas.
 
     Returns:
-        How many images were drawn for now.
+        For how many images captions were drawn.
     """
     rules = rules_of(session)
     waiting = (
@@ -50,17 +49,17 @@ def prepare(session: Session, now: float) -> int:
     for image in session.scalars(waiting).all():
         rows = session.scalars(select(Candidate).where(Candidate.image_id == image.id)).all()
         by_writer = {row.writer: row for row in rows}
-        found = paper.draw(rules, image.digest, {w: row.text for w, row in by_writer.items()})
+        found = draw_captions(rules, image.digest, {w: row.text for w, row in by_writer.items()})
         if found is None:
             image.state, image.reason = "discarded", "the captions to compare are all the same"
-            log(session, "discarded", now, image=image.id, detail=image.reason)
+            log_event(session, "discarded", now, image=image.id, detail=image.reason)
             continue
         image.revised = by_writer[found.reference].id
         image.first, image.second = (by_writer[writer].id for writer in found.pair)
         drawn += 1
     session.flush()
     for domain in session.scalars(select(Domain.id).order_by(Domain.id)).all():
-        balance(session, domain, rules, now)
+        fill_quota(session, domain, rules, now)
     return drawn
 
 
@@ -70,7 +69,7 @@ def votes_of(session: Session, image: int) -> list[int]:
 
 
 def _counting(session: Session, image: int) -> tuple[list[int], str | None]:
-    """Return what counts of the answers to an image: the votes, and the reference."""
+    """Return the votes and the reference among the answers that count."""
     rows = session.execute(
         select(Answer.kind, Answer.choice, Answer.text)
         .join(Slot, (Slot.id == Answer.slot_id) & (Slot.round == Answer.round))
@@ -82,15 +81,15 @@ def _counting(session: Session, image: int) -> tuple[list[int], str | None]:
     return votes, next((row[2] for row in rows if row[0] == "revise"), None)
 
 
-def settle(session: Session, image_id: int, now: float) -> None:
+def settle_image(session: Session, image_id: int, now: float) -> None:
     """Work out an image's state anew after an answer, an undo, a skip or a flag."""
     rules = rules_of(session)
     session.flush()
     image = session.get_one(Image, image_id, with_for_update=LOCK, populate_existing=True)
-    if image.state not in ("pool", "active", "done", "discarded"):
-        return  # gold questions stay what they are
+    if image.domain_id is None or image.state not in ("pool", "active", "done", "discarded"):
+        return  # gold questions have no domain, and stay what they are
     votes, reference = _counting(session, image_id)
-    found = paper.verdict(rules, votes)
+    found = verdict(rules, votes)
     before = image.state
     image.preference, image.reference, image.reason = found.choice, reference, ""
     why = _dropped(session, image_id, rules) or _split(found, votes)
@@ -103,14 +102,13 @@ def settle(session: Session, image_id: int, now: float) -> None:
     if image.state != before or image.state != "active" or rules.revise == "agreed":
         _open_slots(session, image, rules, found)  # otherwise they are open, or somebody's
     if image.state != before:
-        log(session, image.state, now, image=image_id, detail=image.reason)
+        log_event(session, image.state, now, image=image_id, detail=image.reason)
         session.flush()
-        assert image.domain_id is not None
-        # A finished image needs no replacement, and most images finish: the domain's lock, which
-        # all wait for, is then taken only where more are in hand than the quota.
+        # A finished image needs no replacement, and most images finish: the domain's lock, for
+        # which everybody waits, is then taken only if the domain has more than its quota.
         finished = (before, image.state) == ("active", "done")
         if not finished or _room(session, session.get_one(Domain, image.domain_id))[0] < 0:
-            balance(session, image.domain_id, rules, now)
+            fill_quota(session, image.domain_id, rules, now)
 
 
 def _split(found: Verdict, votes: Sequence[int]) -> str:
@@ -152,11 +150,11 @@ def _open_slots(session: Session, image: Image, rules: Rules, found: Verdict) ->
     )
 
 
-def balance(session: Session, domain_id: int, rules: Rules, now: float) -> None:
-    """Activate the next images of a domain until quota and work in hand meet, or park some.
+def fill_quota(session: Session, domain_id: int, rules: Rules, now: float) -> None:
+    """Activate the next images of a domain until it has its quota, or park some.
 
     Too many are active only where a discarded image came back: then its replacement is parked if
-    nobody has begun with it, and all are once the quota is full.
+    nobody has begun with it, and all active images are once the quota is full.
     """
     # populate_existing: what this session read before it held the lock may be old
     domain = session.get_one(Domain, domain_id, with_for_update=LOCK, populate_existing=True)
@@ -187,13 +185,13 @@ def balance(session: Session, domain_id: int, rules: Rules, now: float) -> None:
             spare = spare.where(~begun).limit(-room)
         for image in session.scalars(spare).all():
             image.state = "pool"
-            log(session, "parked", now, image=image.id)
+            log_event(session, "parked", now, image=image.id)
             _open_slots(session, image, rules, Verdict("waiting"))
     session.flush()
 
 
 def _room(session: Session, domain: Domain) -> tuple[int, int, int]:
-    """Return how many images a domain lacks, has done, and has active."""
+    """Return how many images a domain lacks, how many are done, and how many are active."""
     counted = (
         select(Image.state, func.count())
         .where(Image.domain_id == domain.id, Image.state.in_(("done", "active")))
@@ -206,7 +204,7 @@ def _room(session: Session, domain: Domain) -> tuple[int, int, int]:
 
 def _activate(session: Session, image: Image, rules: Rules, now: float) -> None:
     image.state = "active"
-    log(session, "active", now, image=image.id)
+    log_event(session, "active", now, image=image.id)
     session.flush()
     known = session.scalar(
         select(func.count()).where(Slot.image_id == image.id, Slot.kind == "compare")
@@ -217,15 +215,15 @@ def _activate(session: Session, image: Image, rules: Rules, now: float) -> None:
                 Slot(image_id=image.id, kind=kind, number=i, state="closed") for i in range(count)
             )
         session.flush()
-    found = paper.verdict(rules, votes_of(session, image.id))
+    found = verdict(rules, votes_of(session, image.id))
     _open_slots(session, image, rules, found)
 
 
-def put_back(session: Session, slot: Slot) -> None:
-    """Give a slot back to the queue; an answer it had no longer counts.
+def return_slot(session: Session, slot: Slot) -> None:
+    """Return a slot to the queue; an answer it had no longer counts.
 
-    A gold question is one person's own: it goes, or is closed where it was answered once and taken
-    back, since answers stay.
+    A gold question belongs to one person: its slot is deleted, or closed if an answer to it was
+    taken back, since answers stay.
     """
     if slot.kind == "gold":
         if session.scalar(select(Answer.id).where(Answer.slot_id == slot.id).limit(1)) is None:

@@ -1,4 +1,4 @@
-"""The database of a campaign, table by table. One database holds one campaign.
+"""The tables of a campaign's database. One database holds one campaign.
 
 Times are seconds since 1970. What people did is only ever added to: an answer that is taken back
 or put back in the queue stays, and a row of :class:`Void` says so.
@@ -48,7 +48,7 @@ class Campaign(Base):
 
 
 class Domain(Base):
-    """A visual domain and how many images it shall have."""
+    """A visual domain and how many images it should have."""
 
     __tablename__ = "domain"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -57,7 +57,7 @@ class Domain(Base):
 
 
 class Image(Base):
-    """A picture: where it is, what became of it, and why.
+    """An image: where its file is, its state, and why it has it.
 
     States: pool, active, done, discarded, unreadable, duplicate, gold. ``first`` and ``second`` are
     the candidates that are compared, ``revised`` the one that becomes the reference; ``preference``
@@ -75,12 +75,12 @@ class Image(Base):
     digest: Mapped[str] = mapped_column(Text)
     """SHA-256 of the file; "" where it could not be read."""
     state_key: Mapped[str] = mapped_column(Text, default="")
-    """"" for the one row that stands for a picture; its path for those left out."""
+    """"" for the one row that represents an image; its path for those left out."""
     dhash: Mapped[str] = mapped_column(Text, default="")
     path: Mapped[str] = mapped_column(Text)
-    """Where the file is, here."""
+    """Where the file is on this machine."""
     source: Mapped[str] = mapped_column(Text)
-    """Where it is from, as published."""
+    """Where the image is from, as published."""
     state: Mapped[str] = mapped_column(Text)
     reason: Mapped[str] = mapped_column(Text, default="")
     rank: Mapped[str] = mapped_column(Text, default="")
@@ -105,7 +105,7 @@ class Candidate(Base):
 
 
 class Person(Base):
-    """Somebody who works on the campaign; of the token only its hash is kept."""
+    """Somebody who works on the campaign; only a hash of their token is kept."""
 
     __tablename__ = "person"
     __table_args__ = (
@@ -119,7 +119,7 @@ class Person(Base):
     reason: Mapped[str] = mapped_column(Text, default="")
     token_hash: Mapped[str | None] = mapped_column(Text, unique=True)
     worker: Mapped[str | None] = mapped_column(Text, unique=True)
-    """The name on a crowd platform, of somebody who came from one."""
+    """The name on a crowd platform, for somebody who came from one."""
     consented: Mapped[float | None]
     created: Mapped[float]
 
@@ -127,9 +127,9 @@ class Person(Base):
 class Slot(Base):
     """A task for one person: kinds revise, compare, study, gold.
 
-    A picture has one revise slot and as many compare slots as the rules say, numbered. The holder
-    is a column, so the two unique rules below are the promises of the queue: a slot exists once,
-    and nobody has two slots of one picture (so nobody compares what they revised). ``round`` counts
+    An image has one revise slot and as many compare slots as the rules say, numbered. The holder
+    is a column, so two unique constraints guarantee what the queue promises: a slot exists once,
+    and nobody has two slots of one image (so nobody compares what they revised). ``round`` counts
     how often the slot was put back; the answer that counts is the one of this round.
     """
 
@@ -156,13 +156,13 @@ class Slot(Base):
     round: Mapped[int] = mapped_column(default=0)
     person_id: Mapped[int | None] = mapped_column(ForeignKey("person.id"))
     lease: Mapped[str | None] = mapped_column(Text, unique=True)
-    """A random name for this holding of the slot: all that a browser sees of it."""
+    """A random name for this lease of the slot; a browser sees nothing else of it."""
     leased_at: Mapped[float | None]
     expires: Mapped[float | None]
 
 
 class Answer(Base):
-    """What a person said, never changed: a choice (0 first, 1 second) or a revised text."""
+    """A person's answer, never changed: a choice (0 first, 1 second) or a revised text."""
 
     __tablename__ = "answer"
     __table_args__ = (
@@ -178,7 +178,7 @@ class Answer(Base):
     person_id: Mapped[int] = mapped_column(ForeignKey("person.id"))
     kind: Mapped[str] = mapped_column(Text)
     submission: Mapped[str] = mapped_column(Text, unique=True)
-    """The browser's name for it: sent twice, it counts once."""
+    """The browser's name for the answer: sent twice, it counts once."""
     choice: Mapped[int | None]
     swapped: Mapped[bool] = mapped_column(default=False)
     """Whether the second caption was on the left."""
@@ -197,7 +197,7 @@ class Void(Base):
 
 
 class Pass(Base):
-    """A person who skipped or flagged a picture, and why; they are not given it again."""
+    """A person skipped or flagged an image, and why; they are not given it again."""
 
     __tablename__ = "pass"
     __table_args__ = (

@@ -1,1 +1,1 @@
-"""The judge over HTTP: an API and a page (``discode serve``, extra ``discode[serve]``)."""
+"""The judge over HTTP: an API for programs, and a page for people."""

@@ -1,4 +1,4 @@
-"""The service: routes, and what is said about a judge over HTTP."""
+"""The service as an ASGI application: its routes, and the answers as JSON."""
 
 from __future__ import annotations
 
@@ -21,39 +21,32 @@ from starlette.requests import ClientDisconnect
 
 from discode.decoders import METHODS, get_decoder
 from discode.errors import HttpError
-from discode.http.fetching import fetch
-from discode.http.guard import Guard
-from discode.http.limits import HEADERS, Gate, Limits, check_token, read_length
+from discode.http.guard import SECURITY_HEADERS, Guard
+from discode.http.static import ICON, StaticFile, read_static
 from discode.images import demo_path
 from discode.judge import Judge
-from discode.scores import Scores
-from discode.serve.batching import Answer, Batcher, Question
-from discode.serve.prometheus import CONTENT_TYPE, Measures
-from discode.serve.requests import receive, understand
+from discode.serve.batching import Batcher, ScoreRequest, ScoreResult
+from discode.serve.fetching import fetch_image
+from discode.serve.limits import Limits, LoadLimiter, check_token, parse_content_length
+from discode.serve.prometheus import CONTENT_TYPE, ServiceCounters
+from discode.serve.requests import parse_request, read_body
 from discode.serve.schema import ERRORS, MODELS, SCORE_BODY, SCORED
 from discode.version import __version__
 
 PAGE = Path(__file__).parent / "page"
-_TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".jpg": "image/jpeg",
-}
 _log = logging.getLogger("discode.web")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class ServiceOptions:
     """How a service is run.
 
     Attributes:
-        method: The decoder where a request names none.
-        limits: What is too much.
-        token: What callers must present, or None.
-        allow_urls: Whether pictures are fetched by URL.
-        hosts: Names the server answers to, or None for any.
+        method: The decoder if a request names none.
+        limits: How much requests may ask for.
+        token: What callers must send, or None.
+        allow_urls: Whether images are fetched by URL.
+        hosts: The names that the server answers to, or None for any.
     """
 
     method: str = "discode"
@@ -63,50 +56,52 @@ class Options:
     hosts: tuple[str, ...] | None = None
 
 
-def make_app(judge: Judge, options: Options | None = None) -> FastAPI:
+def make_service(judge: Judge, options: ServiceOptions | None = None) -> FastAPI:
     """Return the service around a judge, as an ASGI application."""
-    options = options or Options()
+    options = options or ServiceOptions()
     get_decoder(options.method)
     return _Service(judge, options).app()
 
 
 class _Service:
-    def __init__(self, judge: Judge, options: Options) -> None:
+    def __init__(self, judge: Judge, options: ServiceOptions) -> None:
         self.judge = judge
         self.options = options
-        self.gate = Gate(options.limits)
-        self.measures = Measures()
-        self.measures.inside.set_function(lambda: self.gate.requests)
-        self.batcher = Batcher(judge, self.measures)
+        self.limiter = LoadLimiter(options.limits)
+        self.counters = ServiceCounters()
+        self.counters.active.set_function(lambda: self.limiter.requests)
+        self.batcher = Batcher(judge, self.counters)
         self.fetchers = ThreadPoolExecutor(8, thread_name_prefix="fetch")
-        self.files = static_files()
+        self.files = page_files()
 
     def app(self) -> FastAPI:
         app = FastAPI(
             title="discode",
             version=__version__,
             description="Judge image captions with a vision-language model.",
-            docs_url=None,  # these pages come from a CDN
+            docs_url=None,  # these pages would load scripts from a CDN
             redoc_url=None,
             redirect_slashes=False,
             lifespan=self.lifespan,
         )
         app.add_api_route(
-            "/v1/score", self.score, methods=["POST"], summary="Score captions of a picture",
+            "/v1/score", self.score, methods=["POST"], summary="Score captions of an image",
             openapi_extra={"requestBody": SCORE_BODY}, responses=SCORED | ERRORS,
         )  # fmt: skip
         app.add_api_route(
-            "/v1/models", self.models, summary="Who judges, how, within which limits",
+            "/v1/models", self.models, summary="The judge, its methods and the limits",
             responses=MODELS,
         )  # fmt: skip
-        app.add_api_route("/healthz", self.health, summary="Is it up?")
-        app.add_api_route("/metrics", self.metrics, summary="Prometheus text")
+        app.add_api_route("/healthz", self.health, summary="Whether the service is up")
+        app.add_api_route("/metrics", self.metrics, summary="Counters for Prometheus")
         for route in ("/", "/page/{name}", "/demo/{name}"):
             app.add_api_route(route, self.file, methods=["GET", "HEAD"], include_in_schema=False)
         app.add_api_route("/demo", self.examples, include_in_schema=False)
-        app.add_exception_handler(HttpError, _refusal)
-        app.add_exception_handler(HTTPException, _http_error)
-        app.add_middleware(Guard, hosts=self.options.hosts, headers=HEADERS, refusal=_refusal)
+        for kind in (HttpError, HTTPException):
+            app.add_exception_handler(kind, _on_error)
+        app.add_middleware(
+            Guard, hosts=self.options.hosts, headers=SECURITY_HEADERS, on_error=_on_error
+        )
         return app
 
     @asynccontextmanager
@@ -123,47 +118,48 @@ class _Service:
         except HttpError as error:
             if error.status != 408:
                 await _drain(request, self.options.limits.body)
-            response = await _refusal(request, error)
-        except ClientDisconnect:  # nobody is there to be told
-            response = _error(499, "gone", "the client hung up")
-        except Exception:
-            _log.exception("a request failed")
-            response = _error(500, "failed", "the judge failed on this request; the log says why")
-        self.measures.requests.labels(str(response.status_code)).inc()
-        self.measures.seconds.observe(time.monotonic() - start)
+            response = await _on_error(request, error)
+        except ClientDisconnect:
+            response = _error(499, "gone", "the client hung up")  # for the counters alone
+        except Exception as error:
+            response = await _on_error(request, error)
+        self.counters.requests.labels(str(response.status_code)).inc()
+        self.counters.seconds.observe(time.monotonic() - start)
         return response
 
     async def _score(self, request: Request) -> dict[str, Any]:
         check_token(request.headers.get("authorization"), self.options.token)
         limits = self.options.limits
-        with self.gate.enter() as held:
+        with self.limiter.admit() as held:
             try:
-                body = await asyncio.wait_for(receive(request, held), limits.seconds)
+                body = await asyncio.wait_for(read_body(request, held), limits.seconds)
             except asyncio.TimeoutError:
                 message = f"the request took over {limits.seconds:g} s to arrive"
                 raise HttpError(408, "slow", message) from None
 
-            async def answer() -> tuple[Question, Answer]:
-                question = await understand(
+            async def parse_and_score() -> tuple[ScoreRequest, ScoreResult]:
+                asked = await parse_request(
                     body, request.headers.get("content-type", ""), limits=limits, held=held,
                     method=self.options.method,
                     fetch=self._fetch if self.options.allow_urls else None,
                 )  # fmt: skip
-                return question, await self.batcher.ask(question)
+                return asked, await self.batcher.score(asked)
 
             try:
-                question, made = await asyncio.wait_for(answer(), limits.seconds)
+                asked, result = await asyncio.wait_for(parse_and_score(), limits.seconds)
             except asyncio.TimeoutError:
-                message = f"no answer within {limits.seconds:g} s; send fewer captions, or later"
+                message = (
+                    f"no answer within {limits.seconds:g} s; send fewer captions, or try later"
+                )
                 raise HttpError(504, "timeout", message) from None
-        failed = made.scores.counts()["failed"]
-        self.measures.pairs.inc(len(question.captions) - failed)
-        self.measures.failed.inc(failed)
-        return result(self.judge, question, made)
+        failed = result.scores.counts()["failed"]
+        self.counters.pairs.inc(len(asked.captions) - failed)
+        self.counters.failed.inc(failed)
+        return response_body(self.judge, asked, result)
 
     async def _fetch(self, url: str) -> bytes:
         limits = self.options.limits
-        call = partial(fetch, url, limit=limits.body, seconds=min(20.0, limits.seconds))
+        call = partial(fetch_image, url, limit=limits.body, seconds=min(20.0, limits.seconds))
         return await asyncio.get_running_loop().run_in_executor(self.fetchers, call)
 
     async def models(self, request: Request) -> Response:
@@ -176,7 +172,7 @@ class _Service:
             "prompt": f"{prompt.name}-{prompt.digest}",
             "signature": str(self.judge.signature),
         }
-        # Those without an entry of their own are had by options: "discode:sigma2=0.05".
+        # Others are reached with options: "discode:sigma2=0.05".
         methods = [{"name": name, "about": row.about} for name, row in METHODS.items()]
         return JSONResponse(
             {
@@ -194,24 +190,23 @@ class _Service:
 
     async def metrics(self, request: Request) -> Response:
         check_token(request.headers.get("authorization"), self.options.token)
-        return Response(self.measures.text(), media_type=CONTENT_TYPE)
+        return Response(self.counters.text(), media_type=CONTENT_TYPE)
 
     async def file(self, request: Request) -> Response:
-        """Answer with a file by its whole path: there is nothing to climb out of."""
-        try:
-            content, kind = self.files[request.url.path]
-        except KeyError:
-            raise HTTPException(404) from None
-        # Pages may be kept, but are asked for again: a new version shows at once.
-        return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
+        """Answer with a file of the table, by its whole path."""
+        found = self.files.get(request.url.path)
+        if found is None:
+            raise HTTPException(404)
+        # Browsers may keep it, but ask again each time: a new version shows at once.
+        headers = {"cache-control": "no-cache"}
+        return Response(found.content, media_type=found.media_type, headers=headers)
 
     async def examples(self) -> Response:
         return JSONResponse(_examples())
 
 
-def result(judge: Judge, question: Question, answer: Answer) -> dict[str, Any]:
-    """Return what a request is answered, JSON-ready: a row a caption, NaN as null."""
-    before = list(answer.before.rows())
+def response_body(judge: Judge, asked: ScoreRequest, result: ScoreResult) -> dict[str, Any]:
+    """Return the answer to a request, ready for JSON: one row per caption, NaN as null."""
     rows = [
         {
             "caption": caption,
@@ -224,31 +219,25 @@ def result(judge: Judge, question: Question, answer: Answer) -> dict[str, Any]:
             "error": row["error"],
         }
         for caption, row, old, stem in zip(
-            question.captions, answer.scores.rows(), before, answer.stems, strict=True
+            asked.captions, result.scores.rows(), result.before.rows(), result.stems, strict=True
         )
     ]
-    scores: Scores = answer.scores
     return {
         "model": judge.backend.identity.model,
         "scale": judge.scale.name,
-        "answers": list(scores.answers),
+        "answers": list(result.scores.answers),
         "scores": rows,
-        "counts": scores.counts(),
-        "signature": str(scores.signature),
-        "before_signature": str(answer.before.signature),
+        "counts": result.scores.counts(),
+        "signature": str(result.scores.signature),
+        "before_signature": str(result.before.signature),
     }
 
 
-def static_files() -> dict[str, tuple[bytes, str]]:
-    """Return every file that is served, by its path: the page's and the demo's pictures."""
-    found = {f"/page/{path.name}": path for path in PAGE.iterdir()}
-    found |= {f"/demo/{path.name}": path for path in demo_path().glob("*.jpg")}
-    found["/"] = PAGE / "index.html"
-    return {
-        name: (path.read_bytes(), _TYPES[path.suffix])
-        for name, path in found.items()
-        if path.suffix in _TYPES
-    }
+def page_files() -> dict[str, StaticFile]:
+    """Return every file that is served, by its path: the page and the demo's images."""
+    files = read_static("/page", [*PAGE.iterdir(), ICON])
+    files |= read_static("/demo", demo_path().glob("*.jpg"))
+    return files | {"/": files["/page/index.html"]}
 
 
 def _examples() -> list[dict[str, Any]]:
@@ -267,20 +256,20 @@ def _error(status: int, code: str, message: str, headers: Any = None) -> JSONRes
     return JSONResponse({"error": {"code": code, "message": message}}, status, headers)
 
 
-async def _refusal(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HttpError)
-    return _error(error.status, error.code, str(error), error.headers)
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    code = str(error.detail).lower().replace(" ", "_")
-    return _error(error.status_code, code, str(error.detail), error.headers)
+async def _on_error(request: Request, error: Exception) -> Response:
+    """Return the answer for a request that was refused, or on which the judge failed."""
+    if isinstance(error, HttpError):
+        return _error(error.status, error.code, str(error), error.headers)
+    if isinstance(error, HTTPException):  # starlette's own: no such path, no such method
+        code = str(error.detail).lower().replace(" ", "_")
+        return _error(error.status_code, code, str(error.detail), error.headers)
+    _log.error("a request failed", exc_info=error)
+    return _error(500, "failed", "the judge failed on this request; the log says why")
 
 
 async def _drain(request: Request, limit: int) -> None:
-    """Read on a little: one who is still sending reads no answer, and would see a broken pipe."""
-    length = read_length(request.headers.get("content-length", "0"))
+    """Read on a little: a client that is still sending would see a broken pipe, not the answer."""
+    length = parse_content_length(request.headers.get("content-length", "0"))
     if "expect" in request.headers or length is None or length > 4 * limit:
         return
 
@@ -293,5 +282,9 @@ async def _drain(request: Request, limit: int) -> None:
 
     try:
         await asyncio.wait_for(read(), 2)
-    except (asyncio.TimeoutError, ClientDisconnect, RuntimeError):  # RuntimeError: read already
+    except (
+        asyncio.TimeoutError,
+        ClientDisconnect,
+        RuntimeError,
+    ):  # RuntimeError: it was read already
         return

@@ -1,9 +1,9 @@
-"""Requests of one moment, judged together.
+"""Judge requests that arrive at about the same time in one batch.
 
-The first request waits a few milliseconds for company; what comes while the model is busy goes
-together afterwards. Captions of one picture stand side by side, so that the model looks at it
-once, and a pair that several people ask for is read once. Everybody gets their own rows back, in
-their own order. What is wrong with one request fails that one alone.
+The first request waits a few milliseconds for others; those that come while the model is busy are
+judged together afterwards. Captions of one image stand side by side, so that the model looks at it
+once, and a pair that several callers ask for is read once. Every caller gets their own rows back,
+in their own order. An error in one request fails that request alone.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from discode.judge import Judge
 from discode.pairs import Pair
 from discode.readings import Readings
 from discode.scores import Scores
-from discode.serve.prometheus import Measures
+from discode.serve.prometheus import ServiceCounters
 
 WINDOW = 0.008
 """Seconds that a request waits for others when the model is idle."""
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
-    """What one request asks: a picture's bytes, captions of it, how to decode."""
+class ScoreRequest:
+    """What one request asks for: the bytes of an image, captions of it, and the decoder."""
 
     image: bytes
     captions: tuple[str, ...]
@@ -43,11 +43,11 @@ class Question:
 
     @cached_property
     def digest(self) -> bytes:
-        """The picture's SHA-256."""
+        """The image's SHA-256."""
         return hashlib.sha256(self.image).digest()
 
     def pairs(self) -> list[Pair]:
-        """Return one pair a caption."""
+        """Return one pair per caption."""
         return [
             Pair(self.image, caption, self.references, str(number))
             for number, caption in enumerate(self.captions)
@@ -55,59 +55,59 @@ class Question:
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
-    """Scores, the same without the prior, and the stem each row was decoded behind."""
+class ScoreResult:
+    """Scores, the same without the prior, and the stem after which each row was decoded."""
 
     scores: Scores
     before: Scores
     stems: tuple[str, ...]
 
 
-def judge_together(judge: Judge, questions: Sequence[Question]) -> list[Answer | Exception]:
-    """Read all pairs of some questions in one go; return an answer or an error for each.
+def judge_together(judge: Judge, requests: Sequence[ScoreRequest]) -> list[ScoreResult | Exception]:
+    """Read the pairs of all requests in one batch; return a result or an error for each.
 
     >>> from discode.decoders import get_decoder
     >>> from discode.judge import load
     >>> from discode.images import demo_path
     >>> cat = (demo_path() / "cat.jpg").read_bytes()
-    >>> asked = [Question(cat, (text,), (), get_decoder("raw")) for text in ("a cat", "a car")]
-    >>> [answer.scores.value.tolist() for answer in judge_together(load("embedded"), asked)]
+    >>> asked = [ScoreRequest(cat, (text,), (), get_decoder("raw")) for text in ("a cat", "a car")]
+    >>> [result.scores.value.tolist() for result in judge_together(load("embedded"), asked)]
     [[0.5], [0.1]]
     """
-    place: dict[tuple[bytes, str, tuple[str, ...]], int] = {}
+    row_of: dict[tuple[bytes, str, tuple[str, ...]], int] = {}
     pairs: list[Pair] = []
-    rows: list[list[int]] = [[] for _ in questions]
-    together = {question.digest: number for number, question in reversed([*enumerate(questions)])}
-    for number in sorted(range(len(questions)), key=lambda i: (together[questions[i].digest], i)):
-        question = questions[number]
-        for pair in question.pairs():
-            key = (question.digest, pair.caption, pair.references)
-            if key not in place:
-                place[key] = len(pairs)
-                # The very bytes of the first: equal ones of other requests may be let go.
-                pairs.append(replace(pair, image=questions[together[question.digest]].image))
-            rows[number].append(place[key])
+    rows: list[list[int]] = [[] for _ in requests]
+    first = {request.digest: number for number, request in reversed([*enumerate(requests)])}
+    for number in sorted(range(len(requests)), key=lambda i: (first[requests[i].digest], i)):
+        request = requests[number]
+        for pair in request.pairs():
+            key = (request.digest, pair.caption, pair.references)
+            if key not in row_of:
+                row_of[key] = len(pairs)
+                # The bytes object of the first request: equal ones of the others can be freed.
+                pairs.append(replace(pair, image=requests[first[request.digest]].image))
+            rows[number].append(row_of[key])
     try:
         readings = judge.read(pairs)
-    # Whatever a model may throw, it is for the one question that it cannot stand.
+    # Whatever a model raises belongs to the one request that causes it: each is tried alone.
     except Exception as error:
-        if len(questions) == 1:
+        if len(requests) == 1:
             return [error]
-        return [judge_together(judge, [question])[0] for question in questions]
+        return [judge_together(judge, [request])[0] for request in requests]
     return [
-        _answer(judge, question, readings.take(mine))
-        for question, mine in zip(questions, rows, strict=True)
+        _decode(judge, request, readings.take(mine))
+        for request, mine in zip(requests, rows, strict=True)
     ]
 
 
-def _answer(judge: Judge, question: Question, readings: Readings) -> Answer | Exception:
-    pairs = question.pairs()
+def _decode(judge: Judge, request: ScoreRequest, readings: Readings) -> ScoreResult | Exception:
+    pairs = request.pairs()
     try:
         if len(readings.errors) == len(readings):
-            open_image(question.image)  # if that is the reason, it is no question of captions
+            open_image(request.image)  # if this is the reason, it is not about the captions
         scores, before = (
             replace(judge, decoder=decoder).decode(pairs, readings)
-            for decoder in (question.decoder, without_prior(question.decoder))
+            for decoder in (request.decoder, without_prior(request.decoder))
         )
     except ImageError as error:
         return HttpError(422, "bad_image", str(error))
@@ -115,80 +115,80 @@ def _answer(judge: Judge, question: Question, readings: Readings) -> Answer | Ex
         return HttpError(422, "bad_request", str(error))
     except Exception as error:
         return error
-    named = question.decoder.options().get("reading") != "joint"  # its answers have their stems
+    named = request.decoder.options().get("reading") != "joint"  # its answers contain the stem
     stems = [judge.scale.stems[i] if named else "" for i in greedy_stem(readings)]
-    return Answer(scores, before, tuple(stems))
+    return ScoreResult(scores, before, tuple(stems))
 
 
 @dataclass(eq=False)
 class _Job:
-    question: Question
-    future: asyncio.Future[Answer]
+    request: ScoreRequest
+    future: asyncio.Future[ScoreResult]
     arrived: float = field(default_factory=time.monotonic)
 
 
 class Batcher:
-    """The queue before the judge, and the one thread that the judge runs in.
+    """The queue of requests, and the one thread in which the judge runs.
 
     Args:
-        judge: Its ``batch_size`` bounds the pairs of a batch; a longer request goes alone.
-        measures: Where batches are counted.
-        window: Seconds a request waits for others.
+        judge: Its ``batch_size`` limits the pairs in a batch; a longer request goes alone.
+        counters: Where batches are counted.
+        window: How many seconds a request waits for others.
     """
 
-    def __init__(self, judge: Judge, measures: Measures, *, window: float = WINDOW) -> None:
+    def __init__(self, judge: Judge, counters: ServiceCounters, *, window: float = WINDOW) -> None:
         self.judge = judge
-        self._measures = measures
+        self._counters = counters
         self._window = window
         self._jobs: list[_Job] = []
-        self._some = asyncio.Event()
+        self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="judge")
-        self._loop: asyncio.Task[None] | None = None
+        self._worker: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to work; called in the event loop."""
-        self._loop = asyncio.get_running_loop().create_task(self._run())
+        """Start working; call it in the event loop."""
+        self._worker = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:
-        """Stop; what still waits is cancelled. A server calls it when nobody waits any more."""
-        if self._loop is not None:
-            self._loop.cancel()
-            await asyncio.gather(self._loop, return_exceptions=True)
+        """Stop; requests that still wait are cancelled. A server calls it when none are left."""
+        if self._worker is not None:
+            self._worker.cancel()
+            await asyncio.gather(self._worker, return_exceptions=True)
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    async def ask(self, question: Question) -> Answer:
-        """Return the answer; one who no longer waits for it (cancelled) is not judged."""
-        job = _Job(question, asyncio.get_running_loop().create_future())
+    async def score(self, request: ScoreRequest) -> ScoreResult:
+        """Return the result; a request whose caller gave up (cancelled) is not judged."""
+        job = _Job(request, asyncio.get_running_loop().create_future())
         self._jobs.append(job)
-        self._some.set()
+        self._wake.set()
         try:
             return await job.future
         finally:
-            with suppress(ValueError):  # mostly it is out of the queue by now
+            with suppress(ValueError):  # usually it has left the queue by now
                 self._jobs.remove(job)
 
     async def _run(self) -> None:
         while True:
-            await self._some.wait()
+            await self._wake.wait()
             if not self._jobs:
-                self._some.clear()
+                self._wake.clear()
                 continue
             await asyncio.sleep(max(0.0, self._jobs[0].arrived + self._window - time.monotonic()))
-            if jobs := self._batch():
-                await self._judge(jobs)
+            if jobs := self._take_batch():
+                await self._judge_batch(jobs)
 
-    def _batch(self) -> list[_Job]:
-        """Take the oldest job, all of its picture, then the next oldest and so on, while they fit.
+    def _take_batch(self) -> list[_Job]:
+        """Take the oldest job and all others of its image, then the next oldest, while they fit.
 
-        The oldest is always among them, so nobody waits for ever behind a popular picture.
+        The oldest is always among them, so no request waits for ever because of a popular image.
         """
-        pictures: dict[bytes, list[_Job]] = {}
+        by_image: dict[bytes, list[_Job]] = {}
         for job in self._jobs:
-            pictures.setdefault(job.question.digest, []).append(job)
+            by_image.setdefault(job.request.digest, []).append(job)
         jobs: list[_Job] = []
         size = 0
-        for job in chain.from_iterable(pictures.values()):
-            size += len(job.question.captions)
+        for job in chain.from_iterable(by_image.values()):
+            size += len(job.request.captions)
             if jobs and size > self.judge.batch_size:
                 break
             jobs.append(job)
@@ -196,22 +196,22 @@ class Batcher:
             self._jobs.remove(job)
         return jobs
 
-    async def _judge(self, jobs: list[_Job]) -> None:
+    async def _judge_batch(self, jobs: list[_Job]) -> None:
         start = time.monotonic()
-        questions = [job.question for job in jobs]
-        answers: Sequence[Answer | Exception]
+        requests = [job.request for job in jobs]
+        results: Sequence[ScoreResult | Exception]
         try:
-            answers = await asyncio.get_running_loop().run_in_executor(
-                self._thread, judge_together, self.judge, questions
+            results = await asyncio.get_running_loop().run_in_executor(
+                self._thread, judge_together, self.judge, requests
             )
-        except Exception as error:  # the queue must outlive whatever this is
-            answers = [error] * len(jobs)
-        self._measures.judge.observe(time.monotonic() - start)
-        self._measures.batch.observe(sum(len(question.captions) for question in questions))
-        for job, answer in zip(jobs, answers, strict=True):
-            if job.future.done():  # it gave up meanwhile
+        except Exception as error:  # the queue must survive any error
+            results = [error] * len(jobs)
+        self._counters.judge.observe(time.monotonic() - start)
+        self._counters.batch.observe(sum(len(request.captions) for request in requests))
+        for job, result in zip(jobs, results, strict=True):
+            if job.future.done():  # the caller gave up meanwhile
                 continue
-            if isinstance(answer, Exception):
-                job.future.set_exception(answer)
+            if isinstance(result, Exception):
+                job.future.set_exception(result)
             else:
-                job.future.set_result(answer)
+                job.future.set_result(result)

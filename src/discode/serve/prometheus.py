@@ -1,4 +1,4 @@
-"""What Prometheus is told."""
+"""Counters of the service in the format that Prometheus reads."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
-class Measures:
-    """Counters of one service, in a registry of their own so that two can live in a process."""
+class ServiceCounters:
+    """Counters of one service, in a registry of their own: a process may hold several."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -29,10 +29,10 @@ class Measures:
             buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256), registry=self.registry,
         )  # fmt: skip
         self.judge = Histogram(
-            "discode_judge_seconds", "Time of the judge, a batch",
+            "discode_judge_seconds", "Time of the judge per batch",
             buckets=_SECONDS, registry=self.registry,
         )  # fmt: skip
-        self.inside = Gauge(
+        self.active = Gauge(
             "discode_requests_inside", "Requests being worked on", registry=self.registry
         )
 

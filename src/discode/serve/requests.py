@@ -1,4 +1,4 @@
-"""From a request's body to a question: JSON with a data URL or URL, or a form with a file."""
+"""Parse the body of a score request: JSON with a data URL or URL, or a form with a file."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from discode.decoders import get_decoder
 from discode.errors import HttpError, InputError
-from discode.http.limits import Held, Limits, read_length, too_large
 from discode.images import MAX_PIXELS
-from discode.serve.batching import Question
+from discode.serve.batching import ScoreRequest
+from discode.serve.limits import HeldBytes, Limits, parse_content_length, too_large
 
-Fetch = Callable[[str], Awaitable[bytes]]
+FetchImage = Callable[[str], Awaitable[bytes]]
 FIELDS = ("image", "captions", "references", "method")
 FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "MPO", "PNG", "TIFF", "WEBP")
-"""Pictures that strangers may send. Pillow knows more, and has some opened by other programs."""
+"""Image formats that are accepted. Pillow knows more, and opens some with other programs."""
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+)?(;[\w=.+-]+)*;base64,", re.IGNORECASE)
 
 
-async def receive(request: Request, held: Held) -> bytes:
+async def read_body(request: Request, held: HeldBytes) -> bytes:
     """Return the body, or refuse it as soon as it is too long."""
-    limit = held.gate.limits.body
+    limit = held.limiter.limits.body
     length = request.headers.get("content-length")
-    if length is not None and (read_length(length) is None or int(length) > limit):
+    if length is not None and (parse_content_length(length) is None or int(length) > limit):
         raise too_large(limit)
     body = bytearray()
     async for chunk in request.stream():
@@ -46,18 +46,24 @@ async def receive(request: Request, held: Held) -> bytes:
     return bytes(body)
 
 
-async def understand(
-    body: bytes, content_type: str, *, limits: Limits, method: str, fetch: Fetch | None, held: Held
-) -> Question:
-    """Return the question a body asks, or raise :class:`~discode.errors.HttpError`.
+async def parse_request(
+    body: bytes,
+    content_type: str,
+    *,
+    limits: Limits,
+    method: str,
+    fetch: FetchImage | None,
+    held: HeldBytes,
+) -> ScoreRequest:
+    """Return what a body asks for, or raise :class:`~discode.errors.HttpError`.
 
     Args:
         body: JSON or multipart/form-data, as ``content_type`` says.
         content_type: The header, with the boundary of a form.
         limits: What it may hold.
-        method: The method where the request names none.
-        fetch: Opens URLs; None where they are not allowed.
-        held: Where the bytes of a picture that was fetched are counted.
+        method: The method if the request names none.
+        fetch: Fetches an image by URL; None where that is not allowed.
+        held: Where the bytes of a fetched image are counted.
     """
     kind = content_type.partition(";")[0].strip().lower()
     if kind == "application/json":
@@ -81,47 +87,47 @@ async def understand(
         decoder = get_decoder(name or method)
     except InputError as error:
         raise _bad(str(error)) from None
-    if decoder.requires:  # an open door to a million Adam steps
+    if decoder.requires:  # a caller could ask for a million steps of Adam
         raise _bad("solver 'adam' is not served; use solver 'exact'")
     if isinstance(image, str):
-        image = await _image(image, fetch, held)
+        image = await _load_image(image, fetch, held)
     if image is None:
         raise _bad("image is missing: a data URL in JSON, or a file in a form")
     if not isinstance(image, bytes):
         raise _bad("image must be text in JSON, or a file in a form")
-    question = Question(image, captions, references, decoder)
-    await run_in_threadpool(check_picture, question)
-    return question
+    request = ScoreRequest(image, captions, references, decoder)
+    await run_in_threadpool(check_image, request)
+    return request
 
 
-def check_picture(question: Question) -> None:
-    """Raise unless the bytes begin like a picture of bearable size; nothing is decoded yet."""
-    image = question.image
+def check_image(request: ScoreRequest) -> None:
+    """Raise unless the bytes begin like an image of allowed size; nothing is decoded yet."""
+    image = request.image
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of bombs, and of oddities in a file's tags
+            warnings.simplefilter("ignore")  # about decompression bombs, and about odd tags
             Image.init()
             formats = [name for name in FORMATS if name in Image.OPEN]
             with Image.open(io.BytesIO(image), formats=formats) as opened:
                 width, height = opened.size
-    # Pillow raises a different error for every way a file can be broken.
+    # Pillow raises a different error for every way in which a file can be broken.
     except Exception:
         what = "is empty" if not image else "cannot be opened, or is far too large"
         names = ", ".join(FORMATS)
         raise HttpError(422, "bad_image", f"the image {what}; allowed: {names}") from None
     if width * height > MAX_PIXELS:
         raise HttpError(422, "bad_image", f"{width}x{height} pixels are over {MAX_PIXELS}")
-    _ = question.digest  # computed here, in a thread of its own, and kept for the queue
+    _ = request.digest  # computed here, in a worker thread, and kept for the queue
 
 
 def _json(body: bytes) -> dict[str, Any]:
     try:
         asked = json.loads(body)
     except (ValueError, RecursionError):
-        raise _bad("the body is no JSON") from None
+        raise _bad("the body is not JSON") from None
     if not isinstance(asked, dict):
         raise _bad("the body must be a JSON object")
-    _known(asked)
+    _check_fields(asked)
     return asked
 
 
@@ -131,7 +137,7 @@ async def _form(body: bytes, content_type: str, limits: Limits) -> dict[str, Any
             yield body[start : start + (1 << 18)]
 
     class Parser(MultiPartParser):
-        spool_max_size = limits.body  # in memory, which the gate has counted
+        spool_max_size = limits.body  # in memory, which is counted already
 
     _check_form(body, content_type)
     fields = limits.captions + limits.references + 1
@@ -144,13 +150,13 @@ async def _form(body: bytes, content_type: str, limits: Limits) -> dict[str, Any
     except (MultiPartException, FormParserError) as error:
         raise _bad(f"the form cannot be read: {error}") from None
     try:
-        _known(dict(form))
+        _check_fields(dict(form))
         asked: dict[str, Any] = {
             "captions": form.getlist("captions"), "references": form.getlist("references")
         }  # fmt: skip
         for name in ("method", "image"):
             if len(values := form.getlist(name)) > 1:
-                raise _bad(f"{name} stands twice in the form")
+                raise _bad(f"{name} is in the form twice")
             asked[name] = values[0] if values else None
         if isinstance(file := asked["image"], UploadFile):
             asked["image"] = await file.read()
@@ -160,27 +166,27 @@ async def _form(body: bytes, content_type: str, limits: Limits) -> dict[str, Any
 
 
 def _check_form(body: bytes, content_type: str) -> None:
-    """Raise where a form breaks off, or is written in what is no text (Python knows such codecs).
+    """Raise where a form is cut off, or names a charset that is not for text (Python has some).
 
     The parser takes half a form for a whole one with fewer captions.
     """
     options = parse_options_header(content_type)[1]
     boundary = options.get(b"boundary", b"")
-    line = b"\r\n--" + boundary
-    begins = body.startswith(line[2:]) or line in body
-    ends = body.startswith(line[2:] + b"--") or line + b"--" in body
-    if boundary and begins and not ends:  # what has none, or another, the parser refuses
-        raise HttpError(400, "bad_request", "the form breaks off: its closing boundary is missing")
+    delimiter = b"\r\n--" + boundary
+    begins = body.startswith(delimiter[2:]) or delimiter in body
+    ends = body.startswith(delimiter[2:] + b"--") or delimiter + b"--" in body
+    if boundary and begins and not ends:  # without one, or with another, the parser refuses it
+        raise HttpError(400, "bad_request", "the form is cut off: its closing boundary is missing")
     name = options.get(b"charset", b"utf-8").decode("latin-1")
     try:
         known = codecs.lookup(name).name in ("utf-8", "ascii", "iso8859-1")
     except (LookupError, ValueError):  # ValueError: a zero byte in it
         known = False
     if not known:
-        raise _bad(f"the form's charset {name[:40]!r} is not taken; send UTF-8")
+        raise _bad(f"the form's charset {name[:40]!r} is not accepted; send UTF-8")
 
 
-def _known(asked: dict[str, Any]) -> None:
+def _check_fields(asked: dict[str, Any]) -> None:
     for name in asked:
         if name not in FIELDS:
             raise _bad(f"unknown field {name[:80]!r}; known: {', '.join(FIELDS)}")
@@ -194,7 +200,7 @@ def _texts(value: Any, name: str, count: int, characters: int) -> tuple[str, ...
         raise _bad(f"{len(texts)} {name} are over the limit of {count}; send several requests")
     for number, text in enumerate(texts):
         if not isinstance(text, str):
-            raise _bad(f"{name}[{number}] is no text")
+            raise _bad(f"{name}[{number}] is not text")
         if len(text) > characters:
             raise _bad(f"{name}[{number}] has over {characters} characters")
         if not text.isascii() and text.encode(errors="replace").decode() != text:
@@ -202,7 +208,7 @@ def _texts(value: Any, name: str, count: int, characters: int) -> tuple[str, ...
     return tuple(texts)
 
 
-async def _image(text: str, fetch: Fetch | None, held: Held) -> bytes:
+async def _load_image(text: str, fetch: FetchImage | None, held: HeldBytes) -> bytes:
     head = _DATA_URL.match(text[:200])
     if head:
         try:
@@ -210,7 +216,7 @@ async def _image(text: str, fetch: Fetch | None, held: Held) -> bytes:
                 base64.b64decode, text[head.end() :].encode("ascii"), validate=True
             )
         except (binascii.Error, UnicodeEncodeError):
-            raise HttpError(422, "bad_image", "the data URL holds no base64") from None
+            raise HttpError(422, "bad_image", "the data URL does not hold base64") from None
     if not re.match(r"https?://", text, re.IGNORECASE):
         raise _bad("image must be a data URL with base64 (data:image/png;base64,...) or a URL")
     if fetch is None:

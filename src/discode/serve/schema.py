@@ -1,4 +1,4 @@
-"""What openapi.json says of the API: the request's two forms, the answers."""
+"""Schemas of the API for openapi.json: the request in its two forms, the answers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _ROW = {
 }
 
 
-def _says(description: str, properties: dict[str, Any]) -> dict[str, Any]:
+def _response(description: str, properties: dict[str, Any]) -> dict[str, Any]:
     schema = {"type": "object", "properties": properties}
     return {"description": description, "content": {"application/json": {"schema": schema}}}
 
@@ -70,8 +70,8 @@ _ERROR = {
     }
 }
 SCORED: dict[int | str, dict[str, Any]] = {
-    200: _says(
-        "A row a caption, in the order given",
+    200: _response(
+        "One row per caption, in the order given",
         {
             "model": {"type": "string"},
             "scale": {"type": "string"},
@@ -84,17 +84,17 @@ SCORED: dict[int | str, dict[str, Any]] = {
     )
 }
 ERRORS: dict[int | str, dict[str, Any]] = {
-    400: _says("The form breaks off", _ERROR),
-    401: _says("The token is missing or wrong", _ERROR),
-    408: _says("The body took too long to arrive", _ERROR),
-    413: _says("The body, or the picture at a URL, is too large", _ERROR),
-    415: _says("Neither JSON nor a form", _ERROR),
-    422: _says("A field, the picture or its URL cannot be used", _ERROR),
-    503: _says("Too many requests at once; see Retry-After", _ERROR),
-    504: _says("The judge took too long", _ERROR),
+    400: _response("The form is cut off", _ERROR),
+    401: _response("The token is missing or wrong", _ERROR),
+    408: _response("The body took too long to arrive", _ERROR),
+    413: _response("The body, or the image at a URL, is too large", _ERROR),
+    415: _response("Neither JSON nor a form", _ERROR),
+    422: _response("A field, the image or its URL cannot be used", _ERROR),
+    503: _response("Too many requests at once; see Retry-After", _ERROR),
+    504: _response("The judge took too long", _ERROR),
 }
 MODELS: dict[int | str, dict[str, Any]] = {
-    200: _says(
+    200: _response(
         "The judge, the methods of decoding, the limits",
         {
             "version": {"type": "string"},

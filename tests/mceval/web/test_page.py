@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("fastapi", reason="the annotation application wants discode[annotate]")
-pytest.importorskip("jinja2", reason="the annotation application wants discode[annotate]")
-pytest.importorskip("sqlalchemy", reason="the annotation application wants discode[annotate]")
-pytest.importorskip("httpx", reason="its people want discode[dev]")
-
 from sqlalchemy import func, select
 
 from discode.mceval.database import Database
-from discode.mceval.people import Invitation, invite
+from discode.mceval.people import invite
 from discode.mceval.tables import Answer, Pass, Person, Void
-from tests.helpers.annotating import EVIL, make_campaign, pictures_in, running
-from tests.serve.test_page import FLAGS
+from tests.helpers.annotating import EVIL, images_in, make_campaign, running
+from tests.helpers.chromium import Tabs, chromium
 
 pytestmark = pytest.mark.slow
 
@@ -34,42 +26,21 @@ PHONE: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="pages are tested with discode[dev]")
-    found = os.environ.get("CHROMIUM") or next(
-        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-    )
-    if found is None:
-        pytest.skip("no chromium found; install one, or set CHROMIUM")
-    with api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=found, args=FLAGS)
+    with chromium() as opened:
         yield opened
-        opened.close()
 
 
-class Site:
-    """A campaign in a browser, and everything a person would not like about it."""
+class Site(Tabs):
+    """A campaign in a browser."""
 
-    def __init__(self, browser: Any, db: Database, where: str) -> None:
-        self.browser = browser
+    def __init__(self, browser: Any, db: Database, url: str) -> None:
+        super().__init__(browser, url)
         self.db = db
-        self.where = where
-        self.complaints: list[str] = []
-        self.contexts: list[Any] = []
 
     def visit(self, role: str, name: str = "Ada <b>Lovelace</b>", **options: Any) -> Any:
         """Join by an invitation and consent; the page."""
         (one,) = invite(self.db, [name], role, 0.0)
-        return self.join(one, **options)
-
-    def join(self, one: Invitation, **options: Any) -> Any:
-        context = self.browser.new_context(reduced_motion="reduce", **options)
-        self.contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda line: self.complaints.append(line.text))
-        page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("dialog", lambda dialog: self.complaints.append(dialog.message))
-        page.on("request", self.asked)
-        page.goto(f"{self.where}/join/{one.token}")
+        page = self.open(f"/join/{one.token}", **options)
         assert page.get_by_role("heading").inner_text() == f"Welcome, {one.name}"
         page.get_by_role("button", name="Come in").click()
         page.wait_for_url(lambda url: "/join" not in url)
@@ -81,25 +52,18 @@ class Site:
         assert wide <= page.viewport_size["width"], "it scrolls one way only"
         return page
 
-    def asked(self, request: Any) -> None:
-        if not request.url.startswith(self.where):
-            self.complaints.append(f"asked for {request.url}")
-
     def count(self, table: Any) -> int:
         with self.db.read() as session:
             return session.scalar(select(func.count()).select_from(table)) or 0
 
 
 @pytest.fixture
-def site(browser: Any, tmp_path: Path) -> Iterator[Site]:
-    with Database(str(tmp_path / "campaign.db")) as db:
-        make_campaign(db, pictures_in(tmp_path, {"photo": 8, "sketch": 8}), 6)
-        with running(db) as where:
-            site = Site(browser, db, where)
-            yield site
-            for context in site.contexts:
-                context.close()
-    assert site.complaints == []
+def site(browser: Any, sqlite: Database, tmp_path: Path) -> Iterator[Site]:
+    make_campaign(sqlite, images_in(tmp_path, {"photo": 8, "sketch": 8}), 6)
+    with running(sqlite) as url:
+        site = Site(browser, sqlite, url)
+        yield site
+        site.close()
 
 
 def captions(page: Any) -> list[str]:
@@ -112,7 +76,7 @@ def done(page: Any, count: int) -> None:
 
 def test_comparing_by_keyboard(site: Site) -> None:
     page = site.visit("comparer")
-    assert page.evaluate("document.querySelector('#picture').naturalWidth") == 160
+    assert page.evaluate("document.querySelector('#image').naturalWidth") == 160
     first = captions(page)
     assert any(EVIL in text for text in first), "shown as text"
     page.keyboard.press("1")
@@ -128,7 +92,7 @@ def test_comparing_by_keyboard(site: Site) -> None:
         assert rows[0].choice != rows[1].choice
         assert session.scalars(select(Void.answer_id)).all() == [rows[0].id]
     page.keyboard.press("s")
-    page.wait_for_function("document.activeElement.value === 'I cannot tell which is better'")
+    page.wait_for_function("document.activeElement.value === 'I cannot progress which is better'")
     page.keyboard.press("1")  # not an answer while a reason is picked
     page.keyboard.press("Escape")
     assert page.locator("#skip[open]").count() == 0
@@ -162,7 +126,7 @@ def test_looking_closely(site: Site) -> None:
     page.keyboard.press("Escape")
     assert page.locator("#viewer").is_hidden()
     assert page.evaluate("document.activeElement.id") == "zoom"
-    assert site.count(Answer) == 0, "keys belong to the picture while it is large"
+    assert site.count(Answer) == 0, "keys belong to the image while it is large"
     page.keyboard.press("Enter")
     assert page.locator("#viewer").is_visible()
     page.get_by_role("button", name="Close").click()
@@ -210,7 +174,7 @@ def test_without_scripts(site: Site) -> None:
     page.get_by_role("button", name="Undo last").click()
     done(page, 0)
     page.locator("#skip summary").click()
-    page.get_by_label("I cannot tell which is better").check()
+    page.get_by_label("I cannot progress which is better").check()
     with page.expect_navigation():
         page.get_by_role("button", name="Skip", exact=True).click()
     page = site.visit("reviser", java_script_enabled=False)

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import re
+import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
-
-pytest.importorskip("fastapi", reason="the annotation application wants discode[annotate]")
-pytest.importorskip("jinja2", reason="the annotation application wants discode[annotate]")
-pytest.importorskip("sqlalchemy", reason="the annotation application wants discode[annotate]")
-pytest.importorskip("httpx", reason="its people want discode[dev]")
+from urllib.parse import urlsplit
 
 import httpx
+import pytest
 from sqlalchemy import func, select, text
 
 from discode.mceval.database import Database
@@ -27,12 +22,13 @@ from tests.helpers.annotating import (
     EVIL,
     Worker,
     fields,
+    images_in,
     kind,
     make_campaign,
-    pictures_in,
     running,
     texts,
 )  # fmt: skip
+from tests.helpers.servers import PATIENCE
 
 NAME = "<img src=x onerror=alert('name')>"
 
@@ -55,12 +51,11 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(sqlite: Database, tmp_path: Path) -> Iterator[Place]:
     clock = [1000.0]
-    with Database(str(tmp_path / "campaign.db")) as db:
-        make_campaign(db, pictures_in(tmp_path, {"a": 6}), 6, name="<script>alert(1)</script>")
-        with running(db, clock=lambda: clock[0]) as where:
-            yield Place(db, where, clock)
+    make_campaign(sqlite, images_in(tmp_path, {"a": 6}), 6, name="<script>alert(1)</script>")
+    with running(sqlite, clock=lambda: clock[0]) as where:
+        yield Place(sqlite, where, clock)
 
 
 def test_nothing_without_an_invitation(place: Place) -> None:
@@ -96,7 +91,7 @@ def test_the_token_is_gone_after_the_door(place: Place) -> None:
 
 def test_cookies_for_https_only(tmp_path: Path) -> None:
     with Database(str(tmp_path / "campaign.db")) as db:
-        make_campaign(db, pictures_in(tmp_path, {"a": 1}), 1)
+        make_campaign(db, images_in(tmp_path, {"a": 1}), 1)
         (one,) = invite(db, ["one"], "comparer", 0.0)
         with running(db, secure=True) as where:
             answer = httpx.post(f"{where}/join", data={"token": one.token})
@@ -274,20 +269,18 @@ def test_a_caption_that_looks_like_sql(place: Place) -> None:
     assert reviser.http.post("/task", json={"side": "left"}).status_code == 415
 
 
-def test_a_form_a_letter_at_a_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_form_that_never_ends_gets_408(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forms, "SECONDS", 0.2)
-
-    def slowly() -> Iterator[bytes]:
-        for _ in range(8):
-            yield b"x"
-            time.sleep(0.1)
-
-    kinds = {"content-type": "application/x-www-form-urlencoded"}
-    answer = httpx.post(f"{place.where}/join", content=slowly(), headers=kinds)
-    assert answer.status_code == 408
+    address = urlsplit(place.where)
+    head = f"POST /join HTTP/1.1\r\nhost: {address.netloc}\r\ncontent-length: 1000\r\n"
+    kind = "content-type: application/x-www-form-urlencoded\r\n\r\n"
+    where = (address.hostname or "", address.port or 0)
+    with socket.create_connection(where, timeout=PATIENCE) as raw:
+        raw.sendall((head + kind + "x").encode())
+        assert b" 408 " in raw.recv(4096).split(b"\r\n")[0]
 
 
-def test_pictures_come_from_the_database_alone(place: Place, tmp_path: Path) -> None:
+def test_images_come_from_the_database_alone(place: Place, tmp_path: Path) -> None:
     worker = place.person()
     page = worker.join()
     lease = fields(page)["lease"]
@@ -311,16 +304,16 @@ def test_pictures_come_from_the_database_alone(place: Place, tmp_path: Path) -> 
             text("SELECT image_id FROM slot WHERE lease = :lease"), {"lease": lease}
         ).scalar()
         image = session.get_one(Image, held)
-    Path(image.path).write_text("<script>not a picture</script>")
+    Path(image.path).write_text("<script>not an image</script>")
     changed = worker.http.get(f"/image/{lease}")
     assert changed.status_code == 404
     assert "has changed" in changed.text
 
 
-def test_pictures_that_moved(tmp_path: Path) -> None:
+def test_images_that_moved(tmp_path: Path) -> None:
     """With --images they are found by their source, and nowhere outside."""
     with Database(str(tmp_path / "campaign.db")) as db:
-        made = pictures_in(tmp_path / "moved", {"a": 3})
+        made = images_in(tmp_path / "moved", {"a": 3})
         make_campaign(db, made, 3)
         people = invite(db, ["one", "two", "three"], "reviser", 0.0)
 

@@ -1,1 +1,19 @@
-"""discode mceval: the verbs of campaigns."""
+"""discode mceval: build a benchmark of human preferences, from folders of images to a dataset."""
+
+from __future__ import annotations
+
+import typer
+
+from discode.mceval.cli import annotate, preparing, results, running
+
+app = typer.Typer(help="Build a benchmark of human preferences.", no_args_is_help=True)
+app.command("plan")(preparing.plan)
+app.command("init")(preparing.init)
+app.command("candidates")(preparing.candidates)
+app.command("people")(running.people)
+app.command("annotate")(annotate.annotate)
+app.command("tasks")(running.tasks)
+app.command("import")(running.import_answers)
+app.command("status")(running.status)
+app.command("study")(results.study)
+app.command("export")(results.export)

@@ -1,4 +1,4 @@
-"""What organisers see and may do: progress, agreement, people, discarded images."""
+"""The organisers' pages: progress, agreement, people, discarded images."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from discode.errors import HttpError, InputError
-from discode.mceval.checks import Record, fault
+from discode.mceval.checks import WorkRecord, careless_reason
 from discode.mceval.database import Database, settings_of
 from discode.mceval.people import mark_careless, reinstate
 from discode.mceval.report import domain_rows, person_rows
@@ -19,13 +19,13 @@ from discode.mceval.web.auth import Visitor
 from discode.mceval.web.rendering import Pages
 
 SHOWN = 60
-"""Discarded images on the page; the newest."""
+"""How many discarded images the page shows, the newest first."""
 RECENT_SECONDS = 900.0
 
 
 @dataclass(frozen=True)
-class Discarded:
-    """An image that was given up, and why."""
+class DiscardedImage:
+    """An image that was discarded, and why."""
 
     id: int
     domain: str
@@ -33,7 +33,7 @@ class Discarded:
     reason: str
 
 
-class Admin:
+class AdminPages:
     """The organisers' pages."""
 
     def __init__(self, db: Database, pages: Pages) -> None:
@@ -41,12 +41,12 @@ class Admin:
         self.pages = pages
 
     def overview(self, visitor: Visitor, now: float) -> Response:
-        """Return the page about everything."""
+        """Return the overview of the campaign."""
         with self.db.read() as session:
             settings = settings_of(session)
             domains = domain_rows(session)
             people = [row for row in person_rows(session) if row.role != "admin"]
-            gone = discarded(session)
+            newest = newest_discarded(session)
             lately = session.scalar(
                 select(func.count()).where(Answer.created > now - RECENT_SECONDS)
             )
@@ -58,13 +58,13 @@ class Admin:
         return self.pages.show(
             "admin.html", campaign=settings.name, settings=settings, person=visitor.person,
             form_token=visitor.form_token, domains=domains, total=total, people=people,
-            discarded=gone, gone=total.states.get("discarded", 0),
+            discarded=newest, discarded_count=total.states.get("discarded", 0),
             answers=sum(row.answers for row in people), hours=hours, pay=pay, busy=busy or 0,
             per_hour=(lately or 0) * 3600 / RECENT_SECONDS,
             cost=pay / total.done if total.done else float("nan"),
         )  # fmt: skip
 
-    def look_at(self, visitor: Visitor, number: int) -> Response:
+    def person(self, visitor: Visitor, number: int) -> Response:
         """Return the page about one person."""
         with self.db.read() as session:
             found = [row for row in person_rows(session) if row.id == number]
@@ -82,17 +82,17 @@ class Admin:
             compared = session.scalar(
                 select(func.count()).where(Answer.person_id == number, Answer.kind != "revise")
             )
-        record = Record(gold=row.gold, right=row.right, compared=compared or 0, quick=row.quick)
+        record = WorkRecord(gold=row.gold, right=row.right, compared=compared or 0, quick=row.quick)
         return self.pages.show(
             "person.html", campaign=settings.name, settings=settings, person=visitor.person,
             form_token=visitor.form_token, row=row, passes=passes,
-            worry=fault(settings.checks, record),
+            concern=careless_reason(settings.checks, record),
         )  # fmt: skip
 
-    def decide(self, admin: Person, number: int, form: dict[str, str], now: float) -> None:
-        """Put a person's work back in the queue, or let them work again."""
+    def act_on_person(self, admin: Person, number: int, form: dict[str, str], now: float) -> None:
+        """Return a person's work to the queue, or let them work again."""
         if form.get("sure") != "yes":
-            raise InputError("please tick the box that says that you mean it")
+            raise InputError("please tick the box to confirm")
         action = form.get("action")
         if action == "reinstate":
             reinstate(self.db, number, now)
@@ -100,12 +100,12 @@ class Admin:
         if action != "put_back":
             raise InputError(f"action {action!r} is not known; known: put_back, reinstate")
         if number == admin.id:
-            raise InputError("you cannot put back your own work")
+            raise InputError("you cannot return your own work to the queue")
         reason = check_text(form.get("reason") or "careless", "a reason")
         mark_careless(self.db, number, f"{reason} (by {admin.name})", now)
 
 
-def discarded(session: Session) -> list[Discarded]:
+def newest_discarded(session: Session) -> list[DiscardedImage]:
     """Return the newest discarded images."""
     rows = session.execute(
         select(Image.id, Domain.name, Image.source, Image.reason)
@@ -114,4 +114,4 @@ def discarded(session: Session) -> list[Discarded]:
         .order_by(Image.id.desc())
         .limit(SHOWN)
     ).all()
-    return [Discarded(*row) for row in rows]
+    return [DiscardedImage(*row) for row in rows]

@@ -1,8 +1,8 @@
-"""The annotation application: what is asked, by whom, and what is answered.
+"""The annotation application: its routes, who may use them, and the pages they answer with.
 
-Every request passes the same four doors: whose browser it is, whether the form was ours, whether
-the role may, whether consent was given. Handlers behind them are plain functions in threads, since
-the database waits.
+Every request passes the same four checks: whose browser it is, whether the form is ours, whether
+the person's role allows it, whether consent was given. Handlers are plain functions that run in
+threads, since the database blocks.
 """
 
 from __future__ import annotations
@@ -22,33 +22,32 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from discode.errors import DiscodeError, HttpError, InputError, NotAllowedError, StoreError
-from discode.http.guard import Guard
-from discode.http.limits import HEADERS
+from discode.http.guard import SECURITY_HEADERS, Guard
 from discode.mceval import people, queue
-from discode.mceval.database import Database, Settings, settings_of
+from discode.mceval.database import CampaignSettings, Database, settings_of
 from discode.mceval.tables import Person
 from discode.mceval.texts import LONGEST
-from discode.mceval.web.admin import Admin
+from discode.mceval.web.admin import AdminPages
 from discode.mceval.web.auth import (
     SESSION_SECONDS,
-    Throttle,
+    GuessLimiter,
     Visitor,
-    begin,
-    end,
+    begin_session,
+    create_login_table,
+    end_session,
     find_visitor,
-    make_table,
 )  # fmt: skip
 from discode.mceval.web.forms import read_form, reason_of
-from discode.mceval.web.images import Gallery, Picture
-from discode.mceval.web.rendering import Pages, kept, static_files
-from discode.mceval.web.standing import campaign_share, more_later, standing_of
+from discode.mceval.web.images import CampaignImages, ServedImage
+from discode.mceval.web.progress import campaign_progress, may_get_task_later, person_progress
+from discode.mceval.web.rendering import Pages, annotation_files, file_response
 from discode.version import __version__
 
-OWN_HEADERS = HEADERS | {
+HEADERS = SECURITY_HEADERS | {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'",
-    # With "no-referrer" browsers would send our own forms as if from nowhere.
+    # With "no-referrer", browsers would send our own forms with the origin "null".
     "referrer-policy": "same-origin",
 }
 HEADINGS: dict[str | int, str] = {
@@ -60,23 +59,23 @@ HEADINGS: dict[str | int, str] = {
     500: "Sorry",
     503: "Sorry",
 }
-"""Over the reason why there is no other page, by its code or status."""
-SHARE_SECONDS = 3.0
+"""The heading of an error page, by the error's code or status."""
+PROGRESS_SECONDS = 3.0
 """How old the campaign's progress on a page may be."""
 _log = logging.getLogger("discode.web")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class AnnotationOptions:
     """How the application is run.
 
     Attributes:
-        images: Where the pictures are now, if they were moved.
-        hosts: Names the server answers to, or None for any.
-        secure: Whether people come by https: cookies are then for https only.
+        images: Where the images are now, if they were moved.
+        hosts: The names that the server answers to, or None for any.
+        secure: Whether people use https: cookies are then for https only.
         trust_proxy: Take a visitor's address from X-Forwarded-For, which a proxy of yours sets.
-        pause_every: After so many answers a break is suggested.
-        clock: What time it is.
+        pause_every: After this many answers a break is suggested.
+        clock: Returns the time.
     """
 
     images: Path | None = None
@@ -88,59 +87,61 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Ask:
-    """A request behind the doors."""
+class PageRequest:
+    """A request that passed the checks of its route."""
 
     request: Request
     now: float
     form: dict[str, str] = field(default_factory=dict)
-    visitor: Visitor | None = None
+    known_visitor: Visitor | None = None
 
     @property
-    def known(self) -> Visitor:
-        """The visitor, where the route wants one."""
-        assert self.visitor is not None
-        return self.visitor
+    def visitor(self) -> Visitor:
+        """Who asks; 401 where nobody has joined with this browser."""
+        if self.known_visitor is None:
+            raise HttpError(401, "unknown", "please open your invitation link again")
+        return self.known_visitor
 
     @property
     def person(self) -> Person:
-        """Who asks."""
-        return self.known.person
+        """The person who asks."""
+        return self.visitor.person
 
 
-Handler = Callable[[Ask], Response]
-NOBODY, PERSON, WORKER, ADMIN = "nobody", "person", "worker", "admin"
+Handler = Callable[[PageRequest], Response]
+ANYBODY, PERSON, WORKER, ADMIN = "anybody", "person", "worker", "admin"
+"""Who may use a route."""
 
 
-def make_app(db: Database, options: Options | None = None) -> FastAPI:
+def make_annotation_app(db: Database, options: AnnotationOptions | None = None) -> FastAPI:
     """Return the application around a campaign, as an ASGI application."""
-    return _Annotate(db, options or Options()).app()
+    return _AnnotationApp(db, options or AnnotationOptions()).app()
 
 
-class _Annotate:
-    def __init__(self, db: Database, options: Options) -> None:
+class _AnnotationApp:
+    def __init__(self, db: Database, options: AnnotationOptions) -> None:
         self.db = db
         self.options = options
-        self.throttle = Throttle()
-        self.gallery = Gallery(db, options.images)
-        self.files = static_files()
+        self.guesses = GuessLimiter()
+        self.images = CampaignImages(db, options.images)
+        self.files = annotation_files()
         self.pages = Pages(self.files)
         self.cookie = "__Host-discode" if options.secure else "discode"
-        make_table(db)
+        create_login_table(db)
         with db.read() as session:
-            self.settings: Settings = settings_of(session)
-        self.admin = Admin(db, self.pages)
-        self._share: tuple[float, tuple[int, int]] = (float("-inf"), (0, 0))
+            self.settings: CampaignSettings = settings_of(session)
+        self.admin = AdminPages(db, self.pages)
+        self._progress: tuple[float, tuple[int, int]] = (float("-inf"), (0, 0))
 
     def app(self) -> FastAPI:
         app = FastAPI(
             title="discode annotate", version=__version__, openapi_url=None, docs_url=None,
             redoc_url=None, redirect_slashes=False, lifespan=self.lifespan,
         )  # fmt: skip
-        for method, path, needs, handler in (
-            ("GET", "/", NOBODY, self.home),
-            ("GET", "/join/{token}", NOBODY, self.door),
-            ("POST", "/join", NOBODY, self.join),
+        for method, path, allowed, handler in (
+            ("GET", "/", ANYBODY, self.home),
+            ("GET", "/join/{token}", ANYBODY, self.invitation),
+            ("POST", "/join", ANYBODY, self.join),
             ("POST", "/leave", PERSON, self.leave),
             ("GET", "/guide", PERSON, self.guide),
             ("POST", "/consent", PERSON, self.consent),
@@ -149,20 +150,20 @@ class _Annotate:
             ("POST", "/undo", WORKER, self.undo),
             ("POST", "/skip", WORKER, self.skip),
             ("POST", "/flag", WORKER, self.flag),
-            ("POST", "/beat", WORKER, self.beat),
+            ("POST", "/beat", WORKER, self.heartbeat),
             ("GET", "/pause", WORKER, self.pause),
             ("GET", "/image/{lease}", WORKER, self.image),
             ("GET", "/admin", ADMIN, self.overview),
-            ("GET", "/admin/person/{number}", ADMIN, self.look_at),
-            ("POST", "/admin/person/{number}", ADMIN, self.decide),
-            ("GET", "/admin/image/{number}", ADMIN, self.any_image),
+            ("GET", "/admin/person/{number}", ADMIN, self.person),
+            ("POST", "/admin/person/{number}", ADMIN, self.act_on_person),
+            ("GET", "/admin/image/{number}", ADMIN, self.image_by_id),
         ):
-            app.add_api_route(path, self.doors(needs, handler), methods=[method])
+            app.add_api_route(path, self.checked(allowed, handler), methods=[method])
         app.add_api_route("/static/{name}", self.file, methods=["GET"])
         app.add_api_route("/healthz", self.health, methods=["GET"])
-        app.add_exception_handler(HTTPException, self.no_such_page)
+        app.add_exception_handler(HTTPException, self.error_page)
         app.add_middleware(
-            Guard, hosts=self.options.hosts, headers=OWN_HEADERS, refusal=self.refusal
+            Guard, hosts=self.options.hosts, headers=HEADERS, on_error=self.error_page
         )
         return app
 
@@ -171,51 +172,54 @@ class _Annotate:
         yield
         self.db.close()
 
-    # The doors
+    # Checks and errors
 
-    def doors(self, needs: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        """Return the endpoint that lets a request through to its handler, or says why not."""
+    def checked(self, allowed: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        """Return the endpoint that calls a handler after the checks, or shows why not."""
 
         async def endpoint(request: Request) -> Response:
             try:
                 form = await read_form(request) if request.method == "POST" else {}
-                return await run_in_threadpool(self.enter, request, form, needs, handler)
+                return await run_in_threadpool(self.handle, request, form, allowed, handler)
             except ClientDisconnect:
                 return Response(status_code=499)
             except Exception as error:
-                return await self.refusal(request, error)
+                return await self.error_page(request, error)
 
         return endpoint
 
-    def enter(
-        self, request: Request, form: dict[str, str], needs: str, handler: Handler
+    def handle(
+        self, request: Request, form: dict[str, str], allowed: str, handler: Handler
     ) -> Response:
         now = self.options.clock()
-        visitor = find_visitor(self.db, request.cookies.get(self.cookie), now)
-        ask = Ask(request, now, form, visitor)
-        if needs == NOBODY:
-            return handler(ask)
-        if visitor is None:
-            raise HttpError(401, "unknown", "please open your invitation link again")
+        known = find_visitor(self.db, request.cookies.get(self.cookie), now)
+        asked = PageRequest(request, now, form, known)
+        if allowed == ANYBODY:
+            return handler(asked)
+        visitor = asked.visitor
         if request.method == "POST":
             visitor.check_form(form.get("form_token", ""))
-        if needs == ADMIN and visitor.person.role != "admin":
+        if allowed == ADMIN and visitor.person.role != "admin":
             raise HttpError(403, "not_admin", "this page is for the organisers")
-        if needs == WORKER:
+        if allowed == WORKER:
             if visitor.person.role == "admin":
-                return _to("/admin")
+                return _redirect("/admin")
             if visitor.person.state != "active":
                 why = "your part in this campaign has ended; its organisers can tell you more"
                 raise HttpError(403, "ended", why)
             if visitor.person.consented is None:
-                return _to("/guide")
-        return handler(ask)
+                return _redirect("/guide")
+        return handler(asked)
 
-    async def refusal(self, request: Request, error: Exception) -> Response:
-        """Say in a page why there is no other."""
+    async def error_page(self, request: Request, error: Exception) -> Response:
+        """Return a page that says what went wrong."""
         headers: dict[str, str] = {}
+        code, why = "", str(error)
         if isinstance(error, HttpError):
-            status, headers = error.status, error.headers
+            status, headers, code = error.status, error.headers, error.code
+        elif isinstance(error, HTTPException):  # starlette's own: no such path, no such method
+            status = error.status_code
+            why = "there is no such page" if status == 404 else str(error.detail)
         elif isinstance(error, NotAllowedError):
             status = 409
         elif isinstance(error, InputError):
@@ -226,175 +230,177 @@ class _Annotate:
         else:
             status = 500
             _log.error("a page failed", exc_info=error)
-        known = isinstance(error, DiscodeError) and status != 503
-        why = str(error) if known else "something went wrong here; please try again in a minute"
-        code = error.code if isinstance(error, HttpError) else ""
+        if status == 503 or not isinstance(error, DiscodeError | HTTPException):
+            why = "something went wrong here; please try again in a minute"
         heading = HEADINGS.get(code) or HEADINGS.get(status) or "This is not possible"
         return self.pages.show(
             "message.html", status, headers, campaign=self.settings.name, why=why, heading=heading
         )
 
-    async def no_such_page(self, request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        why = "there is no such page" if error.status_code == 404 else str(error.detail)
-        return await self.refusal(request, HttpError(error.status_code, "http", why))
-
     # Coming and going
 
-    def home(self, ask: Ask) -> Response:
-        if ask.visitor is None:
+    def home(self, asked: PageRequest) -> Response:
+        if asked.known_visitor is None:
             return self.pages.show("home.html", campaign=self.settings.name)
-        return _to("/admin" if ask.person.role == "admin" else "/task")
+        return _redirect("/admin" if asked.person.role == "admin" else "/task")
 
-    def door(self, ask: Ask) -> Response:
-        """Greet somebody with an invitation.
+    def invitation(self, asked: PageRequest) -> Response:
+        """Greet somebody who has an invitation.
 
         The cookie is set by the form of this page and not here: a strict cookie does not travel
-        along when a link in a mail is followed, and programs that look at links join nobody.
+        along when a link in a mail is followed, and programs that open links must not join.
         """
-        token = str(ask.request.path_params["token"])
-        person = self.invited(ask, token)
+        token = str(asked.request.path_params["token"])
+        person = self.invited(asked, token)
         return self.pages.show("join.html", campaign=self.settings.name, person=person, token=token)
 
-    def join(self, ask: Ask) -> Response:
-        person = self.invited(ask, ask.form.get("token", ""))
-        response = _to("/")
+    def join(self, asked: PageRequest) -> Response:
+        person = self.invited(asked, asked.form.get("token", ""))
+        response = _redirect("/")
         response.set_cookie(
-            self.cookie, begin(self.db, person.id, ask.now), max_age=int(SESSION_SECONDS),
+            self.cookie, begin_session(self.db, person.id, asked.now), max_age=int(SESSION_SECONDS),
             httponly=True, samesite="strict", secure=self.options.secure, path="/",
         )  # fmt: skip
         return response
 
-    def invited(self, ask: Ask, token: str) -> Person:
-        place = self.place(ask.request)
-        self.throttle.check(place, ask.now)
-        person = people.find(self.db, token)
+    def invited(self, asked: PageRequest, token: str) -> Person:
+        address = self.address(asked.request)
+        self.guesses.check(address, asked.now)
+        person = people.person_by_token(self.db, token)
         if person is None:
-            self.throttle.failed(place, ask.now)
-            raise HttpError(404, "no_invitation", "this invitation is unknown; is the link whole?")
+            self.guesses.failed(address, asked.now)
+            raise HttpError(
+                404, "no_invitation", "this invitation is unknown; is the link complete?"
+            )
         return person
 
-    def place(self, request: Request) -> str:
-        """Return where a request comes from; of IPv6 the network, for its holder has them all."""
+    def address(self, request: Request) -> str:
+        """Return where a request comes from; for IPv6 the network, whose holder has all of it."""
         address = request.client.host if request.client else ""
         if self.options.trust_proxy:
             address = request.headers.get("x-forwarded-for", address).split(",")[-1].strip()
         return ":".join(address.split(":")[:4]) if ":" in address else address
 
-    def leave(self, ask: Ask) -> Response:
-        end(self.db, ask.known.key)
-        response = _to("/")
+    def leave(self, asked: PageRequest) -> Response:
+        end_session(self.db, asked.visitor.key)
+        response = _redirect("/")
         response.delete_cookie(self.cookie, path="/", secure=self.options.secure, httponly=True)
         return response
 
-    def guide(self, ask: Ask) -> Response:
-        return self.page("guide.html", ask, settings=self.settings)
+    def guide(self, asked: PageRequest) -> Response:
+        return self.page("guide.html", asked, settings=self.settings)
 
-    def consent(self, ask: Ask) -> Response:
-        if ask.form.get("agreed") != "yes":
+    def consent(self, asked: PageRequest) -> Response:
+        if asked.form.get("agreed") != "yes":
             raise InputError("please tick the box if you agree; without it there is no task")
-        people.consent(self.db, ask.person.id, ask.now)
-        return _to("/")
+        people.record_consent(self.db, asked.person.id, asked.now)
+        return _redirect("/")
 
     # Working
 
-    def task(self, ask: Ask) -> Response:
-        task = queue.next_task(self.db, ask.person.id, ask.now)
+    def task(self, asked: PageRequest) -> Response:
+        task = queue.next_task(self.db, asked.person.id, asked.now)
         if task is None:
             with self.db.read() as session:
-                later = more_later(session, ask.person)
-            return self.page("wait.html" if later else "done.html", ask)
-        submission = ask.known.new_submission(task.lease)
+                later = may_get_task_later(session, asked.person)
+            return self.page("wait.html" if later else "done.html", asked)
+        submission = asked.visitor.new_submission(task.lease)
         page = "revise.html" if task.kind == "revise" else "compare.html"
-        return self.page(page, ask, task=task, submission=submission, longest=LONGEST)
+        return self.page(page, asked, task=task, submission=submission, longest=LONGEST)
 
-    def answer(self, ask: Ask) -> Response:
-        lease, submission = ask.form.get("lease", ""), ask.form.get("submission", "")
-        ask.known.check_submission(lease, submission)
-        side = ask.form.get("side")
+    def answer(self, asked: PageRequest) -> Response:
+        lease, submission = asked.form.get("lease", ""), asked.form.get("submission", "")
+        asked.visitor.check_submission(lease, submission)
+        side = asked.form.get("side")
         queue.submit(
-            self.db, ask.person.id, lease, submission, ask.now,
+            self.db, asked.person.id, lease, submission, asked.now,
             side={"left": 0, "right": 1}.get(side, -1) if side is not None else None,
-            text=ask.form.get("text"),
+            text=asked.form.get("text"),
         )  # fmt: skip
         with self.db.read() as session:
-            count = standing_of(session, ask.person.id).answers
-        return _to("/pause" if count and count % self.options.pause_every == 0 else "/task")
+            count = person_progress(session, asked.person.id).answers
+        return _redirect("/pause" if count and count % self.options.pause_every == 0 else "/task")
 
-    def undo(self, ask: Ask) -> Response:
-        queue.undo(self.db, ask.person.id, ask.now)
-        return _to("/task")
+    def undo(self, asked: PageRequest) -> Response:
+        queue.undo(self.db, asked.person.id, asked.now)
+        return _redirect("/task")
 
-    def skip(self, ask: Ask) -> Response:
-        queue.skip(self.db, ask.person.id, ask.form.get("lease", ""), reason_of(ask.form), ask.now)
-        return _to("/task")
+    def skip(self, asked: PageRequest) -> Response:
+        queue.skip(
+            self.db, asked.person.id, asked.form.get("lease", ""), reason_of(asked.form), asked.now
+        )
+        return _redirect("/task")
 
-    def flag(self, ask: Ask) -> Response:
-        queue.flag(self.db, ask.person.id, ask.form.get("lease", ""), reason_of(ask.form), ask.now)
-        return _to("/task")
+    def flag(self, asked: PageRequest) -> Response:
+        queue.flag(
+            self.db, asked.person.id, asked.form.get("lease", ""), reason_of(asked.form), asked.now
+        )
+        return _redirect("/task")
 
-    def beat(self, ask: Ask) -> Response:
+    def heartbeat(self, asked: PageRequest) -> Response:
         """Hold a task longer, for somebody who is still looking at it."""
-        queue.heartbeat(self.db, ask.person.id, ask.form.get("lease", ""), ask.now)
+        queue.heartbeat(self.db, asked.person.id, asked.form.get("lease", ""), asked.now)
         return Response(status_code=204)
 
-    def pause(self, ask: Ask) -> Response:
-        return self.page("pause.html", ask)
+    def pause(self, asked: PageRequest) -> Response:
+        return self.page("pause.html", asked)
 
-    def image(self, ask: Ask) -> Response:
-        return _picture(self.gallery.held(ask.person.id, str(ask.request.path_params["lease"])))
+    def image(self, asked: PageRequest) -> Response:
+        lease = str(asked.request.path_params["lease"])
+        return _image(self.images.of_task(asked.person.id, lease))
 
     # Organising
 
-    def overview(self, ask: Ask) -> Response:
-        return self.admin.overview(ask.known, ask.now)
+    def overview(self, asked: PageRequest) -> Response:
+        return self.admin.overview(asked.visitor, asked.now)
 
-    def look_at(self, ask: Ask) -> Response:
-        return self.admin.look_at(ask.known, _number(ask))
+    def person(self, asked: PageRequest) -> Response:
+        return self.admin.person(asked.visitor, _number(asked))
 
-    def decide(self, ask: Ask) -> Response:
-        self.admin.decide(ask.person, _number(ask), ask.form, ask.now)
-        return _to(f"/admin/person/{_number(ask)}")
+    def act_on_person(self, asked: PageRequest) -> Response:
+        self.admin.act_on_person(asked.person, _number(asked), asked.form, asked.now)
+        return _redirect(f"/admin/person/{_number(asked)}")
 
-    def any_image(self, ask: Ask) -> Response:
-        return _picture(self.gallery.numbered(_number(ask)))
+    def image_by_id(self, asked: PageRequest) -> Response:
+        return _image(self.images.by_id(_number(asked)))
 
     # Files and pages
 
     async def file(self, request: Request) -> Response:
-        """Answer with a file by its whole path: there is nothing to climb out of."""
+        """Answer with a file of the table, by its whole path."""
         found = self.files.get(request.url.path)
         if found is None:
             raise HTTPException(404)
-        return kept(found)
+        return file_response(found)
 
     async def health(self) -> Response:
         return Response('{"status": "ok"}', media_type="application/json")
 
-    def page(self, name: str, ask: Ask, **values: Any) -> Response:
-        """Return a page with what all pages of a person who works show."""
+    def page(self, name: str, asked: PageRequest, **values: Any) -> Response:
+        """Return a page with the person's progress and the campaign's."""
         with self.db.read() as session:
-            standing = standing_of(session, ask.person.id)
-            if ask.now - self._share[0] > SHARE_SECONDS:
-                self._share = (ask.now, campaign_share(session))
-        undoable = standing.last is not None and ask.now - standing.last < queue.UNDO_SECONDS
+            mine = person_progress(session, asked.person.id)
+            if asked.now - self._progress[0] > PROGRESS_SECONDS:
+                self._progress = (asked.now, campaign_progress(session))
+        undoable = mine.last is not None and asked.now - mine.last < queue.UNDO_SECONDS
         return self.pages.show(
-            name, campaign=self.settings.name, person=ask.person, standing=standing,
-            undoable=undoable, share=self._share[1], form_token=ask.known.form_token, **values,
+            name, campaign=self.settings.name, person=asked.person, answers=mine.answers,
+            undoable=undoable, progress=self._progress[1],
+            form_token=asked.visitor.form_token, **values,
         )  # fmt: skip
 
 
-def _number(ask: Ask) -> int:
-    text = str(ask.request.path_params["number"])
+def _number(asked: PageRequest) -> int:
+    text = str(asked.request.path_params["number"])
     if not text.isascii() or not text.isdigit() or len(text) > 9:
         raise HttpError(404, "no_number", "there is no such page")
     return int(text)
 
 
-def _to(place: str) -> RedirectResponse:
-    return RedirectResponse(place, 303)
+def _redirect(path: str) -> RedirectResponse:
+    return RedirectResponse(path, 303)
 
 
-def _picture(found: Picture) -> Response:
+def _image(found: ServedImage) -> Response:
     headers = {"cache-control": "private, max-age=900", "content-disposition": "inline"}
-    return Response(found.data, media_type=found.kind, headers=headers)
+    return Response(found.data, media_type=found.media_type, headers=headers)

@@ -1,7 +1,7 @@
-"""Who is there: invitations, sessions, and what proves that a form is ours.
+"""Sessions of people's browsers, and the tokens that prove that a form is ours.
 
-A browser keeps a random key in a cookie; the database keeps its hash. Everything else follows from
-the key: the token on every form, and the signature on the name of every answer.
+A browser keeps a random key in a cookie; the database keeps its hash. The token in every form and
+the signature on the name of every answer are derived from the key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LONGEST_KEY = 100
 
 
 class Login(Base):
-    """A browser that somebody joined with; of its key only the hash is kept."""
+    """A browser with which somebody joined; only the hash of its key is kept."""
 
     __tablename__ = "login"
     key_hash: Mapped[str] = mapped_column(Text, primary_key=True)
@@ -34,8 +34,8 @@ class Login(Base):
     expires: Mapped[float]
 
 
-# Asked with every request, so it is put together once.
-_WHOSE = (
+# Run for every request, so it is built once.
+_PERSON_BY_KEY = (
     select(Person)
     .join(Login, Login.person_id == Person.id)
     .where(Login.key_hash == bindparam("key"), Login.expires > bindparam("now"))
@@ -51,11 +51,11 @@ class Visitor:
 
     @property
     def form_token(self) -> str:
-        """What a form of ours carries and a page of another site cannot know."""
+        """The token in our forms, which a page of another site cannot know."""
         return _mac(self.key, "form")
 
     def check_form(self, given: str) -> None:
-        """Raise unless a form was ours."""
+        """Raise unless a form is one of ours."""
         if not hmac.compare_digest(given.encode(errors="replace"), self.form_token.encode()):
             raise HttpError(
                 403, "forged", "this form was not made for you, or is from an earlier visit"
@@ -67,7 +67,7 @@ class Visitor:
         return f"{nonce}.{_mac(self.key, 'answer', lease, nonce)}"
 
     def check_submission(self, lease: str, submission: str) -> None:
-        """Raise unless the name is one that this visitor was given for this task."""
+        """Raise unless this visitor was given the name for this task."""
         nonce, _, mac = submission.partition(".")
         made = _mac(self.key, "answer", lease, nonce)
         if not hmac.compare_digest(mac.encode(errors="replace"), made.encode()):
@@ -79,13 +79,13 @@ def _mac(key: str, *parts: str) -> str:
     return hmac.new(key.encode(), text, hashlib.sha256).hexdigest()[:40]
 
 
-def make_table(db: Database) -> None:
-    """Make the table of sessions, where it is missing."""
+def create_login_table(db: Database) -> None:
+    """Create the table of sessions, if it is missing."""
     Base.metadata.create_all(db.engine, tables=[Base.metadata.tables[Login.__tablename__]])
 
 
-def begin(db: Database, person: int, now: float) -> str:
-    """Begin a session; its key. Sessions that have run out are forgotten."""
+def begin_session(db: Database, person: int, now: float) -> str:
+    """Begin a session and return its key. Sessions that have run out are deleted."""
     key = secrets.token_urlsafe(32)
 
     def work(session: Session) -> None:
@@ -102,53 +102,53 @@ def begin(db: Database, person: int, now: float) -> str:
 
 
 def find_visitor(db: Database, key: str | None, now: float) -> Visitor | None:
-    """Return who a browser belongs to."""
+    """Return the person to whom a browser belongs."""
     if not key or len(key) > _LONGEST_KEY:
         return None
     with db.read() as session:
-        person = session.scalar(_WHOSE, {"key": hash_token(key), "now": now})
+        person = session.scalar(_PERSON_BY_KEY, {"key": hash_token(key), "now": now})
     return None if person is None else Visitor(person, key)
 
 
-def end(db: Database, key: str) -> None:
+def end_session(db: Database, key: str) -> None:
     """End a session."""
     gone = delete(Login).where(Login.key_hash == hash_token(key))
     db.run(lambda session: session.execute(gone))
 
 
 @dataclass
-class Throttle:
-    """Slows down whoever guesses invitations.
+class GuessLimiter:
+    """Limits how often an address may try invitations that do not exist.
 
-    >>> guesses = Throttle(allowed=1)
+    >>> guesses = GuessLimiter(allowed=1)
     >>> guesses.failed("1.2.3.4", 0.0)
     >>> guesses.check("1.2.3.4", 1.0)
     Traceback (most recent call last):
         ...
-    discode.errors.HttpError: too many invitations that are none; try again in 59 s
+    discode.errors.HttpError: too many unknown invitations; try again in 59 s
     >>> guesses.check("1.2.3.4", 61.0)
     """
 
     allowed: int = 10
     seconds: float = 60.0
-    places: int = 10_000
+    addresses: int = 10_000
     _failed: OrderedDict[str, list[float]] = field(default_factory=OrderedDict)
 
-    def check(self, who: str, now: float) -> None:
-        """Raise if there were too many failures from a place."""
-        recent = [then for then in self._failed.get(who, ()) if then > now - self.seconds]
+    def check(self, address: str, now: float) -> None:
+        """Raise if there were too many failures from an address."""
+        recent = [then for then in self._failed.get(address, ()) if then > now - self.seconds]
         if len(recent) >= self.allowed:
             wait = max(1, round(recent[0] + self.seconds - now))
             raise HttpError(
                 429,
                 "slow_down",
-                f"too many invitations that are none; try again in {wait} s",
+                f"too many unknown invitations; try again in {wait} s",
                 {"retry-after": str(wait)},
             )
 
-    def failed(self, who: str, now: float) -> None:
-        """Note a failure; the place that failed longest ago is forgotten when there are many."""
-        recent = [then for then in self._failed.pop(who, ()) if then > now - self.seconds]
-        self._failed[who] = [*recent, now][-self.allowed :]
-        if len(self._failed) > self.places:
+    def failed(self, address: str, now: float) -> None:
+        """Record a failure; with too many addresses, the one that failed longest ago is dropped."""
+        recent = [then for then in self._failed.pop(address, ()) if then > now - self.seconds]
+        self._failed[address] = [*recent, now][-self.allowed :]
+        if len(self._failed) > self.addresses:
             self._failed.popitem(last=False)

@@ -1,4 +1,4 @@
-"""What comes back from a page."""
+"""Read the forms that the pages send."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fastapi import Request
 from discode.errors import HttpError
 
 BODY = 64 << 10
-"""Bytes of a form; a revised caption has at most 4000 characters."""
+"""The most bytes of a form; a revised caption has at most 4000 characters."""
 SECONDS = 20.0
 """How long a form may take to arrive."""
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """Return the fields of a form, or refuse what is none of ours."""
+    """Return the fields of a form, or refuse the request."""
     kind = request.headers.get("content-type", "").split(";")[0].strip().lower()
     if kind != "application/x-www-form-urlencoded":
         raise HttpError(415, "no_form", "send a form")
@@ -43,10 +43,10 @@ async def _receive(request: Request) -> bytes:
 
 
 def reason_of(form: dict[str, str]) -> str:
-    """Return the reason that was picked, with what was written beside it.
+    """Return the reason that was chosen, with the text that was added to it.
 
     >>> reason_of({"reason": "Other", "more": "too dark"})
     'Other: too dark'
     """
-    picked, more = form.get("reason", ""), form.get("more", "")
-    return f"{picked}: {more}" if picked and more.strip() else picked or more
+    chosen, more = form.get("reason", ""), form.get("more", "")
+    return f"{chosen}: {more}" if chosen and more.strip() else chosen or more

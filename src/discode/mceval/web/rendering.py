@@ -1,10 +1,8 @@
-"""Pages from templates, everything escaped; the few files beside them."""
+"""Render pages from templates, with everything escaped; the static files they use."""
 
 from __future__ import annotations
 
-import hashlib
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,49 +10,27 @@ from fastapi import Response
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from discode.http.static import ICON, StaticFile, read_static
 from discode.images import demo_path
 
 HERE = Path(__file__).parent
-_TYPES = {
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".jpg": "image/jpeg",
-}
 
 
-@dataclass(frozen=True)
-class File:
-    """A file that is served; the digest is in its address, so browsers may keep it."""
-
-    content: bytes
-    kind: str
-    digest: str
-
-
-def static_files() -> dict[str, File]:
+def annotation_files() -> dict[str, StaticFile]:
     """Return every file that is served, by its path: style, script, icon, the examples."""
-    paths = [*(HERE / "static").iterdir(), HERE.parent / "page" / "icon.svg"]
-    paths += demo_path().glob("*.jpg")
-    found = {}
-    for path in paths:
-        if path.suffix in _TYPES:
-            content = path.read_bytes()
-            digest = hashlib.sha256(content).hexdigest()[:12]
-            found[f"/static/{path.name}"] = File(content, _TYPES[path.suffix], digest)
-    return found
+    return read_static("/static", [*(HERE / "static").iterdir(), ICON, *demo_path().glob("*.jpg")])
 
 
-def kept(file: File) -> Response:
-    """Return a file as an answer that browsers keep."""
+def file_response(file: StaticFile) -> Response:
+    """Return a file as an answer that browsers may keep: its address has its digest."""
     headers = {"cache-control": "public, max-age=31536000, immutable"}
-    return Response(file.content, media_type=file.kind, headers=headers)
+    return Response(file.content, media_type=file.media_type, headers=headers)
 
 
 class Pages:
-    """The templates. Whatever is put into them is text: ``<`` is shown as ``<``."""
+    """The templates. Every value is shown as text: ``<`` is shown as ``<``."""
 
-    def __init__(self, files: dict[str, File]) -> None:
+    def __init__(self, files: dict[str, StaticFile]) -> None:
         self.files = files
         self.environment = Environment(
             loader=FileSystemLoader(HERE / "pages"),
@@ -69,7 +45,7 @@ class Pages:
         }  # fmt: skip
 
     def static(self, name: str) -> str:
-        """Return the address of a file."""
+        """Return the address of a file, with its digest."""
         path = f"/static/{name}"
         return f"{path}?v={self.files[path].digest}"
 
@@ -82,7 +58,7 @@ class Pages:
 
 
 def percent(value: float) -> str:
-    """Return a share as a text; a dash where there is none.
+    """Return a share in percent; a dash for NaN.
 
     >>> percent(0.25), percent(float("nan"))
     ('25 %', '–')
@@ -91,7 +67,7 @@ def percent(value: float) -> str:
 
 
 def fixed(value: float, digits: int = 2) -> str:
-    """Return a number with so many decimals; a dash where there is none.
+    """Return a number with so many decimals; a dash for NaN.
 
     >>> fixed(0.756), fixed(float("nan"))
     ('0.76', '–')
@@ -100,7 +76,7 @@ def fixed(value: float, digits: int = 2) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return a time as people say it.
+    """Return a duration in words.
 
     >>> span(8.25), span(95), span(7300), span(float("nan"))
     ('8.2 s', '1 min 35 s', '2 h 1 min', '–')

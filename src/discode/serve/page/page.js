@@ -1,10 +1,10 @@
 // The page of `discode serve`. Whatever comes from a person or the server is set as text.
 const $ = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
-let picture = null; // a Blob
+let chosen = null; // the image, a Blob
 let preview = null; // its object URL
 let room = Infinity; // bytes that the server takes
-let asking = null; // the request under way
+let pending = null; // the request under way
 
 function make(tag, options = {}, ...children) {
   const node = document.createElement(tag);
@@ -20,13 +20,13 @@ function say(message, bad = false) {
   $("status").classList.toggle("bad", bad);
 }
 
-// ---- the picture
+// ---- the image
 function show(blob, name) {
-  picture = blob;
+  chosen = blob;
   if (preview) URL.revokeObjectURL(preview);
   preview = URL.createObjectURL(blob);
   $("preview").hidden = false;
-  $("preview").alt = `The picture ${name}`;
+  $("preview").alt = `The image ${name}`;
   $("preview").src = preview;
   $("drop").classList.add("full");
   $("drop-text").replaceChildren(make("b", { text: name }), make("span", { text: "change" }));
@@ -37,7 +37,7 @@ function show(blob, name) {
 
 function take(files) {
   const file = [...files].find((one) => one.type.startsWith("image/")) ?? files[0];
-  if (file) show(file, file.name || "pasted picture");
+  if (file) show(file, file.name || "pasted image");
 }
 
 $("preview").addEventListener("error", () => { $("preview").hidden = true; });
@@ -144,8 +144,8 @@ async function call(path, options = {}) {
 $("form").addEventListener("submit", async (event) => {
   event.preventDefault();
   const captions = inputs().map((input) => input.value.trim()).filter(Boolean);
-  if (!picture) {
-    say("Choose a picture first.", true);
+  if (!chosen) {
+    say("Choose an image first.", true);
     $("file").focus();
     return;
   }
@@ -154,22 +154,22 @@ $("form").addEventListener("submit", async (event) => {
     inputs()[0].focus();
     return;
   }
-  if (picture.size > room) {
-    say(`The picture is over ${Math.floor(room / 1048576)} MiB.`, true);
+  if (chosen.size > room) {
+    say(`The image is over ${Math.floor(room / 1048576)} MiB.`, true);
     return;
   }
   const form = new FormData();
-  form.append("image", picture, "picture");
+  form.append("image", chosen, "image");
   for (const caption of captions) form.append("captions", caption);
   for (const line of $("references").value.split("\n"))
     if (line.trim()) form.append("references", line.trim());
   if ($("method").value) form.append("method", $("method").value);
-  asking?.abort();
-  asking = new AbortController();
+  pending?.abort();
+  pending = new AbortController();
   $("score").disabled = true;
-  say("Looking at it …");
+  say("Scoring …");
   try {
-    render(await call("/v1/score", { method: "POST", body: form, signal: asking.signal }));
+    render(await call("/v1/score", { method: "POST", body: form, signal: pending.signal }));
     say("");
   } catch (error) {
     if (error.name === "AbortError") return;
@@ -184,7 +184,7 @@ $("form").addEventListener("submit", async (event) => {
 const digits = (value) => (value === null ? "none" : value.toFixed(2));
 const percent = (p) => `${(100 * p).toFixed(p < 0.0995 ? 1 : 0)} %`;
 
-// On the unit scale answers stand behind "0." or "1."; one axis from 0.0 to 1.0 shows both.
+// On the unit scale answers come after "0." or "1."; one axis from 0.0 to 1.0 shows both.
 function spread(answer, row) {
   const { distribution: after, before: { distribution: before } } = row;
   if (answer.scale !== "unit" || row.stem === "")
@@ -295,9 +295,9 @@ async function meet() {
     const rows = listed ? methods : [{ name: method, about: "this server's default" }, ...methods];
     $("method").replaceChildren(...rows.map((row) => make("option", { value: row.name, text: row.name })));
     $("method").value = method;
-    const tell = () => { $("about").textContent = rows.find((row) => row.name === $("method").value).about; };
-    $("method").addEventListener("change", tell);
-    tell();
+    const describe = () => { $("about").textContent = rows.find((row) => row.name === $("method").value).about; };
+    $("method").addEventListener("change", describe);
+    describe();
   } catch (error) {
     if (error.status !== 401) say(error.message, true);
   }

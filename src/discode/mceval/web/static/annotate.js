@@ -1,6 +1,6 @@
-// Everything here is comfort: without it the same forms are sent by the same buttons.
+// Optional comfort: without scripts, the same buttons send the same forms.
 const find = (selector) => document.querySelector(selector);
-const picture = find("#picture");
+const image = find("#image");
 const answer = find("#answer");
 const area = find("#text");
 const viewer = find("#viewer");
@@ -16,7 +16,7 @@ for (const form of document.querySelectorAll("form[method=post]")) {
 addEventListener("pageshow", () => document.body.classList.remove("busy"));
 
 // Keys
-const seen = () => !picture || (picture.complete && !document.body.classList.contains("busy"));
+const seen = () => !image || (image.complete && !document.body.classList.contains("busy"));
 const writing = (target) => target.matches("textarea, select, input:not([type=radio], [type=checkbox])");
 addEventListener("keydown", (event) => {
   if (event.key === "Enter" && event.ctrlKey && area) {
@@ -24,7 +24,7 @@ addEventListener("keydown", (event) => {
     answer.requestSubmit();
   }
   if (event.key === "Escape") closeSheets();
-  // A key that is held down answers once, and not the next picture, too.
+  // A key that is held down answers once, and not the next image as well.
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
   if (viewer?.open || writing(event.target)) return;
   const key = event.key.toLowerCase();
@@ -63,7 +63,7 @@ addEventListener("pointerdown", (event) => {
   for (const sheet of sheets) if (!sheet.contains(event.target)) sheet.open = false;
 });
 
-// The picture, enlarged: a translation and a scale, moved by pointers, wheel and keys.
+// The image, enlarged: a translation and a scale, moved by pointers, wheel and keys.
 const view = { x: 0, y: 0, scale: 1 };
 const pointers = new Map();
 const large = viewer?.querySelector("img");
@@ -83,7 +83,7 @@ function move(x, y) {
   place();
 }
 function openViewer() {
-  large.src = picture.src;
+  large.src = image.src;
   Object.assign(view, { x: 0, y: 0, scale: 1 });
   place();
   viewer.showModal();
@@ -202,7 +202,7 @@ if (area && diff) {
   show();
 }
 
-// Somebody who is still looking keeps the task; an empty chair does not.
+// Somebody who is still looking keeps the task; an abandoned page does not.
 const beat = find("#beat");
 if (beat) {
   let awake = false;

@@ -1,4 +1,4 @@
-"""Pictures by URL, for a server that strangers ask: only from public addresses.
+"""Fetch images by URL for callers we do not trust: only from public addresses.
 
 A name is resolved once, every address it has must be public, and the connection goes to a checked
 address, not to the name again. Each redirect is checked like the first URL. Proxies of the
@@ -18,11 +18,11 @@ from contextlib import contextmanager, suppress
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from discode.errors import HttpError
-from discode.http.limits import read_length, too_large
+from discode.serve.limits import parse_content_length, too_large
 from discode.version import __version__
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-Resolve = Callable[[str, int], list[str]]
+Resolver = Callable[[str, int], list[str]]
 REDIRECTS = 3
 _MOVED = (301, 302, 303, 307, 308)
 
@@ -36,7 +36,7 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 def is_public(text: str) -> bool:
-    """Return whether an address is one of the open internet.
+    """Return whether an address is on the open internet.
 
     IPv4 inside IPv6 (mapped, 6to4, Teredo, NAT64) counts as what it leads to.
 
@@ -59,27 +59,27 @@ def is_public(text: str) -> bool:
     )
 
 
-def resolve(host: str, port: int) -> list[str]:
+def resolve_host(host: str, port: int) -> list[str]:
     """Return the addresses of a host; a number in any spelling is resolved like a name."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
-def fetch(
+def fetch_image(
     url: str,
     *,
     limit: int,
     seconds: float,
-    resolve: Resolve = resolve,
+    resolve: Resolver = resolve_host,
     public: Callable[[str], bool] = is_public,
 ) -> bytes:
     """Return the body at an http or https URL, or raise :class:`~discode.errors.HttpError`.
 
     Args:
-        url: Where the picture is.
-        limit: Bytes it may have.
-        seconds: For everything together, redirects too.
-        resolve: Names to addresses.
+        url: Where the image is.
+        limit: The most bytes it may have.
+        seconds: For everything together, redirects included.
+        resolve: Turns a name into addresses.
         public: Which addresses may be connected to.
     """
     end = time.monotonic() + seconds
@@ -89,11 +89,11 @@ def fetch(
                 return _body(response, limit, end)
             target = response.getheader("location")
             if not target:
-                raise _refused("it is redirected to nowhere")
+                raise _refused("it redirects without saying where to")
             try:
                 url = urljoin(url, target)
             except ValueError:  # half an IPv6 address
-                raise _refused("it is redirected to what is no URL") from None
+                raise _refused("it redirects to something that is not a URL") from None
     raise _refused(f"more than {REDIRECTS} redirects")
 
 
@@ -103,7 +103,7 @@ def _parts(url: str) -> tuple[SplitResult, str, int]:
         host = (parts.hostname or "").encode("idna").decode() if parts.hostname else ""
         port = parts.port or (443 if parts.scheme == "https" else 80)
     except ValueError:  # also UnicodeError: a label too long
-        raise _refused("it is no URL") from None
+        raise _refused("it is not a URL") from None
     if parts.scheme not in ("http", "https") or not host:
         raise _refused("only http:// and https:// are fetched")
     if parts.username is not None or parts.password is not None:
@@ -115,39 +115,39 @@ def _parts(url: str) -> tuple[SplitResult, str, int]:
 
 @contextmanager
 def _open(
-    url: str, end: float, resolve: Resolve, public: Callable[[str], bool]
+    url: str, end: float, resolve: Resolver, public: Callable[[str], bool]
 ) -> Iterator[http.client.HTTPResponse]:
     parts, host, port = _parts(url)
     try:
         addresses = resolve(host, port)
-    except (OSError, ValueError):  # ValueError: no name that could be asked for
+    except (OSError, ValueError):  # ValueError: not a name that can be looked up
         raise _refused(f"{host} has no address") from None
     if not addresses or not all(public(address) for address in addresses):
         raise _refused(f"{host} is not on the open internet")
-    line: list[socket.socket] = []  # the connection, then what encrypts it
+    sockets: list[socket.socket] = []  # the connection, then the encrypted one around it
     response: http.client.HTTPResponse | None = None
     connection = http.client.HTTPConnection(host, port)
-    # A server that sends a byte a second beats every socket's timeout, but not this.
-    timer = threading.Timer(_left(end), _cut, [line])
+    # A server that sends one byte per second outlasts the socket's timeout, but not this timer.
+    timer = threading.Timer(_left(end), _shut_down, [sockets])
     timer.daemon = True
     try:
-        line.append(socket.create_connection((addresses[0], port), timeout=_left(end)))
+        sockets.append(socket.create_connection((addresses[0], port), timeout=_left(end)))
         timer.start()
         if parts.scheme == "https":
             context = ssl.create_default_context()
             secure = context.wrap_socket(
-                line[0], server_hostname=host, do_handshake_on_connect=False
+                sockets[0], server_hostname=host, do_handshake_on_connect=False
             )
-            line[0] = secure
+            sockets[0] = secure
             secure.do_handshake()
-        connection.sock = line[0]
+        connection.sock = sockets[0]
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         default = 443 if parts.scheme == "https" else 80
         name = f"[{host}]" if ":" in host else host
         headers = {
             "Host": name if port == default else f"{name}:{port}",
             "Accept": "image/*",
-            "Accept-Encoding": "identity",  # nothing is unpacked, so nothing can explode
+            "Accept-Encoding": "identity",  # nothing is decompressed, so nothing can explode
             "User-Agent": f"discode/{__version__}",
             "Connection": "close",
         }
@@ -162,19 +162,19 @@ def _open(
         if response is not None:
             response.close()
         connection.close()
-        for one in line:
-            one.close()
+        for opened in sockets:
+            opened.close()
 
 
 def _body(response: http.client.HTTPResponse, limit: int, end: float) -> bytes:
     if response.status != 200:
         raise _refused(f"the server there answered {response.status}")
     if response.getheader("content-encoding", "identity") != "identity":
-        raise _refused("the server there packs what it sends")
+        raise _refused("the server there compresses what it sends")
     given = response.getheader("content-length")
-    length = None if given is None else read_length(given)
+    length = None if given is None else parse_content_length(given)
     if given is not None and length is None:
-        raise _refused("the server there tells no length that could be")
+        raise _refused("the server there sends an impossible length")
     if length is not None and length > limit:
         raise too_large(limit)
     body = bytearray()
@@ -196,11 +196,11 @@ def _left(end: float) -> float:
     return left
 
 
-def _cut(line: list[socket.socket]) -> None:
+def _shut_down(sockets: list[socket.socket]) -> None:
     with suppress(OSError):  # closed already
         # The plain socket's method: that of an encrypted one is not for another thread.
-        socket.socket.shutdown(line[0], socket.SHUT_RDWR)
+        socket.socket.shutdown(sockets[0], socket.SHUT_RDWR)
 
 
 def _refused(why: str) -> HttpError:
-    return HttpError(422, "bad_url", f"the picture's URL cannot be used: {why}")
+    return HttpError(422, "bad_url", f"the image's URL cannot be used: {why}")

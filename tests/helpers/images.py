@@ -1,4 +1,4 @@
-"""Folders of small pictures and captions for them."""
+"""Folders of small images, and captions of them."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-WRITERS = ("w1", "w2", "w3", "w4")
+from tests.helpers.campaigns import WRITERS
 
 
-def folder(root: Path, domains: dict[str, int], seed: int = 0) -> dict[str, Path]:
-    """Make pictures of noise, each unlike the others; the folder of each domain."""
+def image_folders(root: Path, domains: dict[str, int], seed: int = 0) -> dict[str, Path]:
+    """Make images of noise, each unlike the others; the folder of each domain."""
     rng = np.random.default_rng(seed)
     for name, count in domains.items():
         (root / name).mkdir(parents=True)
         for i in range(count):
             cells = rng.integers(0, 255, (12, 12, 3), dtype=np.uint8)
-            picture = Image.fromarray(cells).resize((48, 48), Image.Resampling.NEAREST)
-            picture.save(root / name / f"{i:03d}.png")
+            image = Image.fromarray(cells).resize((48, 48), Image.Resampling.NEAREST)
+            image.save(root / name / f"{i:03d}.png")
     return {name: root / name for name in domains}
 
 
-def captions(root: Path, domains: dict[str, int], target: Path) -> list[Path]:
-    """Write a caption file of each writer; a lower writer's captions are better."""
+def caption_files(root: Path, domains: dict[str, int], target: Path) -> list[Path]:
+    """Write a caption file for each writer; a lower writer's captions are better."""
     files = []
     for writer in WRITERS:
         path = target / f"{writer}.csv"

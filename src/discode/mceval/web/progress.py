@@ -1,4 +1,4 @@
-"""How far a person and the campaign are, and whether there will be more to do."""
+"""How far a person and the campaign are, and whether a person may get a task later."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from discode.mceval.tables import ROLES, Answer, Domain, Image, Pass, Person, Sl
 
 
 @dataclass(frozen=True)
-class Standing:
-    """A person's work so far."""
+class PersonProgress:
+    """A person's work so far: the answers that count."""
 
     answers: int
     last: float | None
-    """When the last answer that counts was given: it can be taken back for a while."""
+    """When the last one was given: for a while it can be taken back."""
 
 
-# Asked with every page, so it is put together once.
+# Run for every page, so it is built once.
 _COUNTING = select(func.count(), func.max(Answer.created)).where(
     Answer.person_id == bindparam("person"),
     ~select(Void.answer_id).where(Void.answer_id == Answer.id).exists(),
 )
 
 
-def standing_of(session: Session, person: int) -> Standing:
+def person_progress(session: Session, person: int) -> PersonProgress:
     """Return how many answers of a person count, and when the last was given."""
     count, last = session.execute(_COUNTING, {"person": person}).one()
-    return Standing(count, last)
+    return PersonProgress(count, last)
 
 
-def campaign_share(session: Session) -> tuple[int, int]:
-    """Return how many images are done, and how many there shall be."""
+def campaign_progress(session: Session) -> tuple[int, int]:
+    """Return how many images are done, and how many there should be."""
     done = session.scalar(select(func.count()).where(Image.state == "done"))
     quota = session.scalar(select(func.sum(Domain.quota)))
     return done or 0, quota or 0
 
 
-def more_later(session: Session, person: Person) -> bool:
-    """Say whether a person for whom there is no task now may find one later.
+def may_get_task_later(session: Session, person: Person) -> bool:
+    """Return whether a person for whom there is no task now may find one later.
 
     That is so if somebody else holds a task that this person may have, or if an image that is
     being compared may be discarded and replaced by one that waits.
@@ -50,13 +50,13 @@ def more_later(session: Session, person: Person) -> bool:
     other = aliased(Slot)
     mine = select(other.id).where(other.image_id == Slot.image_id, other.person_id == person.id)
     passed = select(Pass.id).where(Pass.image_id == Slot.image_id, Pass.person_id == person.id)
-    crossed = select(Answer.id).where(
+    answered = select(Answer.id).where(
         Answer.image_id == Slot.image_id, Answer.person_id == person.id, Answer.kind != Slot.kind
     )
     held = (
         select(Slot.id)
         .where(Slot.kind.in_(kinds), Slot.state == "leased", Slot.person_id != person.id)
-        .where(~mine.exists(), ~passed.exists(), ~crossed.exists())
+        .where(~mine.exists(), ~passed.exists(), ~answered.exists())
         .limit(1)
     )
     if session.scalar(held) is not None:
@@ -72,6 +72,6 @@ def more_later(session: Session, person: Person) -> bool:
     if session.scalar(undecided) is None:
         return False
     if "revise" in kinds and rules_of(session).revise == "agreed":
-        return True  # it opens once people agree
+        return True  # revisions open once people agree
     waiting = select(Image.id).where(Image.state == "pool", Image.first.is_not(None)).limit(1)
     return session.scalar(waiting) is not None

@@ -1,4 +1,4 @@
-"""The user study: a subset of the finished images judged by new people.
+"""The user study: new people judge a subset of the finished images.
 
 The paper: 1,000 images, people agree with the benchmark on 94.2 %.
 """
@@ -15,15 +15,15 @@ from sqlalchemy.orm import Session
 from discode.errors import InputError
 from discode.mceval.database import Database, rules_of
 from discode.mceval.quality import wilson
-from discode.mceval.rules import number
-from discode.mceval.states import log
+from discode.mceval.rules import random_bits
+from discode.mceval.states import log_event
 from discode.mceval.tables import Answer, Domain, Image, Slot
 from discode.stats.resampling import Interval
 
 
 @dataclass(frozen=True)
-class Study:
-    """How often new people chose as the benchmark does, in all and by domain."""
+class UserStudyResult:
+    """How often new people chose as the benchmark does, overall and by domain."""
 
     images: int
     judged: int
@@ -31,7 +31,7 @@ class Study:
     domains: Mapping[str, Interval]
 
 
-def begin_study(db: Database, images: int, now: float, *, people: int = 1) -> int:
+def begin_user_study(db: Database, images: int, now: float, *, people: int = 1) -> int:
     """Open slots of the user study on so many finished images, drawn with the campaign's seed.
 
     People of the role "study" get them; such people have no other tasks, so they are new.
@@ -48,8 +48,8 @@ def begin_study(db: Database, images: int, now: float, *, people: int = 1) -> in
         done = session.scalars(select(Image).where(Image.state == "done")).all()
         if len(done) < images:
             raise InputError(f"{images} images are wanted, {len(done)} are finished")
-        # sorted by a hash of their own: the first images of the campaign are no random sample
-        done = sorted(done, key=lambda image: number(rules.seed, "study", image.digest))
+        # sorted by a hash of their own: the first images of the campaign are not a random sample
+        done = sorted(done, key=lambda image: random_bits(rules.seed, "study", image.digest))
         made = 0
         for image in done[:images]:
             known = session.scalar(
@@ -58,17 +58,17 @@ def begin_study(db: Database, images: int, now: float, *, people: int = 1) -> in
             for i in range(known or 0, people):
                 session.add(Slot(image_id=image.id, kind="study", number=i, state="open", round=0))
                 made += 1
-        log(session, "study", now, detail=f"{made} slots on {images} images")
+        log_event(session, "study", now, detail=f"{made} slots on {images} images")
         return made
 
     return db.run(work)
 
 
-def study_result(session: Session) -> Study:
+def user_study_result(session: Session) -> UserStudyResult:
     """Return people's accuracy against the benchmark's preference, with its interval.
 
     Wilson's where each image was judged once; otherwise a bootstrap over images, since answers
-    to one image are no independent observations.
+    to one image are not independent observations.
     """
     rows = session.execute(
         select(Domain.name, Answer.image_id, Answer.choice, Image.preference)
@@ -80,7 +80,7 @@ def study_result(session: Session) -> Study:
     ).all()
     hits = [(row[0], row[1], row[2] == row[3]) for row in rows]
     names = sorted({name for name, _, _ in hits})
-    return Study(
+    return UserStudyResult(
         len({image for _, image, _ in hits}),
         len(hits),
         _share([(image, hit) for _, image, hit in hits]),

@@ -1,0 +1,203 @@
+"""Verbs before people work: plan a campaign, begin it with images, add captions."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from discode.cli.model_options import BaseUrl, ModelOption, model_options
+from discode.cli.output import progress, stderr, stdout
+from discode.errors import InputError, require
+from discode.mceval.cli.common import DatabaseArgument, make_table, open_campaign
+
+if TYPE_CHECKING:
+    from discode.mceval.intake import DomainSource
+    from discode.mceval.plan import Need
+
+
+def plan(
+    domains: Annotated[int, typer.Option(help="How many domains.")] = 6,
+    images: Annotated[int, typer.Option(help="Images per domain.")] = 1000,
+    people: Annotated[int, typer.Option(help="How many people compare each image.")] = 3,
+    consensus: Annotated[str, typer.Option(help="all or majority.")] = "all",
+    revise: Annotated[str, typer.Option(help="always, or once agreed.")] = "always",
+    workers: Annotated[int, typer.Option(help="How many people take part.")] = 81,
+    accuracy: Annotated[float, typer.Option(help="How often they choose right.")] = 0.942,
+    spread: Annotated[float, typer.Option(help="Its deviation between people.")] = 0.03,
+    hard: Annotated[float, typer.Option(help="Share of images on which they guess.")] = 0.0,
+    compare_seconds: Annotated[float, typer.Option(help="Time of a comparison.")] = 30.0,
+    revise_seconds: Annotated[float, typer.Option(help="Time of a revision.")] = 50.0,
+    pay_per_hour: Annotated[float, typer.Option(help="Their pay.")] = 23.0,
+    fee: Annotated[float, typer.Option(help="The platform's share on top.")] = 0.0,
+    gold_rate: Annotated[float, typer.Option(help="Share of gold questions.")] = 0.0,
+    rounds: Annotated[int, typer.Option(help="Simulated campaigns.")] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of the simulation.")] = 0,
+) -> None:
+    """Estimate what a campaign needs; the defaults are the paper's (about 6,500 USD)."""
+    from discode.mceval.plan import Target, make_plan
+    from discode.mceval.rules import Rules
+
+    target = Target(
+        domains, images, workers, accuracy, spread, hard, compare_seconds, revise_seconds,
+        pay_per_hour, fee, gold_rate,
+    )  # fmt: skip
+    rules = Rules(people=people, consensus=consensus, revise=revise)
+    found = make_plan(target, rules, rounds=rounds, seed=seed)
+    table = make_table("", "expected", "5 %", "median", "95 %")
+    needs: list[Need] = [found.expected, *found.simulated]
+    for field, word in (
+        ("shown", "images shown"), ("comparisons", "comparisons"), ("revisions", "revisions"),
+        ("hours", "hours"), ("money", "money"), ("discard_rate", "discarded %"),
+        ("wrong_rate", "kept with the wrong preference %"),
+    ):  # fmt: skip
+        values = [asdict(need)[field] * (100 if field.endswith("rate") else 1) for need in needs]
+        table.add_row(
+            word, *(f"{v:,.2f}" if field.endswith("rate") else f"{v:,.0f}" for v in values)
+        )
+    stdout.print(table)
+    typer.echo(
+        f"{domains * images:,} images of {domains} domains; {found.pool:,} in each pool fill its "
+        f"quota in 95 of 100 campaigns; {found.expected.hours / workers:.1f} h per person"
+    )
+
+
+def init(
+    database: DatabaseArgument,
+    domain: Annotated[
+        list[str],
+        typer.Option(help="NAME=FOLDER, or NAME=LIST of images; NAME:COUNT=... for its own count."),
+    ],
+    per_domain: Annotated[int, typer.Option(help="How many images a domain should have.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of every draw.")] = 0,
+    people: Annotated[int, typer.Option(help="How many people compare each image.")] = 3,
+    consensus: Annotated[str, typer.Option(help="all or majority.")] = "all",
+    writers: Annotated[int, typer.Option(help="Captions per image.")] = 4,
+    revise: Annotated[str, typer.Option(help="always, or once agreed (cheaper).")] = "always",
+    near: Annotated[int, typer.Option(help="Bits of 256 in which duplicates differ; -1: off.")] = 6,
+    gold: Annotated[
+        Path | None, typer.Option(help="Gold questions: a table of image, right, wrong.")
+    ] = None,
+    gold_rate: Annotated[float, typer.Option(help="Share of gold questions.")] = 0.1,
+    quick_seconds: Annotated[float, typer.Option(help="Sooner answers are careless.")] = 2.0,
+    lease_minutes: Annotated[float, typer.Option(help="How long a task is held.")] = 15.0,
+    pay_per_hour: Annotated[float, typer.Option(help="For the reports.")] = 23.0,
+    name: Annotated[str, typer.Option(help="The campaign's name.")] = "mceval",
+    instructions: Annotated[
+        Path | None, typer.Option(help="A text that people read before they begin.")
+    ] = None,
+) -> None:
+    """Begin a campaign: images are hashed; duplicates and broken ones are left out."""
+    require("sqlalchemy", "mceval")
+    from discode.mceval.checks import Checks
+    from discode.mceval.database import Database
+    from discode.mceval.intake import add_gold, add_images, list_images
+    from discode.mceval.rules import Rules
+
+    rules = Rules(seed, people, consensus, writers, revise)
+    checks = Checks(gold_rate=gold_rate, quick_seconds=quick_seconds)
+    sources = [_source(text, per_domain) for text in domain]
+    total = sum(len(list_images(source)) for source in sources)  # mistakes show before the database
+    words = _text(instructions) if instructions else ""
+    new = "://" not in database and not Path(database).exists()
+    now = time.time()
+    with Database(database) as db:
+        try:
+            db.create(
+                rules, name=name, checks=checks, lease_seconds=lease_minutes * 60,
+                pay_per_hour=pay_per_hour, instructions=words, now=now,
+            )  # fmt: skip
+            with progress() as bar:
+                task = bar.add_task("", total=total)
+                counts = add_images(
+                    db, sources, now=now, near=near,
+                    progress=lambda done: bar.update(task, completed=done),
+                )  # fmt: skip
+            if gold is not None:
+                typer.echo(f"{add_gold(db, gold, now)} gold questions")
+        except BaseException:
+            db.close()
+            for end in ("", "-wal", "-shm") if new else ():
+                Path(f"{database}{end}").unlink(missing_ok=True)  # a failed start leaves nothing
+            raise
+        table = make_table("domain", "wanted", "pool", "duplicates", "unreadable")
+        for source in sources:
+            found = counts[source.name]
+            cells = [found.get(state, 0) for state in ("pool", "duplicate", "unreadable")]
+            table.add_row(escape(source.name), str(source.quota), *map(str, cells))
+            if cells[0] < source.quota:
+                stderr.print(
+                    f"{source.name}: {cells[0]} images for a quota of {source.quota}",
+                    style="yellow", markup=False,
+                )  # fmt: skip
+    stdout.print(table)
+
+
+def _source(text: str, quota: int) -> DomainSource:
+    from discode.mceval.intake import DomainSource
+
+    name, equals, path = text.partition("=")
+    if not equals or not path:
+        raise InputError(f"--domain {text!r} must be NAME=FOLDER or NAME=LIST")
+    name, colon, count = name.partition(":")
+    if colon:
+        if not count.isdigit():
+            raise InputError(f"--domain {text!r}: {count!r} is not a number of images")
+        quota = int(count)
+    return DomainSource(name, Path(path), quota)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
+
+
+def candidates(
+    database: DatabaseArgument,
+    writer: Annotated[str, typer.Option(help="Who wrote the captions; people are not told.")],
+    file: Annotated[Path | None, typer.Option(help="A table of image and caption.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Instead: a model that writes them, openai:NAME or endpoint:NAME."),
+    ] = None,
+    model_option: ModelOption = None,
+    base_url: BaseUrl = None,
+    prompt: Annotated[str | None, typer.Option(help="What the model is told.")] = None,
+    spare: Annotated[
+        float, typer.Option(help="Images beyond the quota to caption, as a share of it.")
+    ] = 0.5,
+) -> None:
+    """Add a writer's captions, from a file or from a model; run again, it continues."""
+    options = model_options(model_option, base_url=base_url)
+    if (file is None) == (model is None):
+        raise InputError("give either --file or --model")
+    if model is None and options:
+        raise InputError(f"{next(iter(options))} is an option of a model; give --model as well")
+    with open_campaign(database) as db:
+        from discode.mceval.candidates import PROMPT, add_captions, open_writer, write_captions
+
+        if file is not None:
+            added = add_captions(db, writer, file, time.time())
+        else:
+            chat = open_writer(model or "", options)
+            with progress() as bar:
+                task = bar.add_task("", total=None)
+                added = write_captions(
+                    db, writer, chat, now=time.time, spare=spare, prompt=prompt or PROMPT,
+                    progress=lambda done, total: bar.update(task, completed=done, total=total),
+                )  # fmt: skip
+    known = f", {added.known} known" if added.known else ""
+    unknown = f", {added.unknown} of images not in the campaign" if added.unknown else ""
+    typer.echo(f"{added.new} captions of {writer}{known}{unknown}")
+    failed = dict(added.failed or {})
+    for source, why in list(failed.items())[:5]:
+        stderr.print(f"failed: {source}: {why}", style="red", markup=False, soft_wrap=True)
+    if failed:
+        stderr.print(f"{len(failed)} images failed; the same command tries again", markup=False)
+        raise typer.Exit(1)

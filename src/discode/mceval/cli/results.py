@@ -1,0 +1,62 @@
+"""Verbs for a finished campaign: the user study and the exported dataset."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from discode.cli.output import stdout
+from discode.errors import InputError
+from discode.mceval.cli.common import DatabaseArgument, interval_cell, make_table, open_campaign
+
+
+def study(
+    database: DatabaseArgument,
+    images: Annotated[
+        int | None, typer.Option(help="Begin with this many finished images, drawn at random.")
+    ] = None,
+    people: Annotated[int, typer.Option(help="New people per image.")] = 1,
+) -> None:
+    """Let new people judge a subset; without --images, show how often they agree."""
+    with open_campaign(database) as db:
+        from discode.mceval.user_study import begin_user_study, user_study_result
+
+        if images is not None:
+            made = begin_user_study(db, images, time.time(), people=people)
+            typer.echo(f"{made} tasks for people of the role study (discode mceval people)")
+            return
+        with db.read() as session:
+            result = user_study_result(session)
+    if not result.judged:
+        raise InputError("nobody has judged anything in the user study; --images N begins it")
+    table = make_table("domain", "people's accuracy")
+    for name, found in result.domains.items():
+        table.add_row(escape(name), interval_cell(found))
+    table.add_row("all", interval_cell(result.accuracy))
+    stdout.print(table)
+    typer.echo(f"{result.judged} judgments of {result.images} images")
+
+
+def export(
+    database: DatabaseArgument,
+    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+    images: Annotated[str, typer.Option(help="copy them, or publish their hashes.")] = "copy",
+    parquet: Annotated[bool, typer.Option("--parquet", help="Parquet as well.")] = False,
+    writers: Annotated[bool, typer.Option("--writers", help="Publish who wrote what.")] = False,
+    title: Annotated[str, typer.Option(help="Title of the card.")] = "",
+    licence: Annotated[str, typer.Option(help="Licence of captions and judgments.")] = "",
+    contact: Annotated[str, typer.Option(help="Contact of the publisher.")] = "",
+) -> None:
+    """Write the dataset: rows, images, card, checksums; the same campaign, the same bytes."""
+    with open_campaign(database) as db:
+        from discode.mceval.export import ExportOptions, export_dataset
+
+        options = ExportOptions(images, parquet, writers, title, licence, contact)
+        counts = export_dataset(db, folder, options)
+    words = ", ".join(f"{count} {name}" for name, count in counts.items())
+    typer.echo(f"{sum(counts.values())} images ({words}) in {folder}")
+    typer.echo(f"discode bench run --benchmark mceval --data {folder} -m discode")

@@ -1,0 +1,130 @@
+"""What the service accepts: sizes of requests, how many at once, and the callers' token."""
+
+from __future__ import annotations
+
+import hmac
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+
+from discode.errors import HttpError, InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much one request, and all of them together, may ask for.
+
+    Attributes:
+        body: Bytes in a request's body, and in an image fetched by URL.
+        captions: Captions per request.
+        references: References per request.
+        characters: Characters per caption or reference.
+        requests: Requests worked on at once; further ones get 503.
+        held: Bytes of their bodies together.
+        seconds: To send the body (else 408), and from then to the answer (else 504).
+    """
+
+    body: int = 20 << 20
+    captions: int = 256
+    references: int = 64
+    characters: int = 4000
+    requests: int = 512
+    held: int = 1 << 30
+    seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if not getattr(self, field.name) > 0:
+                value = getattr(self, field.name)
+                raise InputError(f"{field.name}={value} is not allowed; give a number above 0")
+
+
+class LoadLimiter:
+    """Counts the requests being worked on and the bytes they hold; refuses what is over the limits.
+
+    >>> limiter = LoadLimiter(Limits(requests=1))
+    >>> with limiter.admit():
+    ...     with limiter.admit():
+    ...         pass
+    Traceback (most recent call last):
+        ...
+    discode.errors.HttpError: 1 requests are being worked on already; try again
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.requests = 0
+        self.held = 0
+
+    @contextmanager
+    def admit(self) -> Iterator[HeldBytes]:
+        """Count a request, and the bytes it holds, until the block ends."""
+        if self.requests >= self.limits.requests:
+            raise _busy(f"{self.requests} requests are being worked on already")
+        self.requests += 1
+        held = HeldBytes(self)
+        try:
+            yield held
+        finally:
+            self.requests -= 1
+            self.held -= held.count
+
+
+class HeldBytes:
+    """The bytes that one request holds in memory."""
+
+    def __init__(self, limiter: LoadLimiter) -> None:
+        self.limiter = limiter
+        self.count = 0
+
+    def add(self, count: int) -> None:
+        """Hold more bytes, or refuse: 413 if this request is too large, 503 if all together are."""
+        limits = self.limiter.limits
+        if self.count + count > limits.body:
+            raise too_large(limits.body)
+        if self.limiter.held + count > limits.held:
+            raise _busy("the images being worked on fill the memory set aside for them")
+        self.count += count
+        self.limiter.held += count
+
+
+def too_large(limit: int) -> HttpError:
+    """Return the error for a body that is too long."""
+    return HttpError(413, "too_large", f"the request is over {limit} bytes; send a smaller image")
+
+
+def _busy(why: str) -> HttpError:
+    return HttpError(503, "busy", f"{why}; try again", {"retry-after": "1"})
+
+
+def check_token(header: str | None, token: str | None) -> None:
+    """Raise unless the ``Authorization`` header carries the token, where one is required.
+
+    >>> check_token("Bearer secret", "secret")
+    >>> check_token("Bearer guess", "secret")
+    Traceback (most recent call last):
+        ...
+    discode.errors.HttpError: a token is needed: send the header Authorization: Bearer TOKEN
+    """
+    if token is None:
+        return
+    scheme, _, given = (header or "").partition(" ")
+    # Headers are Latin-1 to the server, whatever the client meant. Compared in constant time.
+    same = hmac.compare_digest(given.strip().encode("latin-1", "replace"), token.encode())
+    if scheme.lower() != "bearer" or not same:
+        raise HttpError(
+            401,
+            "unauthorized",
+            "a token is needed: send the header Authorization: Bearer TOKEN",
+            {"www-authenticate": 'Bearer realm="discode"'},
+        )
+
+
+def parse_content_length(text: str) -> int | None:
+    """Return the number of bytes that a Content-Length names; None where it is not a length.
+
+    >>> parse_content_length("17"), parse_content_length("²"), parse_content_length("9" * 5000)
+    (17, None, None)
+    """
+    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
