@@ -32,7 +32,13 @@ def as_markdown(text: str) -> str:
 class Docstrings(griffe.Extension):
     """Rewrites every docstring of the package."""
 
-    def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        """Rewrite one docstring."""
-        if obj.docstring:
-            obj.docstring.value = as_markdown(obj.docstring.value)
+    def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
+        """Rewrite the docstrings of a package once all of it is loaded."""
+        rest: list[griffe.Object | griffe.Alias] = [pkg]
+        while rest:
+            thing = rest.pop()
+            if isinstance(thing, griffe.Alias):
+                continue
+            if thing.docstring:
+                thing.docstring.value = as_markdown(thing.docstring.value)
+            rest.extend(thing.members.values())
