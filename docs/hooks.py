@@ -69,6 +69,8 @@ def on_files(files: Any, config: Any) -> Any:
     """Add the pages that are made of something else."""
     for source, page in PAGES.items():
         text = relink((ROOT / source).read_text(encoding="utf-8"), source, page)
+        if page == "index.md":  # a list of pages with nothing but Home in it helps nobody
+            text = f"---\nhide: [navigation]\n---\n{text}"
         files.append(File.generated(config, page, content=text))
     files.append(File.generated(config, "cli.md", content=command_line()))
     return files
