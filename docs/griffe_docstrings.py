@@ -29,7 +29,7 @@ def as_markdown(text: str) -> str:
     return EXAMPLE.sub(r"```pycon\n\g<0>\n```", ROLE.sub(link, text))
 
 
-class Docstrings(griffe.Extension):
+class Docstrings(griffe.Extension):  # type: ignore[misc]  # Any: see pyproject.toml
     """Rewrites every docstring of the package."""
 
     def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
