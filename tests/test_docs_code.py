@@ -4,7 +4,7 @@ A comment on the line before a fenced block says what becomes of it:
 
 - a ``python`` block runs; after ``<!-- not run: reason -->`` it does not.
 - a ``text`` block after ``<!-- output -->`` is what the block before it prints.
-- a ``console`` block after ``<!-- run -->``: lines that start with ``$ discode`` run and exit with 0;
+- a ``console`` block after ``<!-- run -->``: lines that start with ``$ discode`` run, exit code 0;
   where output is shown, it is what they print.
 - any block after ``<!-- file: NAME -->`` is saved as NAME.
 
