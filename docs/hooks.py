@@ -1,0 +1,84 @@
+"""Pages of the site that are made when it is built: the home page and the command line.
+
+The home page is README.md, the command line is what typer prints about it. Files beside docs/ that
+its pages link to (training/README.md, CHANGELOG.md, CONTRIBUTING.md) become pages, too.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from posixpath import normpath, relpath
+from typing import Any
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = {  # files of the repository that are not below docs/, and the pages they become
+    "README.md": "index.md",
+    "training/README.md": "training.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+}
+LINK = re.compile(r"(\]\()([^)\s:#]+)(#[^)\s]*)?\)")
+
+
+def relink(text: str, source: str, page: str) -> str:
+    """Return Markdown of the file ``source`` with links that hold on the site's ``page``.
+
+    >>> relink("[a](docs/endpoints.md#pace) [b](LICENSE)", "README.md", "index.md")
+    '[a](endpoints.md#pace) b'
+    >>> relink("[t](../training/README.md)", "docs/MODEL_CARD.md", "MODEL_CARD.md")
+    '[t](training.md)'
+    """
+
+    def link(match: re.Match[str]) -> str:
+        _, path, anchor = match.groups()
+        target = normpath(Path(source).parent.joinpath(path).as_posix())
+        inside = PAGES.get(target) or target.removeprefix("docs/")
+        if target not in PAGES and not target.startswith("docs/"):
+            return "](?)"  # a file that is no page
+        return f"]({relpath(inside, Path(page).parent.as_posix())}{anchor or ''})"
+
+    return re.sub(r"\[([^]]*)\]\(\?\)", r"\1", LINK.sub(link, text))
+
+
+def command_line() -> str:
+    """Return every verb with its options, as Markdown."""
+    typer = [sys.executable, "-m", "typer", "discode.cli", "utils", "docs", "--name", "discode"]
+    done = subprocess.run(typer, capture_output=True, text=True, check=True, cwd=ROOT)
+    text = done.stdout.replace("&#x27;", "'").replace("# `discode`", "# Command line", 1)
+    about = dict(re.findall(r"^#+ `discode (.+)`\n\n(.+)$", text, re.MULTILINE))
+    verb = ""
+    lines = []
+    commands = False
+    for line in text.splitlines():
+        if heading := re.match(r"#+ `discode (.+)`", line):
+            verb, commands = heading[1] + " ", False
+        commands = commands or line == "**Commands**:"
+        if commands and (row := re.match(r"\* `([\w-]+)`", line)):
+            name = verb + row[1]  # typer cuts what is said about a command; here is room for it
+            line = f"* [`{name}`](#discode-{name.replace(' ', '-')}): {about[name]}"
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages that are made of something else."""
+    for source, page in PAGES.items():
+        text = relink((ROOT / source).read_text(encoding="utf-8"), source, page)
+        if page == "index.md":  # a list of pages with nothing but Home in it helps nobody
+            text = f"---\nhide: [navigation]\n---\n{text}"
+        files.append(File.generated(config, page, content=text))
+    files.append(File.generated(config, "cli.md", content=command_line()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Let links from docs/ to the rest of the repository hold."""
+    source = page.file.src_uri
+    if source in {*PAGES.values(), "cli.md"}:
+        return markdown
+    return relink(markdown, f"docs/{source}", source)
