@@ -15,9 +15,8 @@ import discode
 from discode.backends.embedded import SHIPPED
 from discode.backends.local.load import mend_torchvision
 from discode.images import demo_path
-from tests.helpers.fake_model import CAPTION as CAPTION
-from tests.helpers.fake_model import FakeModel as FakeModel
-from tests.helpers.shipped import NO_MODEL as NO_MODEL
+from tests.helpers.fake_model import CAPTION, FakeModel
+from tests.helpers.shipped import NO_MODEL
 
 # Helpers that import transformers: nothing to collect in them, and it may not be installed.
 collect_ignore_glob = ["helpers/tiny_*.py"]
@@ -98,13 +97,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def image(tmp_path: Path) -> Path:
     """A small red image."""
     path = tmp_path / "image.png"
-    Image.new("RGB", (8, 8), "red").save(path)
-    return path
-
-
-@pytest.fixture
-def picture(tmp_path: Path) -> Path:
-    """The same under its old name, until no test asks for it."""
-    path = tmp_path / "picture.png"
     Image.new("RGB", (8, 8), "red").save(path)
     return path

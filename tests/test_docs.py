@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib.util
 import os
 import re
 import subprocess
@@ -78,3 +80,17 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
     assert (tmp_path / "index.html").is_file()
+
+
+@pytest.mark.parametrize("name", ["hooks", "griffe_docstrings"])
+def test_examples_of_the_scripts_that_make_the_site(name: str) -> None:
+    for package in ("mkdocs", "griffe"):
+        pytest.importorskip(package, reason="the site wants discode[docs]")
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    results = doctest.testmod(module)
+    assert results.attempted
+    assert not results.failed

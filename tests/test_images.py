@@ -29,34 +29,34 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("store", [True, False])
 def test_twenty_captions_read_a_file_once(
-    picture: Path, shipped: Path, tmp_path: Path, reads: list[str], store: bool
+    image: Path, shipped: Path, tmp_path: Path, reads: list[str], store: bool
 ) -> None:
     judge = discode.load("embedded", threads=1, store=tmp_path / "r.db" if store else None)
     reads.clear()
-    judge.score(picture, [f"caption {number}" for number in range(20)])
-    assert reads == [picture.name]
+    judge.score(image, [f"caption {number}" for number in range(20)])
+    assert reads == [image.name]
 
 
-def test_a_shared_image_is_any_image(picture: Path, reads: list[str]) -> None:
-    shared = SharedImage(picture)
+def test_a_shared_image_is_any_image(image: Path, reads: list[str]) -> None:
+    shared = SharedImage(image)
     digest = image_digest(shared)
-    assert image_bytes(shared) == picture.read_bytes()
+    assert image_bytes(shared) == image.read_bytes()
     assert open_image(shared).size == (8, 8)
-    assert reads == [picture.name] * 2  # the second is the test's own
-    assert digest == image_digest(picture)
-    with Image.open(picture) as opened:
+    assert reads == [image.name] * 2  # the second is the test's own
+    assert digest == image_digest(image)
+    with Image.open(image) as opened:
         assert image_digest(SharedImage(opened)) == image_digest(opened)
         assert open_image(SharedImage(opened)).size == (8, 8)
     assert share_images([Pair(b"bytes", "a cat")])[0].image == b"bytes"
 
 
 def test_beyond_the_limit_a_file_is_read_again_and_must_be_the_same(
-    picture: Path,
+    image: Path,
 ) -> None:
-    shared = SharedImage(picture, [0])
+    shared = SharedImage(image, [0])
     image_digest(shared)
     assert open_image(shared).size == (8, 8)
-    Image.new("RGB", (8, 8), "blue").save(picture)
+    Image.new("RGB", (8, 8), "blue").save(image)
     with pytest.raises(ImageError, match="changed while"):
         open_image(shared)
 

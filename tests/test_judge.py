@@ -190,9 +190,9 @@ def test_a_missing_extra_is_no_nan(image: Path) -> None:
         discode.load(Bare()).score(image, "a")
 
 
-def test_different_settings_never_share_a_signature(picture: Path) -> None:
+def test_different_settings_never_share_a_signature(image: Path) -> None:
     judge = discode.load(FakeModel())
-    free, given = judge.score(picture, "a"), judge.score(picture, "a", ["r"])
+    free, given = judge.score(image, "a"), judge.score(image, "a", ["r"])
     assert "references:none" in str(free.signature)
     assert "references:all" in str(given.signature)
     row = {"5": -1.0, "4": -1.0, "3": -2.0, "2": -3.0, "1": -4.0}

@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.samples import png as png
-from tests.helpers.samples import read_parts as read_parts
-
 ROOT = Path(__file__).parents[2]
 
 

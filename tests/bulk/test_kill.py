@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from discode.bulk import score_to_folder
-from tests.bulk.conftest import png, read_parts
 from tests.helpers.instant import make_judge
+from tests.helpers.samples import png, read_parts
 
 ROOT = Path(__file__).parents[2]
 

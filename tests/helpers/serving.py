@@ -22,7 +22,7 @@ from discode.pairs import Pair
 from discode.prompts import Prompt
 from discode.readings import Readings
 from discode.scales import Scale
-from tests.conftest import FakeModel
+from tests.helpers.fake_model import FakeModel
 from tests.helpers.servers import PATIENCE, in_thread
 
 pytest.importorskip("fastapi", reason="the service wants discode[serve]")

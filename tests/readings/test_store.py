@@ -256,7 +256,7 @@ RUN = """
             time.sleep(think)
             return super().read(pairs, prompt, scale, hidden=hidden)
 
-    pairs = [Pair(folder / "picture.png", f"caption {i}") for i in range(total)]
+    pairs = [Pair(folder / "image.png", f"caption {i}") for i in range(total)]
     scores = load(Slow(), store=folder / "r.db", batch_size=4).score_pairs(pairs)
     print(*scores.value.tolist(), sep="\\n")
 """
@@ -269,7 +269,7 @@ RUN = """
     ids=["while the model thinks", *(f"while it writes, {n}" for n in (1, 2, 3))],
 )
 def test_kill_minus_nine_loses_one_batch_at_most(
-    tmp_path: Path, picture: Path, total: int, after: int, think: float, delay: float
+    tmp_path: Path, image: Path, total: int, after: int, think: float, delay: float
 ) -> None:
     script = tmp_path / "run.py"
     script.write_text(textwrap.dedent(RUN))

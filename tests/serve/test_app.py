@@ -17,7 +17,7 @@ from PIL import Image
 from discode.errors import InputError
 from discode.images import MAX_PIXELS, demo_path
 from discode.judge import load
-from tests.conftest import FakeModel
+from tests.helpers.fake_model import FakeModel
 from tests.helpers.servers import PATIENCE
 from tests.helpers.serving import CAT, BusyModel, Client, data_url, running, wait_for
 

@@ -14,7 +14,7 @@ from discode.decoders import get_decoder
 from discode.errors import HttpError
 from discode.images import demo_path
 from discode.judge import load
-from tests.conftest import FakeModel
+from tests.helpers.fake_model import FakeModel
 from tests.helpers.serving import CAT, BusyModel, Client, running
 
 # Behind the skip for want of fastapi:

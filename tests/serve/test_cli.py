@@ -17,14 +17,14 @@ import typer
 
 from discode.cli import app
 from discode.errors import InputError
-from tests.conftest import CAPTION
+from tests.helpers.fake_model import CAPTION
 from tests.helpers.servers import PATIENCE
 from tests.helpers.serving import CAT, Client, wait_for
 
 SLOW = """
 import time
 from discode.backends import KINDS, Kind
-from tests.conftest import FakeModel
+from tests.helpers.fake_model import FakeModel
 class Slow(FakeModel):
     def read(self, pairs, prompt, scale, *, hidden=False):
         time.sleep(0.7)

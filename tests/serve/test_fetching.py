@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discode.judge import load
-from tests.conftest import FakeModel
+from tests.helpers.fake_model import FakeModel
 from tests.helpers.servers import PATIENCE
 from tests.helpers.serving import CAT, Client, running
 

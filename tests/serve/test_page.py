@@ -11,8 +11,8 @@ import pytest
 
 from discode.images import demo_path
 from discode.judge import load
-from tests.conftest import FakeModel
 from tests.helpers.chromium import Tabs, chromium
+from tests.helpers.fake_model import FakeModel
 from tests.helpers.serving import CAT, Client, running
 
 pytestmark = pytest.mark.slow

@@ -98,12 +98,12 @@ def server(local: Local, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         yield made
 
 
-def test_the_same_readings(server: Server, local: Local, picture: Path, tmp_path: Path) -> None:
+def test_the_same_readings(server: Server, local: Local, image: Path, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     other = tmp_path / "other.png"
     Image.fromarray(rng.integers(0, 255, (40, 30, 3), dtype=np.uint8)).save(other)
-    pairs = [Pair(picture, "a dog"), Pair(other, "a dog"), Pair(other, "two cats, one of 7 sleeps")]
-    pairs.append(Pair(picture, "a man on a bike", ("a man rides", "a bike")))
+    pairs = [Pair(image, "a dog"), Pair(other, "a dog"), Pair(other, "two cats, one of 7 sleeps")]
+    pairs.append(Pair(image, "a man on a bike", ("a man rides", "a bike")))
     backend = Served("tiny", base_url=server.url)
     far = backend.read(pairs, FLEUR, UNIT)
     near = local.read(pairs, FLEUR, UNIT)

@@ -43,10 +43,10 @@ def expected(text: str) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_readings(server: Server, picture: Path, exact: bool) -> None:
+def test_readings(server: Server, image: Path, exact: bool) -> None:
     server.tokens = exact
     backend = served(server)
-    pairs = pairs_of(picture, 5)
+    pairs = pairs_of(image, 5)
     readings = backend.read(pairs, FLEUR, UNIT)
     assert not readings.errors
     assert not np.asarray(readings.truncated).any()
@@ -64,27 +64,27 @@ def test_readings(server: Server, picture: Path, exact: bool) -> None:
     assert ("logprob_token_ids" in asked) == exact
     shown, text = asked["messages"][0]["content"]  # the image first
     data = shown["image_url"]["url"].removeprefix("data:image/png;base64,")
-    assert base64.b64decode(data) == picture.read_bytes()
+    assert base64.b64decode(data) == image.read_bytes()
     assert text["text"] == question(asked)
     assert server.keys == {f"Bearer {KEY}"}
     assert backend.identity.model == f"tiny@127.0.0.1:{server.server_address[1]}"
     assert backend.identity.revision == "tiny-2026"
 
 
-def test_other_scales(server: Server, picture: Path) -> None:
+def test_other_scales(server: Server, image: Path) -> None:
     server.tokens = True
     server.answers = lambda body: [("4", {"4": 0.5, "5": 0.2, "1": 0.1, "2": 0.05, "3": 0.05})]
     backend = served(server)
-    readings = backend.read(pairs_of(picture, 1), FLEUR, FIVE)
+    readings = backend.read(pairs_of(image, 1), FLEUR, FIVE)
     np.testing.assert_allclose(np.exp(readings.answer_logp[0, 0]), [0.1, 0.05, 0.05, 0.5, 0.2])
     server.answers = lambda body: [("B", {"A": 0.2, "B": 0.5, "C": 0.1, "D": 0.01, "E": 0.01})]
-    readings = backend.read(pairs_of(picture, 1), FLEUR, LETTERS)
+    readings = backend.read(pairs_of(image, 1), FLEUR, LETTERS)
     np.testing.assert_allclose(np.exp(readings.answer_logp[0, 0]), [0.2, 0.5, 0.1, 0.01, 0.01])
     with pytest.raises(InputError, match="at most 128"):
         discode.load(backend, scale="0-200")
 
 
-def test_top_five_is_truncated_and_bounded(server: Server, picture: Path) -> None:
+def test_top_five_is_truncated_and_bounded(server: Server, image: Path) -> None:
     def refuse(body: Body, times: int) -> Any:
         if body["top_logprobs"] > 5:
             return 400, {}, {"error": {"message": "top_logprobs must be at most 5"}}
@@ -92,7 +92,7 @@ def test_top_five_is_truncated_and_bounded(server: Server, picture: Path) -> Non
 
     server.before = refuse
     judge = discode.load(served(server), method="smoothing")
-    pairs = pairs_of(picture, 6)
+    pairs = pairs_of(image, 6)
     scores = judge.score_pairs(pairs)
     assert {body["top_logprobs"] for body in server.asked} == {20, 5}
     assert scores.flags["truncated"].all()
@@ -105,22 +105,22 @@ def test_top_five_is_truncated_and_bounded(server: Server, picture: Path) -> Non
     assert "bound" in next(scores.rows())
 
 
-def test_without_log_probabilities(server: Server, picture: Path) -> None:
+def test_without_log_probabilities(server: Server, image: Path) -> None:
     said: list[dict[str, Any]] = [{}, {"logprobs": None}, {"logprobs": {"content": []}}]
     for why in said:
         choice = {"message": {"content": "0.7"}, **why}
         server.before = constant(200, {"choices": [choice]})
         with pytest.raises(InputError, match="returns no log-probabilities; a judge needs them"):
-            served(server).read(pairs_of(picture, 9), FLEUR, UNIT)
+            served(server).read(pairs_of(image, 9), FLEUR, UNIT)
     assert set(server.seen) == {""}  # the trial only
     refusal = {"error": {"message": "'logprobs' is not supported with this model"}}
     server.before = lambda body, times: (400, {}, refusal)
     with pytest.raises(InputError, match="not supported with this model"):
-        discode.load(served(server)).score_pairs(pairs_of(picture, 9))
+        discode.load(served(server)).score_pairs(pairs_of(image, 9))
     assert set(server.seen) == {""}
 
 
-def test_newer_names_of_options(server: Server, picture: Path) -> None:
+def test_newer_names_of_options(server: Server, image: Path) -> None:
     def before(body: Body, times: int) -> Any:
         if "max_tokens" in body:
             message = "Unsupported parameter: use 'max_completion_tokens' instead of 'max_tokens'"
@@ -128,10 +128,10 @@ def test_newer_names_of_options(server: Server, picture: Path) -> None:
         return None
 
     server.before = before
-    assert not served(server).read(pairs_of(picture, 2), FLEUR, UNIT).errors
+    assert not served(server).read(pairs_of(image, 2), FLEUR, UNIT).errors
 
 
-def test_a_storm_loses_nothing(server: Server, picture: Path) -> None:
+def test_a_storm_loses_nothing(server: Server, image: Path) -> None:
     """429 with Retry-After, 500, cut connections: every pair is answered, in order, and once."""
 
     def before(body: Body, times: int) -> Any:
@@ -145,7 +145,7 @@ def test_a_storm_loses_nothing(server: Server, picture: Path) -> None:
         return None
 
     server.before = before
-    pairs = pairs_of(picture, 60)
+    pairs = pairs_of(image, 60)
     readings = served(server, tries=8).read(pairs, FLEUR, UNIT)
     assert not readings.errors
     for row, pair in enumerate(pairs):
@@ -155,17 +155,17 @@ def test_a_storm_loses_nothing(server: Server, picture: Path) -> None:
     assert len(server.succeeded) == 61
 
 
-def test_a_server_with_slots(server: Server, picture: Path) -> None:
+def test_a_server_with_slots(server: Server, image: Path) -> None:
     server.before = slots(8, 0.02)
     backend = served(server, tries=8)
-    pairs = pairs_of(picture, 200)
+    pairs = pairs_of(image, 200)
     assert not backend.read(pairs, FLEUR, UNIT).errors
     assert set(server.succeeded.values()) == {1}
     assert backend.client.throttle.limit <= 16
     assert sum(server.seen.values()) < 300
 
 
-def test_each_failure_is_a_row(server: Server, picture: Path, tmp_path: Path) -> None:
+def test_each_failure_is_a_row(server: Server, image: Path, tmp_path: Path) -> None:
     over = threading.Event()
     place = {"token": "0", "top_logprobs": [{"token": "0", "logprob": 3.0}]}
 
@@ -197,11 +197,11 @@ def test_each_failure_is_a_row(server: Server, picture: Path, tmp_path: Path) ->
         "words": "did not answer with a rating but with 'I cannot'", "ten": "'10.5'",
         "whole": "rating but with '1'",
     }  # fmt: skip
-    pairs = [Pair(picture, name) for name in names]
+    pairs = [Pair(image, name) for name in names]
     pairs += [
         Pair(tmp_path / "no.png", "gone"),
-        Pair(picture, "good"),
-        Pair(picture, "half \ud800"),
+        Pair(image, "good"),
+        Pair(image, "half \ud800"),
     ]
     readings = served(server, timeout=2, tries=1).read(pairs, FLEUR, UNIT)
     over.set()
@@ -213,41 +213,41 @@ def test_each_failure_is_a_row(server: Server, picture: Path, tmp_path: Path) ->
     assert set(readings.errors) == set(range(len(pairs))) - {len(names) + 1}
 
 
-def test_caps(server: Server, picture: Path) -> None:
-    readings = served(server, max_requests=5).read(pairs_of(picture, 20), FLEUR, UNIT)
+def test_caps(server: Server, image: Path) -> None:
+    readings = served(server, max_requests=5).read(pairs_of(image, 20), FLEUR, UNIT)
     assert sum(server.paths.values()) == 5  # /tokenize is one, the trial another
     assert len(readings.errors) == 17
     assert set(readings.errors.values()) == {"not asked: max_requests=5 is reached"}
     server.asked.clear()
     # 1,000 tokens read and 4 written per request
     backend = served(server, max_cost=0.0105, prices="1,10")
-    readings = backend.read(pairs_of(picture, 20), FLEUR, UNIT)
+    readings = backend.read(pairs_of(image, 20), FLEUR, UNIT)
     assert len(server.asked) == 10
     assert backend.client.throttle.spent == pytest.approx(10 * 1040e-6)
     assert "max_cost=0.0105 is reached (0.0104 spent)" in readings.errors[max(readings.errors)]
     assert len(readings.errors) == 11
 
 
-def test_a_key_that_ends_in_the_middle(server: Server, picture: Path) -> None:
+def test_a_key_that_ends_in_the_middle(server: Server, image: Path) -> None:
     def before(body: Body, times: int) -> Any:
         if caption(body) == "caption 5":
             return 401, {}, {"error": {"message": f"no more for {KEY}"}}
         return None
 
     server.before = before
-    readings = served(server, concurrency=1).read(pairs_of(picture, 50), FLEUR, UNIT)
+    readings = served(server, concurrency=1).read(pairs_of(image, 50), FLEUR, UNIT)
     assert len(server.asked) <= 8  # of two threads, either may be ahead
     assert len(readings.errors) == 52 - len(server.asked)
     assert "the key was refused (no more for ***)" in readings.errors[49]
     server.before = lambda body, times: (401, {}, {"error": {"message": KEY}})
     with pytest.raises(InputError, match=r"cannot be asked: .*\(\*\*\*\)"):
-        served(server).read(pairs_of(picture, 2), FLEUR, UNIT)
+        served(server).read(pairs_of(image, 2), FLEUR, UNIT)
 
 
-def test_the_same_question_is_asked_once(server: Server, picture: Path, tmp_path: Path) -> None:
+def test_the_same_question_is_asked_once(server: Server, image: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.png"
-    copy.write_bytes(picture.read_bytes())
-    pairs = [Pair(picture, "a"), Pair(copy, "a"), Pair(picture, "b"), Pair(picture, "a")]
+    copy.write_bytes(image.read_bytes())
+    pairs = [Pair(image, "a"), Pair(copy, "a"), Pair(image, "b"), Pair(image, "a")]
     readings = served(server).read(pairs, FLEUR, UNIT)
     assert len(server.asked) == 3
     np.testing.assert_array_equal(readings.answer_logp[0], readings.answer_logp[1])
@@ -255,22 +255,20 @@ def test_the_same_question_is_asked_once(server: Server, picture: Path, tmp_path
 
 
 def test_store_and_secrets(
-    server: Server, picture: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    server: Server, image: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     path = tmp_path / "run.db"
     options: Any = {"base_url": server.url, "store": path, "image_size": 4}
     judge = discode.load("endpoint:tiny", **options)
     assert judge.batch_size == 2048
-    scores = judge.score_pairs(pairs_of(picture, 3))
+    scores = judge.score_pairs(pairs_of(image, 3))
     asked = len(server.asked)
-    again = discode.load("endpoint:tiny", **options).score_pairs(pairs_of(picture, 4))
+    again = discode.load("endpoint:tiny", **options).score_pairs(pairs_of(image, 4))
     assert len(server.asked) == asked + 2  # the trial and the fourth
     np.testing.assert_array_equal(again.value[:3], scores.value)
     with ReadingStore(path) as store:
-        assert next(iter(store.batches(store.run_keys()[0][0])))[0][0].image == image_digest(
-            picture
-        )
+        assert next(iter(store.batches(store.run_keys()[0][0])))[0][0].image == image_digest(image)
     assert "revision:tiny-2026+4px" in str(scores.signature)
     assert f"model:tiny@{server.url[7:-3]}" in str(scores.signature)
     said = repr(judge) + str(scores.signature) + caplog.text + str(path.read_bytes())
@@ -278,7 +276,7 @@ def test_store_and_secrets(
 
 
 def test_what_came_is_kept(
-    server: Server, picture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Server, image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that dies in the middle of a batch has kept the answers it paid for."""
     backend = served(server)
@@ -293,12 +291,12 @@ def test_what_came_is_kept(
     monkeypatch.setattr(backend, "blocks", dying)
     judge = discode.load(backend, store=tmp_path / "run.db")
     with pytest.raises(KeyboardInterrupt):
-        judge.score_pairs(pairs_of(picture, 200))
+        judge.score_pairs(pairs_of(image, 200))
     assert judge.store is not None
     assert len(judge.store) == 128
 
 
-def test_answers_are_kept_soon(server: Server, picture: Path) -> None:
+def test_answers_are_kept_soon(server: Server, image: Path) -> None:
     """The first answers are handed on while the last one is still being written."""
     last = threading.Event()
 
@@ -307,7 +305,7 @@ def test_answers_are_kept_soon(server: Server, picture: Path) -> None:
             last.wait(60)
 
     server.before = before
-    blocks = served(server).blocks(pairs_of(picture, 6), FLEUR, UNIT)
+    blocks = served(server).blocks(pairs_of(image, 6), FLEUR, UNIT)
     first: list[int] = []
     while len(first) < 5:
         rows, readings = next(blocks)

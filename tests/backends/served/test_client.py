@@ -36,7 +36,7 @@ from tests.helpers.chat_servers import (
 
 
 def test_the_key_is_hidden_wherever_it_is_repeated(
-    server: Server, picture: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    server: Server, image: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     spelled = "".join(f"\\u{ord(letter):04x}" for letter in KEY)
@@ -63,7 +63,7 @@ def test_the_key_is_hidden_wherever_it_is_repeated(
     path = tmp_path / "run.db"
     judge = discode.load(served(server), store=path)
     names = ["cut", "json", "words", "model", "split"]
-    scores = judge.score_pairs([Pair(picture, name) for name in names])
+    scores = judge.score_pairs([Pair(image, name) for name in names])
     assert "revision:tiny-***" in str(judge.signature)
     assert set(scores.errors) == set(range(5))
     assert "the server repeats the key" in scores.errors[4]
@@ -98,13 +98,13 @@ def test_the_key_in_a_broken_protocol(server: Server, caplog: pytest.LogCaptureF
 
 @pytest.mark.parametrize("key", ["token", "x", "0"])
 def test_keys_that_are_words(
-    server: Server, picture: Path, key: str, monkeypatch: pytest.MonkeyPatch
+    server: Server, image: Path, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", key)
-    assert not served(server).read(pairs_of(picture, 2), FLEUR, UNIT).errors
+    assert not served(server).read(pairs_of(image, 2), FLEUR, UNIT).errors
 
 
-def test_odd_numbers_are_one_row(server: Server, picture: Path) -> None:
+def test_odd_numbers_are_one_row(server: Server, image: Path) -> None:
     def odd(**place: Any) -> Any:
         made = completion()
         made["choices"][0]["logprobs"]["content"][2] |= place
@@ -120,7 +120,7 @@ def test_odd_numbers_are_one_row(server: Server, picture: Path) -> None:
     server.before = lambda body, times: (
         (200, {}, said[caption(body)]) if caption(body) in said else None
     )
-    pairs = [Pair(picture, name) for name in [*said, "good"]]
+    pairs = [Pair(image, name) for name in [*said, "good"]]
     readings = served(server).read(pairs, FLEUR, UNIT)
     assert set(readings.errors) == set(range(len(said)))
     assert all("not OpenAI's chat completion" in reason for reason in readings.errors.values())
@@ -133,24 +133,24 @@ def test_odd_numbers_are_one_row(server: Server, picture: Path) -> None:
      {"prompt_tokens": math.inf, "completion_tokens": 1},
      {"prompt_tokens": 10**400, "completion_tokens": 1}],
 )  # fmt: skip
-def test_usage_that_is_none(server: Server, picture: Path, usage: Any) -> None:
+def test_usage_that_is_none(server: Server, image: Path, usage: Any) -> None:
     assert _answer(json.dumps(completion(usage=usage)).encode()).usage is None
     server.before = lambda body, times: (200, {}, completion(usage=usage))
     backend = served(server, prices="1,1", max_cost=1.0)
-    assert not backend.read(pairs_of(picture, 3), FLEUR, UNIT).errors
+    assert not backend.read(pairs_of(image, 3), FLEUR, UNIT).errors
     throttle = backend.client.throttle
     assert 3 * throttle.highest_cost <= throttle.spent < 1
     assert throttle.spent > 0
 
 
-def test_a_long_wait_stops_all(server: Server, picture: Path) -> None:
+def test_a_long_wait_stops_all(server: Server, image: Path) -> None:
     server.before = lambda body, times: (
         (429, {"Retry-After": "9999"}, {"error": {"message": "tomorrow"}})
         if caption(body)
         else None
     )
     backend = served(server)
-    readings = backend.read(pairs_of(picture, 100), FLEUR, UNIT)
+    readings = backend.read(pairs_of(image, 100), FLEUR, UNIT)
     assert len(readings.errors) == 100
     assert len(server.asked) < 12
     assert "asks to wait 9999 s" in backend.stopped
@@ -173,7 +173,7 @@ def test_retry_after_as_a_date() -> None:
         assert _retry_after(httpx.Headers({"Retry-After": odd})) == 0
 
 
-def test_compressed_answers(server: Server, picture: Path) -> None:
+def test_compressed_answers(server: Server, image: Path) -> None:
     bomb = gzip.compress(b" " * 1_000_000)
     heads: list[Any] = []
 
@@ -184,7 +184,7 @@ def test_compressed_answers(server: Server, picture: Path) -> None:
         return (200, compressed, bomb) if caption(body) == "caption 0" else None
 
     server.before = before
-    readings = served(server).read(pairs_of(picture, 3), FLEUR, UNIT)
+    readings = served(server).read(pairs_of(image, 3), FLEUR, UNIT)
     assert set(readings.errors) == {0}
     assert "the answer is compressed" in readings.errors[0]
 
@@ -225,7 +225,7 @@ def test_timeout_bounds_the_whole(server: Server, dripping: str) -> None:
 
 
 def test_what_a_refusal_allows(
-    server: Server, picture: Path, caplog: pytest.LogCaptureFixture
+    server: Server, image: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     words = ["top_logprobs: at most 5 (see http://h/v1/top/12)"]
     server.before = lambda body, times: (
@@ -258,7 +258,7 @@ def test_routes_differ() -> None:
     assert model("http://h:1/b/v1") == "tiny@h:1/b/v1"
 
 
-def test_numbers_are_as_before(server: Server, picture: Path) -> None:
+def test_numbers_are_as_before(server: Server, image: Path) -> None:
     server.before = lambda body, times: (200, {}, completion())
-    readings = served(server).read(pairs_of(picture, 1), FLEUR, UNIT)
+    readings = served(server).read(pairs_of(image, 1), FLEUR, UNIT)
     np.testing.assert_allclose(np.exp(readings.answer_logp[0, 0]), 0.1)

@@ -42,11 +42,11 @@ def test_images_as_data_urls(tmp_path: Path) -> None:
     assert data_url(bitmap)[0].startswith("data:image/png")
 
 
-def test_estimate_sends_nothing(server: Server, picture: Path, tmp_path: Path) -> None:
-    pairs = [*pairs_of(picture, 3), Pair(picture, "caption 0"), Pair(tmp_path / "no.png", "x")]
+def test_estimate_sends_nothing(server: Server, image: Path, tmp_path: Path) -> None:
+    pairs = [*pairs_of(image, 3), Pair(image, "caption 0"), Pair(tmp_path / "no.png", "x")]
     found = served(server, prices="2,10").estimate(pairs, FLEUR, UNIT)
     assert (found.requests, found.images, found.unusable) == (3, 1, 1)
     text = len(FLEUR.render("caption 0", [], UNIT))
-    assert found.bytes == 3 * (text + len(data_url(picture)[0]))
+    assert found.bytes == 3 * (text + len(data_url(image)[0]))
     assert found.read > 3 * (text / 4 + 85)
     assert not server.paths

@@ -34,7 +34,6 @@ from discode.mceval.report import domain_rows
 from discode.mceval.rules import Rules
 from discode.mceval.tables import Answer, Image, Person, Slot, Void
 from discode.metrics import MetricFactory
-from tests.conftest import NO_MODEL
 from tests.helpers.annotating import (
     Worker,
     fields,
@@ -46,6 +45,7 @@ from tests.helpers.annotating import (
 )  # fmt: skip
 from tests.helpers.campaigns import check_rules
 from tests.helpers.servers import PATIENCE
+from tests.helpers.shipped import NO_MODEL
 
 COUNT, QUOTA = 10, 3
 """Images per domain."""
