@@ -1,3 +1,5 @@
+"""Readings from arrays, mappings of tokens and OpenAI's lists; checks, take and concat."""
+
 from __future__ import annotations
 
 import math

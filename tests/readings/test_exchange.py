@@ -1,3 +1,5 @@
+"""Export and import of readings: exact round trips, all or nothing."""
+
 from __future__ import annotations
 
 import json

@@ -136,6 +136,7 @@ def options_of(decoder: type | object) -> tuple[DecoderOption, ...]:
     return tuple(
         DecoderOption(declared.name, declared.default, **declared.metadata)
         for declared in fields(decoder)  # type: ignore[arg-type]  # decoders are dataclasses
+        if "about" in declared.metadata
     )
 
 
