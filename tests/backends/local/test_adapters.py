@@ -249,8 +249,8 @@ def test_a_judge_in_two_lines(folder: Path, tmp_path: Path) -> None:
     judge = discode.load(folder, device="cpu", trust_remote_code=True)
     scores = judge.score(image, ["a dog", "a cat"])
     assert len(scores.value) == 2
-    assert f"model:{folder.name}" in judge.signature
-    assert f"revision:{folder_digest(folder)}" in judge.signature
+    assert f"model:{folder.name}" in str(judge.signature)
+    assert f"revision:{folder_digest(folder)}" in str(judge.signature)
 
 
 def test_code_is_not_run_unless_trusted(folder: Path, tmp_path: Path) -> None:

@@ -269,9 +269,9 @@ def test_store_and_secrets(
     np.testing.assert_array_equal(again.value[:3], scores.value)
     with ReadingStore(path) as store:
         assert next(iter(store.batches(store.asks()[0][0])))[0][0].image == image_digest(picture)
-    assert "revision:tiny-2026+4px" in scores.signature
-    assert f"model:tiny@{server.url[7:-3]}" in scores.signature
-    said = repr(judge) + scores.signature + caplog.text + str(path.read_bytes())
+    assert "revision:tiny-2026+4px" in str(scores.signature)
+    assert f"model:tiny@{server.url[7:-3]}" in str(scores.signature)
+    said = repr(judge) + str(scores.signature) + caplog.text + str(path.read_bytes())
     assert KEY not in said
 
 
