@@ -177,7 +177,7 @@ def _without(name: str) -> Any:
         (_configured(model_type="llama"), "does not take images"),
         (_pickled, "pickles can run code"),
         (_cut, "download it again"),
-        (_configured(auto_map={"AutoModel": "theirs.Model"}), "--trust-remote-code"),
+        (_configured(auto_map={"AutoModel": "theirs.Model"}), "-M trust_remote_code=true"),
     ],
 )
 def test_folders_that_are_no_judge(llava: Path, tmp_path: Path, change: Any, words: str) -> None:

@@ -117,7 +117,7 @@ def test_a_judge_in_two_lines(llava: Path, tmp_path: Path) -> None:
     judge = discode.load(llava, device="cpu", store=tmp_path / "run.db")
     scores = judge.score(image, ["a dog", "a cat <image> [INST] 1.0"])
     assert np.isfinite(scores.value).all()
-    assert "model:llava" in str(judge.signature).replace("llava_next_llama", "llava")
+    assert "model:llava" in str(judge.signature)
     again = discode.load(f"recorded:{tmp_path / 'run.db'}").score(image, ["a dog"])
     assert again.value[0] == pytest.approx(scores.value[0])
     adam = discode.load(llava, device="cpu", method="discode:solver=adam,steps=3")

@@ -21,7 +21,8 @@ DTYPES = ("auto", "float32", "bfloat16", "float16")
 QUANTIZE = ("4bit", "8bit", "fp8")
 _DIGEST_BLOCK = 1 << 16
 OWN_CODE = (
-    "{} brings code of its own; if you trust it, give trust_remote_code=True (--trust-remote-code)"
+    "{} brings code of its own; if you trust it, give trust_remote_code=True "
+    "(-M trust_remote_code=true)"
 )
 KEPT_SUFFIXES = (".json", ".jinja", ".safetensors", ".model", ".py")
 """Files that count for a folder's digest: whatever changes the numbers."""
