@@ -95,8 +95,8 @@ def test_ref_clip_s_by_hand(folder: Path, pairs: list[Pair]) -> None:
         assert value == pytest.approx(2 * left * right / (left + right) if left else 0, abs=1e-5)
     assert metric.needs == {"image", "references"}
     assert ClipScore(encoder).needs == {"image"}
-    assert "|metric:ref-clip-s|model:" in metric.signature
-    assert metric.signature.endswith("|weight:2.5|prompt:A_photo_depicts")
+    assert "|metric:ref-clip-s|model:" in str(metric.signature)
+    assert str(metric.signature).endswith("|weight:2.5|prompt:A_photo_depicts")
 
 
 def test_everything_is_embedded_once(
