@@ -12,6 +12,7 @@ from PIL import Image
 
 from discode.bench.runlog import RunLog
 from discode.benchmarks import load_benchmark
+from discode.images import demo_path
 from tests.helpers import mini_benchmarks as mini
 from tests.helpers.command_line import refused, run
 
@@ -128,3 +129,15 @@ def test_without_java_the_other_metrics_run(folder: Path, monkeypatch: pytest.Mo
     assert done.returncode == 1
     assert "one" in done.stdout
     assert any("cider" in line and "Java" in line for line in done.stderr.splitlines())
+
+
+def test_a_recording_is_not_stored_again(tmp_path: Path, recording: str) -> None:
+    caption = "a close up of a brown striped cat with green eyes"
+    row = {"image": str(demo_path() / "cat.jpg"), "caption": caption, "rating": 1}
+    (tmp_path / "ratings.jsonl").write_text(json.dumps(row))
+    log = tmp_path / "run.json"
+    done = run("bench", "run", "--benchmark", "custom", "--data", tmp_path, "--json", log,
+               "--model", recording, "-m", "discode")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert np.isfinite(RunLog.load(log).results["discode"].value).all()
+    assert not (tmp_path / "run.json.readings.db").exists()
