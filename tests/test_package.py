@@ -23,15 +23,18 @@ ROOT = SOURCE.parents[1]
 TESTS = Path(__file__).parent
 
 PUBLIC = [
-    "DiscodeError", "Judge", "Metric", "Pair", "ReadingStore", "Readings", "Scale", "Scores",
-    "__version__", "decode", "load",
+    "Backend", "BackendError", "Decoder", "DiscodeError", "Identity", "ImageError", "InputError",
+    "Judge", "Metric", "MissingExtraError", "Pair", "Prompt", "ReadingStore", "Readings", "Scale",
+    "Scores", "Signature", "StoreError", "__version__", "decode", "get_decoder", "load",
+    "make_pairs", "open_image", "read_pairs",
 ]  # fmt: skip
 
 # Modules whose public names may be relied on besides those of ``discode`` itself; what is not
 # here may change between versions, and the documentation does not import it.
 PUBLIC_MODULES = {
     "discode.backends", "discode.bench", "discode.benchmarks", "discode.bulk", "discode.bulk.ray",
-    "discode.decoders", "discode.errors", "discode.mceval", "discode.metrics", "discode.prompts",
+    "discode.decoders", "discode.errors", "discode.images", "discode.mceval",
+    "discode.mceval.database", "discode.metrics", "discode.prompts",
     "discode.readings", "discode.scales", "discode.stats",
 }  # fmt: skip
 

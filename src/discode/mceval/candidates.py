@@ -128,7 +128,7 @@ def _find(index: Mapping[str, int | None], image: str) -> int | None:
     return index.get(str(Path(image).resolve())) or index.get(Path(image).name)
 
 
-def open_writer(model: str, options: Mapping[str, Any]) -> ChatModel:
+def open_caption_writer(model: str, options: Mapping[str, Any]) -> ChatModel:
     """Return the chat client of a served model, which is opened as for every other purpose.
 
     Args:

@@ -180,12 +180,17 @@ def candidates(
     if model is None and options:
         raise InputError(f"{next(iter(options))} is an option of a model; give --model as well")
     with open_campaign(database) as db:
-        from discode.mceval.candidates import PROMPT, add_captions, open_writer, write_captions
+        from discode.mceval.candidates import (
+            PROMPT,
+            add_captions,
+            open_caption_writer,
+            write_captions,
+        )
 
         if file is not None:
             added = add_captions(db, writer, file, time.time())
         else:
-            chat = open_writer(model or "", options)
+            chat = open_caption_writer(model or "", options)
             with progress() as bar:
                 task = bar.add_task("", total=None)
                 added = write_captions(
