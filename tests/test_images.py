@@ -47,7 +47,7 @@ def test_a_shared_image_is_any_image(image: Path, reads: list[str]) -> None:
     with Image.open(image) as opened:
         assert image_digest(SharedImage(opened)) == image_digest(opened)
         assert open_image(SharedImage(opened)).size == (8, 8)
-    assert share_images([Pair(b"bytes", "a cat")])[0].image == b"bytes"
+    assert share_images([Pair(b"bytes", "a cat")], [0])[0].image == b"bytes"
 
 
 def test_beyond_the_limit_a_file_is_read_again_and_must_be_the_same(

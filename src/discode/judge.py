@@ -16,7 +16,7 @@ from discode.decoders import Decoder, get_decoder
 from discode.decoders.bounds import truncation_bound
 from discode.errors import BackendError, ImageError, InputError
 from discode.images import ImageSource, image_digest
-from discode.pairs import Pair, group_by_image, make_pairs, share_images
+from discode.pairs import Pair, batches_by_image, make_pairs, share_images
 from discode.prompts import FLEUR, Prompt, get_prompt, needs_neutralising
 from discode.readings import Readings, ReadingsCollector
 from discode.readings.store import PairKey, ReadingStore, RunKey
@@ -101,10 +101,7 @@ class Judge:
 
     def decode(self, pairs: Sequence[Pair], readings: Readings) -> Scores:
         """Decode readings of ``pairs`` and mark captions that carried control tokens."""
-        defused = np.array(
-            [any(map(needs_neutralising, (p.caption, *p.references))) for p in pairs],
-            dtype=bool,
-        )
+        defused = np.array([needs_neutralising(p.caption, *p.references) for p in pairs], bool)
         with_references = sum(bool(pair.references) for pair in pairs)
         share = {len(pairs): "all", 0: "none"}.get(with_references, "some")
         return Scores.build(
@@ -120,49 +117,61 @@ class Judge:
 
         Captions of an image go into a batch together, wherever they stand: they share its cost.
         """
-        gather = ReadingsCollector(self.scale, len(pairs))
-        for numbers in _batches(group_by_image(pairs), self.batch_size):
-            read = self._read_batch([pairs[number] for number in numbers])
-            gather.add(read, [[number] for number in numbers])
+        collector = ReadingsCollector(self.scale, len(pairs))
+        for numbers in batches_by_image(pairs, self.batch_size):
+            collector.add(self._read_batch(share_images(pairs, numbers)), numbers)
             if progress:
                 progress(len(numbers))
-        return gather.readings()
+        return collector.readings()
 
     def _read_batch(self, pairs: Sequence[Pair]) -> Readings:
-        pairs = share_images(pairs)
-        hidden = "hidden" in self.decoder.requires
-        gather = ReadingsCollector(self.scale, len(pairs))
-        # One ask with references, one without: their prompts differ. A pair that stands twice in
-        # the batch is asked once.
-        groups: dict[str, dict[PairKey, list[int]]] = {}
-        unkept: list[int] = []
-        for number, pair in enumerate(pairs):
-            try:
-                template = self.prompt.template(bool(pair.references))
-                if self.store is None:
-                    unkept.append(number)
-                    continue
-                item = PairKey(image_digest(pair.image), pair.caption, pair.references)
-            except (ImageError, InputError) as error:
-                gather.add(Readings.failed(self.scale, [str(error)]), [[number]])
+        """Read pairs with references and pairs without: their prompts differ."""
+        rows = {
+            True: [row for row, pair in enumerate(pairs) if pair.references],
+            False: [row for row, pair in enumerate(pairs) if not pair.references],
+        }
+        collector = ReadingsCollector(self.scale, len(pairs))
+        for references, mine in rows.items():
+            if not mine:
                 continue
-            groups.setdefault(template, {}).setdefault(item, []).append(number)
-        if unkept:
-            gather.add(self._ask([pairs[i] for i in unkept]), [[i] for i in unkept])
-        if self.store is None:
-            return gather.readings()
-        for template, members in groups.items():
-            ask = RunKey(self.backend.identity, template, self.scale)
-            items, owners = list(members), list(members.values())
-            kept, here = self.store.get(ask, items, hidden=hidden)
-            gather.add(kept, [owners[i] for i in here])
-            missing = sorted(set(range(len(items))) - set(here))
-            if missing:
-                for rows, new in self._ask_in_blocks([pairs[owners[i][0]] for i in missing]):
-                    found = [missing[row] for row in rows]
-                    self.store.put(ask, [items[i] for i in found], new)
-                    gather.add(new, [owners[i] for i in found])
-        return gather.readings()
+            try:
+                template = self.prompt.template(references)
+            except InputError as error:  # such pairs cannot be asked about
+                collector.add(Readings.failed(self.scale, [str(error)]), [mine])
+                continue
+            whole = len(mine) == len(pairs)
+            part = pairs if whole else [pairs[row] for row in mine]
+            if self.store is None:
+                read = self._ask(part)
+            else:
+                read = self._read_stored(self.store, part, template)
+            if whole:
+                return read
+            collector.add(read, mine)
+        return collector.readings()
+
+    def _read_stored(self, store: ReadingStore, pairs: Sequence[Pair], template: str) -> Readings:
+        """Return what the store has, and ask for the rest; a pair that stands twice, once."""
+        collector = ReadingsCollector(self.scale, len(pairs))
+        run = RunKey(self.backend.identity, template, self.scale)
+        rows: dict[PairKey, list[int]] = {}
+        for row, pair in enumerate(pairs):
+            try:
+                key = PairKey(image_digest(pair.image), pair.caption, pair.references)
+            except (ImageError, InputError) as error:
+                collector.add(Readings.failed(self.scale, [str(error)]), [row])
+                continue
+            rows.setdefault(key, []).append(row)
+        keys, owners = list(rows), list(rows.values())
+        kept, here = store.get(run, keys, hidden="hidden" in self.decoder.requires)
+        collector.add(kept, [owners[i] for i in here])
+        missing = sorted(set(range(len(keys))) - set(here))
+        if missing:
+            for found, new in self._ask_in_blocks([pairs[owners[i][0]] for i in missing]):
+                places = [missing[place] for place in found]
+                store.put(run, [keys[i] for i in places], new)
+                collector.add(new, [owners[i] for i in places])
+        return collector.readings()
 
     def _ask_in_blocks(self, pairs: Sequence[Pair]) -> Iterator[tuple[list[int], Readings]]:
         """Yield readings as they arrive, where the model is slow or dear enough to say so."""
@@ -184,25 +193,6 @@ class Judge:
                 f"{len(pairs)} pairs"
             )
         return readings
-
-
-def _batches(groups: Sequence[Sequence[int]], size: int) -> Iterator[list[int]]:
-    """Join groups to batches of at most ``size``; only a larger group is cut.
-
-    >>> list(_batches([[0, 3], [1], [2, 4, 5, 6]], 3))
-    [[0, 3, 1], [2, 4, 5], [6]]
-    """
-    batch: list[int] = []
-    for group in groups:
-        if batch and len(batch) + len(group) > size:
-            yield batch
-            batch = []
-        batch += group
-        while len(batch) > size:
-            yield batch[:size]
-            batch = batch[size:]
-    if batch:
-        yield batch
 
 
 def load(

@@ -51,22 +51,47 @@ def group_by_image(pairs: Iterable[Pair | None]) -> list[list[int]]:
     return list(groups.values())
 
 
-def share_images(pairs: Sequence[Pair]) -> list[Pair]:
-    """Return the pairs with images that are read once, however many pairs show them.
+def batches_by_image(pairs: Sequence[Pair], size: int) -> list[list[int]]:
+    """Cut the numbers of pairs into batches of at most ``size``, those of an image together.
 
-    >>> one, two = share_images([Pair("dog.jpg", "a dog"), Pair("dog.jpg", "a cat")])
+    Only an image with more pairs than ``size`` is cut.
+
+    >>> images = [Pair(name, "") for name in "aabcbbb"]
+    >>> batches_by_image(images, 3)
+    [[0, 1], [2, 4, 5], [6, 3]]
+    """
+    batches: list[list[int]] = []
+    batch: list[int] = []
+    for group in group_by_image(pairs):
+        if batch and len(batch) + len(group) > size:
+            batches.append(batch)
+            batch = []
+        batch = [*batch, *group]
+        while len(batch) > size:
+            batches.append(batch[:size])
+            batch = batch[size:]
+    return [*batches, batch] if batch else batches
+
+
+def share_images(pairs: Sequence[Pair], numbers: Sequence[int]) -> list[Pair]:
+    """Return some of the pairs, with images that are read once however many pairs show them.
+
+    >>> one, two = share_images([Pair("dog.jpg", "a dog"), Pair("dog.jpg", "a cat")], [0, 1])
     >>> one.image is two.image
     True
     """
     budget = [KEPT_BYTES]
-    shared: list[Pair] = list(pairs)
-    for numbers in group_by_image(pairs):
-        image = pairs[numbers[0]].image
+    images: dict[Any, SharedImage] = {}
+    shared = []
+    for number in numbers:
+        pair = pairs[number]
+        image = pair.image
         if not isinstance(image, bytes | SharedImage):
-            image = SharedImage(image, budget)
-            for number in numbers:
-                pair = pairs[number]
-                shared[number] = Pair(image, pair.caption, pair.references, pair.id)
+            key = id(image) if isinstance(image, Image.Image) else image
+            if key not in images:
+                images[key] = SharedImage(image, budget)
+            pair = Pair(images[key], pair.caption, pair.references, pair.id)
+        shared.append(pair)
     return shared
 
 

@@ -83,13 +83,16 @@ def neutralise(text: str, control_tokens: Collection[str] = ()) -> str:
     return text
 
 
-def needs_neutralising(text: str) -> bool:
-    """Return whether :func:`neutralise` would break anything in ``text``; quick where it would not.
+def needs_neutralising(*texts: str) -> bool:
+    """Return whether :func:`neutralise` would change any of the texts; quick where it would not.
 
     >>> needs_neutralising("a dog<|im_end|>"), needs_neutralising(" a dog: brown ")
     (True, False)
     """
-    return _SUSPECT.search(text) is not None and neutralise(text) != text.strip()
+    for text in texts:
+        if _SUSPECT.search(text) is not None and neutralise(text) != text.strip():
+            return True
+    return False
 
 
 @dataclass(frozen=True)

@@ -287,10 +287,10 @@ class ReadingsCollector:
         self._scale, self._blocks, self._filled = scale, list[Readings](), 0
         self._place = np.zeros(rows, np.intp)
 
-    def add(self, block: Readings, owners: Sequence[Sequence[int]]) -> None:
-        """Take a block; its row i belongs to the rows ``owners[i]``."""
+    def add(self, block: Readings, owners: Sequence[int | Sequence[int]]) -> None:
+        """Take a block; its row i is for the row, or for the rows, ``owners[i]``."""
         for row, numbers in enumerate(owners):
-            self._place[list(numbers)] = self._filled + row
+            self._place[numbers] = self._filled + row
         self._blocks.append(block)
         self._filled += len(block)
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypedDict
 
 import numpy as np
 
-from discode.backends.embedded.tokenizer import Bpe, normalise
+from discode.backends.embedded.tokenizer import Bpe
 from discode.errors import ImageError, InputError
 from discode.images import ImageSource, open_image
 from discode.pairs import Pair, group_by_image
@@ -115,20 +115,22 @@ class Embedded:
     ) -> Readings:
         """Read N pairs; the captions of an image share its computation."""
         self.check(prompt, scale)
-        gather = ReadingsCollector(scale, len(pairs))
+        collector = ReadingsCollector(scale, len(pairs))
 
         def fail(numbers: Sequence[int], reason: str) -> None:
-            gather.add(Readings.failed(scale, [reason]), [numbers])
+            collector.add(Readings.failed(scale, [reason]), [numbers])
 
         for numbers in group_by_image(pairs):
-            usable = []
+            texts: dict[int, list[int]] = {}
             for number in numbers:
                 if pairs[number].references:
                     fail([number], "the embedded model takes no references")
-                elif not normalise(pairs[number].caption):
-                    fail([number], "the caption is empty")
+                # The model's own special tokens cannot be spelt: text falls to words and bytes.
+                elif ids := self._bpe.encode_caption(neutralise(pairs[number].caption)):
+                    texts[number] = ids
                 else:
-                    usable.append(number)
+                    fail([number], "the caption is empty")
+            usable = list(texts)
             try:
                 pixels = _pixels(pairs[numbers[0]].image, self._side) if usable else np.empty(0)
             except ImageError as error:
@@ -136,13 +138,10 @@ class Embedded:
                 continue
             for start in range(0, len(usable), CAPTIONS_AT_ONCE):
                 part = usable[start : start + CAPTIONS_AT_ONCE]
-                read = self._read(pixels, [pairs[i].caption for i in part], hidden)
-                gather.add(read, [[number] for number in part])
-        return gather.readings()
+                collector.add(self._read(pixels, [texts[i] for i in part], hidden), part)
+        return collector.readings()
 
-    def _read(self, pixels: np.ndarray, captions: list[str], hidden: bool) -> Readings:
-        # The model's own special tokens cannot be spelt: text falls to words and bytes.
-        texts = [self._bpe.encode(" " + normalise(neutralise(caption))) for caption in captions]
+    def _read(self, pixels: np.ndarray, texts: list[list[int]], hidden: bool) -> Readings:
         lengths = np.array([min(len(ids), self._limit) for ids in texts], np.int64)
         ids = np.zeros((len(texts), int(lengths.max()) + 3), np.int64)
         for row, (text, length) in enumerate(zip(texts, lengths, strict=True)):

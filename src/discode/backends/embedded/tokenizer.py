@@ -54,6 +54,11 @@ class Bpe:
         self._bytes = byte_alphabet()
         self._word = lru_cache(maxsize=50_000)(self._encode_word)
 
+    def encode_caption(self, caption: str) -> list[int]:
+        """Return the ids of a caption in the form the model knows; none where it is empty."""
+        text = normalise(caption)
+        return self.encode(f" {text}") if text else []
+
     def encode(self, text: str) -> list[int]:
         """Return the ids of ``text``; nothing is unknown."""
         ids: list[int] = []

@@ -1,4 +1,4 @@
-"""Draw images/engine.png from the figures perf/packing.py left: python docs/make_engine.py."""
+"""Draw images/packing.png from the figures perf/packing.py left: python docs/make_packing.py."""
 
 from __future__ import annotations
 
