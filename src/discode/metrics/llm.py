@@ -127,7 +127,7 @@ class ChatMetric:
         chat: The model that is asked.
         name: The metric's name.
         template: The question, with ``{caption}`` and, where they count, ``{references}``.
-        read: From an answer to a number, or :class:`BackendError`.
+        parse: Returns the number in an answer, or raises :class:`BackendError`.
         image: Whether the model sees the image.
         logprobs: How many of the likeliest tokens are asked for.
         max_tokens: How much the model may write.
@@ -137,7 +137,7 @@ class ChatMetric:
     chat: Chat
     name: str
     template: str
-    read: Callable[[Answer], float]
+    parse: Callable[[Answer], float]
     image: bool = False
     logprobs: int = 0
     max_tokens: int = 512
@@ -210,7 +210,7 @@ class ChatMetric:
             answer = self.chat(
                 self._messages(pair), max_tokens=self.max_tokens, logprobs=self.logprobs
             )
-            return self.read(answer)
+            return self.parse(answer)
         except (BackendError, ImageError) as error:
             return str(error)
 
