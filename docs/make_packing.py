@@ -15,7 +15,7 @@ def main() -> None:
     """Draw pairs a second against captions a picture, packed and the loop."""
     figure, axes = plt.subplots(figsize=(7.2, 4.2), layout="constrained")
     for size, colour in COLOURS.items():
-        path = HERE.parent / "perf" / "figures" / f"engine-llava-next-{size}.json"
+        path = HERE.parent / "perf" / "figures" / f"packing-llava-next-{size}.json"
         figures = json.loads(path.read_text(encoding="utf-8"))
         captions = [row["captions"] for row in figures["rows"]]
         packed = [1 / row["packed"] for row in figures["rows"]]
@@ -41,7 +41,7 @@ def main() -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
-    figure.savefig(HERE / "images" / "engine.png", dpi=140, metadata={"Software": None})
+    figure.savefig(HERE / "images" / "packing.png", dpi=140, metadata={"Software": None})
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ class MetricDifference:
     p_bootstrap: float
 
     def verdict(self, alpha: float = 0.05) -> str:
-        """Return what the test allows to say."""
+        """Return the conclusion in words."""
         if np.isnan(self.p):
             return "undefined"
         if self.adjusted >= alpha:

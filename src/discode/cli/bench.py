@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from discode.bench.agreement import AgreementProtocol
 from discode.bench.run import label_metrics, run_metrics
@@ -29,7 +28,7 @@ from discode.cli.model_options import (
     model_options,
     parse_pairs,
 )
-from discode.cli.output import stderr, stdout, store_beside
+from discode.cli.output import stderr, stdout, store_beside, table_of
 from discode.errors import InputError
 from discode.metrics import METRICS, MetricFactory
 from discode.metrics.bert import DEFAULT_BERT
@@ -43,17 +42,10 @@ def _root() -> None:
     """Benchmarks with human judgments."""
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in columns:
-        table.add_column(name, overflow="fold")
-    return table
-
-
 @app.command("list")
 def list_() -> None:
     """List the benchmarks, the options of their protocols, and what to fetch."""
-    table = _table("benchmark", "what it is", "options, the default first")
+    table = table_of("benchmark", "what it is", "options, the default first")
     for name, row in BENCHMARKS.items():
         options = [
             f"{key}={'|'.join(dict.fromkeys((option.default, *option.values)))}"
@@ -80,7 +72,7 @@ def check(
 ) -> None:
     """Show which benchmarks are present and complete; exit with 1 if a file is damaged."""
     rows = check_data(data)
-    table = _table("benchmark", "file", "state", "detail")
+    table = table_of("benchmark", "file", "state", "detail")
     for row in rows:
         table.add_row(*map(escape, (row.benchmark, row.file, row.state, row.detail)))
     stdout.print(table)
@@ -91,7 +83,7 @@ def check(
 @app.command()
 def metrics() -> None:
     """List the metrics of discode bench run."""
-    table = _table("metric", "needs", "what it is")
+    table = table_of("metric", "needs", "what it is")
     for row in METRICS.values():
         table.add_row(row.name, ", ".join(sorted(row.needs)), escape(row.about))
     table.add_row("scorefile:PATH", "", "any metric's scores, from a file; NAME=scorefile:PATH")

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from rich.markup import escape
-from rich.table import Table
+from typing import Annotated
 
+import typer
+from rich.markup import escape
+
+from discode.backends import KINDS
 from discode.backends.local.catalog import CATALOG
-from discode.cli.output import stdout
+from discode.cli.output import stdout, table_of
 from discode.decoders import METHODS, DecoderOption, options_of
 from discode.decoders.options import option_text, options_text
 from discode.scales import SCALES
 
 
-def _table(*columns: str) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in columns:
-        table.add_column(name, overflow="fold")
-    return table
+def _model_options() -> None:
+    """List what -M KEY=VALUE and the keywords of ``load`` take, by kind of model."""
+    takers: dict[str, list[str]] = {}
+    for scheme, kind in KINDS.items():
+        takers.setdefault(kind.takes, []).append(f"{scheme}:")
+    for takes, names in takers.items():
+        if not takes:
+            continue
+        rows: dict[str, tuple[type, str]] = {}
+        for name in names:
+            rows |= KINDS[name[:-1]].options()
+        stdout.print(f"\nOptions of {' and '.join(names)}\n", highlight=False)
+        table = table_of("option", "type", "what it is")
+        for name, (kind_of_value, about) in rows.items():
+            table.add_row(name, kind_of_value.__name__, escape(about))
+        stdout.print(table)
 
 
 def methods() -> None:
     """List the decoders, and the options that a method takes after a colon."""
-    table = _table("method", "what it is", "options it sets")
+    table = table_of("method", "what it is", "options it sets")
     takers: dict[tuple[DecoderOption, ...], list[str]] = {}
     for name, method in METHODS.items():
         table.add_row(name, escape(method.about), escape(options_text(method.options)))
@@ -32,7 +46,7 @@ def methods() -> None:
         if not options:
             continue
         stdout.print(f"\nOptions of {', '.join(names)}\n", highlight=False)
-        table = _table("option", "default", "allowed", "what it is")
+        table = table_of("option", "default", "allowed", "what it is")
         for row in options:
             cells = row.name, option_text(row.default), row.allowed_text, row.about
             table.add_row(*map(escape, cells))
@@ -41,7 +55,7 @@ def methods() -> None:
 
 def scales() -> None:
     """List the rating scales."""
-    table = _table("scale", "stems", "answers, lowest first", "scores")
+    table = table_of("scale", "stems", "answers, lowest first", "scores")
     for name, scale in SCALES.items():
         table.add_row(
             name,
@@ -53,13 +67,20 @@ def scales() -> None:
     stdout.print(table)
 
 
-def models() -> None:
+def models(
+    options: Annotated[
+        bool, typer.Option("--options", help="List the options of each kind of model instead.")
+    ] = False,
+) -> None:
     """List vision-language models to judge with."""
+    if options:
+        _model_options()
+        return
     widest = max(len(row.hub) for row in CATALOG)
     stdout.print("GB: of the weights in bfloat16, and in 4 bit\n", highlight=False)
-    notes = _table("", "")
+    notes = table_of("", "")
     for title, paper in (("the paper's models", True), ("others", False)):
-        table = _table(title, "GB", "4 bit", "captions", "tried")
+        table = table_of(title, "GB", "4 bit", "captions", "tried")
         # Names are to be copied whole: a narrow terminal may break lines, but no cell is cut.
         table.width, table.columns[0].min_width = widest + 32, widest
         table.columns[1].justify = table.columns[2].justify = "right"
@@ -71,7 +92,7 @@ def models() -> None:
                 "packed" if row.packed else "plain",
                 row.tested or "nothing",
             )
-            code = "code of its own (--trust-remote-code)" if row.remote else ""
+            code = "code of its own (-M trust_remote_code=true)" if row.remote else ""
             if row.note or code:
                 notes.add_row(row.hub.split("/")[1], "; ".join(filter(None, (code, row.note))))
         stdout.print(table, "", crop=False)

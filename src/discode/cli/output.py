@@ -81,6 +81,14 @@ def note(text: str, style: str | None = None) -> None:
     stderr.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+def table_of(*columns: str) -> Table:
+    """Return an empty table; long cells are folded, never cut."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table
+
+
 def store_beside(out: Path) -> Path:
     """Return where the readings of an output file are kept by default: beside it.
 

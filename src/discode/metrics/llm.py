@@ -137,7 +137,7 @@ class ChatMetric:
     chat: ChatModel
     name: str
     template: str
-    read: Callable[[ChatAnswer], float]
+    parse: Callable[[ChatAnswer], float]
     image: bool = False
     logprobs: int = 0
     max_tokens: int = 512
@@ -210,7 +210,7 @@ class ChatMetric:
             answer = self.chat(
                 self._messages(pair), max_tokens=self.max_tokens, logprobs=self.logprobs
             )
-            return self.read(answer)
+            return self.parse(answer)
         except (BackendError, ImageError) as error:
             return str(error)
 

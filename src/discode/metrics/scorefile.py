@@ -88,11 +88,11 @@ class ScoreFile:
             if math.isnan(score):
                 errors[number] = f"{where} has no score"
         kind = "id" if by_id else "image"
-        self._warn(pairs, [key for key in keys if key not in self.rows], set(keys), kind)
+        self._check_coverage(pairs, [key for key in keys if key not in self.rows], set(keys), kind)
         report_progress(progress, len(pairs))
         return make_scores(value, errors, self.signature)
 
-    def _warn(
+    def _check_coverage(
         self,
         pairs: Sequence[Pair],
         missing: Sequence[tuple[str, ...]],
