@@ -116,7 +116,9 @@ def test_tars_with_the_embedded_model_and_a_threshold(tmp_path: Path, shipped: P
         write_tar(tmp_path / "in" / f"{k}.tar", files | {f"{k}9.jpg": png()})
     make = partial(discode.load, "embedded", threads=1)
     want = score_to_folder(make(), tmp_path / "in", tmp_path / "a", min_score=0.3, shard_size=3)
-    got = score_with_ray(make, tmp_path / "in", tmp_path / "b", min_score=0.3, shard_size=3, workers=2)
+    got = score_with_ray(
+        make, tmp_path / "in", tmp_path / "b", min_score=0.3, shard_size=3, workers=2
+    )
     assert got == want
     assert 0 < got.passed < got.rows
     assert got.failed == 2
@@ -153,6 +155,6 @@ def test_the_command_line_joins_the_cluster(
          "--engine", "ray", "--workers", "1", "--threads", "1", "--shard-size", "4"],
     )  # fmt: skip
     assert done.exit_code == 0, done.output
-    score_to_folder(discode.load("embedded", threads=1), path, tmp_path / "want", images=demo_path(),
-                 shard_size=4)  # fmt: skip
+    judge = discode.load("embedded", threads=1)
+    score_to_folder(judge, path, tmp_path / "want", images=demo_path(), shard_size=4)
     assert parts(tmp_path / "out") == parts(tmp_path / "want")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discode.bulk import Share, Totals, score_to_folder, score_to_file
+from discode.bulk import Share, Totals, score_to_file, score_to_folder
 from discode.bulk.inputs import DIGEST_BYTES, find_inputs
 from discode.bulk.judging import by_method, judge_chunk
 from discode.bulk.locks import ShareLock
@@ -431,8 +431,7 @@ def test_bounds_of_truncated_rows_are_kept(tmp_path: Path, lines: Lines) -> None
     got = read_parts(tmp_path / "out")
     truncated = want.flags["truncated"].tolist()
     assert [row["bound"] for row in got] == [
-        bound if mark else None
-        for bound, mark in zip(want.bound.tolist(), truncated, strict=True)
+        bound if mark else None for bound, mark in zip(want.bound.tolist(), truncated, strict=True)
     ]
     assert totals.methods["discode"].bound == np.nanmax(want.bound)
     assert score_to_folder(judge, path, tmp_path / "out", shard_size=20) == totals  # from the marks

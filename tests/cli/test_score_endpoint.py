@@ -1,4 +1,4 @@
-"""A served model on the command line: scores, what is said at the end, and what --dry-run estimates."""
+"""A served model on the command line: scores, the report at the end, and --dry-run."""
 
 from __future__ import annotations
 
