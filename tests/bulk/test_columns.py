@@ -17,8 +17,8 @@ from discode.bulk.columns import COLUMNS, VERSION, markdown_table
 from discode.cli import app
 from discode.decoders import get_decoder
 from discode.images import demo_path
-from tests.bulk.conftest import png, read_parts, write_tar
 from tests.helpers.instant import make_judge
+from tests.helpers.samples import png, read_parts, write_tar
 
 pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode[parquet]")
 pq = pytest.importorskip("pyarrow.parquet")
