@@ -86,7 +86,7 @@ class Scores:
     def __float__(self) -> float:
         """Return the score of a single pair."""
         if len(self) != 1:
-            raise InputError(f"float() wants one score, these are {len(self)}; use .value")
+            raise InputError(f"float() needs one score, these are {len(self)}; use .value")
         return float(self.value[0])
 
     def __repr__(self) -> str:
@@ -169,7 +169,7 @@ class Metric(Protocol):
 
     @property
     def needs(self) -> frozenset[str]:
-        """What it wants of a pair: "image", "references"."""
+        """What it needs of a pair: "image", "references"."""
 
     def score_pairs(
         self,

@@ -1,4 +1,4 @@
-"""A served model on the command line: scores, what is said at the end, and the rehearsal."""
+"""A served model on the command line: scores, the report at the end, and --dry-run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 def test_scores(server: Server, tmp_path: Path) -> None:
     out = tmp_path / "scores.jsonl"
     command = ("score", CAT, "a cat", "a dog", "--model", "endpoint:tiny", "--base-url", server.url)
-    done = run(*command, "--key-variable", "MY_KEY", "--output", out)
+    done = run(*command, "-M", "key_variable=MY_KEY", "--output", out)
     assert done.returncode == 0, done
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [row["caption"] for row in rows] == ["a cat", "a dog"]
@@ -37,9 +37,9 @@ def test_scores(server: Server, tmp_path: Path) -> None:
     assert done.returncode == 0, done
     assert "0 requests" in done.stdout
     assert "2 of 2 pairs are in" in done.stdout
-    done = run(*command[:2], "a bird", *command[4:], "--dry-run", "--prices", "2.5,10")
+    done = run(*command[:2], "a bird", *command[4:], "--dry-run", "-M", "prices=2.5,10")
     assert "1 requests to 127.0.0.1" in done.stdout
-    assert "before them one to /tokenize and one without" in done.stdout
+    assert "before them one to /tokenize and one without an image" in done.stdout
     assert "1 images, 0.1 MB" in done.stdout
     assert "cost: about 0.0" in done.stdout
     assert "nothing was sent" in done.stdout
@@ -54,7 +54,7 @@ def test_truncated_rows_and_caps(server: Server, tmp_path: Path) -> None:
     server.before = before
     out = tmp_path / "scores.csv"
     command = ("score", CAT, "a cat", "a dog", "a bird", "--model", "endpoint:tiny")
-    done = run(*command, "--base-url", server.url, "--max-requests", 5, "--output", out)
+    done = run(*command, "--base-url", server.url, "-M", "max_requests=5", "--output", out)
     assert done.returncode == 1
     assert "not asked: max_requests=5 is reached" in done.stderr
     assert "2 truncated" in done.stderr
@@ -67,7 +67,7 @@ def test_a_cap_leaves_shards_unfinished(server: Server, tmp_path: Path) -> None:
     table.write_text("image,caption\n" + "".join(f"{CAT},caption {n}\n" for n in range(6)))
     judge = ("--model", "endpoint:tiny", "--base-url", server.url)
     command = ("score", "-i", table, "-o", out, *judge, "--shard-size", 2)
-    done = run(*command, "--max-requests", 6)  # /tokenize, the trial, four pairs
+    done = run(*command, "-M", "max_requests=6")  # /tokenize, the trial, four pairs
     assert done.returncode == 1
     assert "stopped: max_requests=6 is reached; finished shards are in" in done.stderr
     assert len(done.stderr.splitlines()) < 4
@@ -79,11 +79,11 @@ def test_a_cap_leaves_shards_unfinished(server: Server, tmp_path: Path) -> None:
     assert "6 items" in done.stderr
     assert max(server.succeeded[f"caption {n}"] for n in range(6)) == 1
     ray = (*command, "--engine", "ray")
-    refused(run(*ray, "--max-requests", 6), "--max-requests: caps hold for one process")
-    refused(run(*ray, "--workers", 2, "--rate", 6), "--rate: caps hold for one process")
+    refused(run(*ray, "-M", "max_requests=6"), "max_requests: caps hold for one process")
+    refused(run(*ray, "--workers", 2, "-M", "rate=6"), "rate: caps hold for one process")
 
 
-def test_a_large_run_is_rehearsed_and_keeps_its_bounds(server: Server, tmp_path: Path) -> None:
+def test_a_folder_run_is_estimated_and_keeps_its_bounds(server: Server, tmp_path: Path) -> None:
     def before(body: Body, times: int) -> Any:
         few = body["top_logprobs"] <= 5
         return (
@@ -124,11 +124,11 @@ def test_a_large_run_is_rehearsed_and_keeps_its_bounds(server: Server, tmp_path:
 
 def test_refusals(server: Server) -> None:
     judge = ("score", CAT, "a cat")
-    refused(run(*judge, "--model", "endpoint:tiny"), "needs the server's address")
+    refused(run(*judge, "--model", "endpoint:tiny"), "needs base_url")
     refused(run(*judge, "--dry-run"), "--dry-run is for models behind an address")
     refused(run(*judge, "--base-url", "http://x"), "base_url=http://x is not for")
     where = ("--model", "endpoint:tiny", "--base-url", server.url)
-    refused(run(*judge, *where, "--max-cost", 1), "max_cost needs prices")
+    refused(run(*judge, *where, "-M", "max_cost=1"), "max_cost needs prices")
     choice = {"choices": [{"message": {"content": "0.7"}}]}
     server.before = lambda body, times: (200, {}, choice)
     refused(run(*judge, *where), "returns no log-probabilities")

@@ -49,7 +49,7 @@ def rows(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
 def test_scores_and_options(llava: Path) -> None:
     command = ("score", CAT, "a cat", "a dog runs", "--model", llava, "--device", "cpu", "--json")
     plain = rows(run(*command))
-    chunks = rows(run(*command, "--dtype", "float32", "--batch-captions", 1))
+    chunks = rows(run(*command, "--dtype", "float32", "-M", "batch_captions=1"))
     half = rows(run(*command, "--dtype", "bfloat16"))
     assert [row["caption"] for row in plain] == ["a cat", "a dog runs"]
     for one, other in zip(plain, chunks, strict=True):
@@ -193,10 +193,10 @@ def test_options_that_cannot_be(llava: Path) -> None:
     command = ("score", CAT, "a cat", "--model", llava)
     refused(run(*command, "--dtype", "int3"), "dtype='int3' is not allowed", "bfloat16")
     refused(run(*command, "--device", "warp"), "device 'warp' cannot be used")
-    refused(run(*command, "--quantize", "3bit"), "quantize='3bit' is not allowed", "4bit")
-    refused(run(*command, "--batch-captions", 0, "--device", "cpu"), "give 1 or more")
+    refused(run(*command, "-M", "quantize=3bit"), "quantize='3bit' is not allowed", "4bit")
+    refused(run(*command, "-M", "batch_captions=0", "--device", "cpu"), "give 1 or more")
     refused(run(*command, "--threads", 2), "threads=2 is not for a local model")
-    refused(run("score", CAT, "a cat", "--quantize", "4bit"), "not for the embedded model")
+    refused(run("score", CAT, "a cat", "-M", "quantize=4bit"), "not for the embedded model")
 
 
 @pytest.mark.parametrize("columns", ["80", "60"])

@@ -47,7 +47,8 @@ def test_a_folder_holds_what_a_file_holds(tmp_path: Path, table: Path, shipped: 
     assert run(*common, "-o", tmp_path / "big", "--shard-size", 5).returncode == 1
     refused(run(*common, "-o", tmp_path / "big"), "shard_size=5", "new folder")
     refused(
-        run(*common, "-o", tmp_path / "big", "--shard-size", 5, "-m", "smoothing"), "signature="
+        run(*common, "-o", tmp_path / "big", "--shard-size", 5, "-m", "raw", "--model", "embedded"),
+        "another judge",
     )
 
 
@@ -93,9 +94,10 @@ def test_mistakes_are_one_line(tmp_path: Path, table: Path) -> None:
     out = ("-o", tmp_path / "out")
     for arguments, words in (
         (("cat.jpg", "a cat", "--shard", "0/2"), "--shard goes with --input"),
-        (("-i", table, "--min-score", "0.5"), "--min-score wants --output"),
-        (("-i", table, "-o", tmp_path / "x.csv", "--format", "csv"), "--format wants --output"),
-        (("-i", tmp_path / "bad"), "want --output"),
+        (("-i", table, "--min-score", "0.5"), "--min-score needs --output"),
+        (("-i", table, "-o", tmp_path / "x.csv", "--format", "csv"), "--format needs --output"),
+        (("cat.jpg", "a cat", *out), "goes with --input"),
+        (("-i", tmp_path / "bad"), "cannot read"),
         (("-i", tmp_path / "bad", *out), "cannot read"),
         (("-i", tmp_path / "*.zip", *out), "no file matches"),
         (("-i", tmp_path / "none.csv", *out), "no such file"),
@@ -105,7 +107,7 @@ def test_mistakes_are_one_line(tmp_path: Path, table: Path) -> None:
         (("-i", table, *out, "--engine", "spark"), "unknown engine"),
         (("-i", table, *out, "--workers", "2"), "--engine ray"),
         (("-i", table, *out, "--json"), "--json"),
-        (("-i", table, *out, "-m", "raw", "-m", "discode"), "one --method"),
+        (("-i", table, *out, "-m", "raw", "-m", "discode", "--min-score", 1), "one --method"),
         (("-i", table, "-o", tmp_path), "also read from"),
         (("-i", table, *out, "--engine", "ray", "--store", tmp_path / "s.db"), "--store"),
         (("-i", table, *out, "--engine", "ray", "--shard", "0/2"), "--shard"),

@@ -14,8 +14,8 @@ from discode.bulk.samples import (
     TarSamples,
     TsvSamples,
 )
-from discode.bulk.tables import ChunkReader, read_csv, read_json, read_jsonl, read_parquet
-from discode.bulk.tars import read_tar
+from discode.bulk.tables import ChunkReader, csv_chunks, json_chunks, jsonl_chunks, parquet_chunks
+from discode.bulk.tars import tar_chunks
 from discode.errors import InputError
 
 
@@ -29,12 +29,12 @@ class InputFormat:
 
 
 FORMATS: dict[str, InputFormat] = {
-    "csv": InputFormat((".csv",), read_csv, CsvSamples),
-    "tsv": InputFormat((".tsv",), read_csv, TsvSamples),
-    "jsonl": InputFormat((".jsonl", ".ndjson"), read_jsonl, JsonLinesSamples),
-    "json": InputFormat((".json",), read_json, None),
-    "parquet": InputFormat((".parquet",), read_parquet, ParquetSamples),
-    "tar": InputFormat((".tar", ".tar.gz", ".tgz"), read_tar, TarSamples),
+    "csv": InputFormat((".csv",), csv_chunks, CsvSamples),
+    "tsv": InputFormat((".tsv",), csv_chunks, TsvSamples),
+    "jsonl": InputFormat((".jsonl", ".ndjson"), jsonl_chunks, JsonLinesSamples),
+    "json": InputFormat((".json",), json_chunks, None),
+    "parquet": InputFormat((".parquet",), parquet_chunks, ParquetSamples),
+    "tar": InputFormat((".tar", ".tar.gz", ".tgz"), tar_chunks, TarSamples),
 }
 """Name, which is also the suffix of the samples that pass, to format."""
 

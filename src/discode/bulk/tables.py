@@ -78,7 +78,7 @@ def make_chunk(
     return PairChunk(place, file.name, ids, images, pairs, errors, samples)
 
 
-def read_jsonl(
+def jsonl_chunks(
     file: InputFile, plan: ChunkPlan, parser: PairParser, *, keep: bool
 ) -> Iterator[PairChunk]:
     """Read JSON lines; only the lines of wanted blocks are parsed."""
@@ -92,16 +92,16 @@ def read_jsonl(
         yield make_chunk(place, rows, file, parser, keep=keep)
 
 
-def read_csv(
+def csv_chunks(
     file: InputFile, plan: ChunkPlan, parser: PairParser, *, keep: bool
 ) -> Iterator[PairChunk]:
-    """Read CSV, or TSV by its suffix."""
+    """Read a CSV file, or TSV by its suffix."""
     rows = csv_rows(file.path, file.name, partial(check_columns, file.path))
     for place, part in split(rows, file.number, plan):
         yield make_chunk(place, part, file, parser, keep=keep)
 
 
-def read_json(
+def json_chunks(
     file: InputFile, plan: ChunkPlan, parser: PairParser, *, keep: bool
 ) -> Iterator[PairChunk]:
     """Read COCO results or another JSON list of rows, which has to be loaded whole."""
@@ -109,7 +109,7 @@ def read_json(
         yield make_chunk(place, part, file, parser, keep=keep)
 
 
-def read_parquet(
+def parquet_chunks(
     file: InputFile, plan: ChunkPlan, parser: PairParser, *, keep: bool
 ) -> Iterator[PairChunk]:
     """Read Parquet; row groups without a wanted block are not touched.

@@ -63,7 +63,7 @@ class _Header(tarfile.TarInfo):
             raise tarfile.ReadError(str(error)) from error
 
 
-def read_tar(
+def tar_chunks(
     file: InputFile, plan: ChunkPlan, parser: PairParser, *, keep: bool
 ) -> Iterator[PairChunk]:
     """Read a tar from front to back, compressed or not."""

@@ -45,7 +45,7 @@ def demo(
     for name in COMPARED:
         table.add_column(name, justify="right", no_wrap=True)
     for i, pair in enumerate(pairs):
-        values = [output.number(results[name].value[i]) for name in COMPARED]
+        values = [output.format_score(results[name].value[i]) for name in COMPARED]
         name = Path(str(pair.image)).stem
         if i and pair.image == pairs[i - 1].image:
             name = ""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from discode.backends import KINDS, kind_of
 from discode.cli import output
 from discode.errors import DiscodeError, InputError
 from discode.images import image_digest
@@ -15,6 +16,15 @@ from discode.readings.store import PairKey, ReadingStore
 
 if TYPE_CHECKING:
     from discode.backends.served.backend import Served
+
+
+NOT_SERVED = "--dry-run is for models behind an address (openai:NAME, endpoint:NAME)"
+
+
+def check_served(model: str | None) -> None:
+    """Raise, before a model is opened, where it is not behind an address."""
+    if kind_of(model or "embedded")[0] not in (KINDS["openai"], KINDS["endpoint"]):
+        raise InputError(NOT_SERVED)
 
 
 def print_estimate(
@@ -31,7 +41,7 @@ def print_estimate(
 
     backend, asked, on = judge.backend, judge.prompt, judge.scale
     if not isinstance(backend, Served):
-        raise InputError("--dry-run is for models behind an address (openai:NAME, endpoint:NAME)")
+        raise InputError(NOT_SERVED)
     kept: set[PairKey] = set()
     if store is not None and store.exists():
         with ReadingStore(store, create=False) as readings:

@@ -166,8 +166,8 @@ class TableWriter:
         cells = [escape(_CONTROL.sub("?", text)) for text in texts]
         if "raw" not in rows.scores:
             raw = next(iter(rows.scores.values())).raw
-            cells.append("-" if raw is None else number(raw[i]))
-        cells += [number(scores.value[i]) for scores in rows.scores.values()]
+            cells.append("-" if raw is None else format_score(raw[i]))
+        cells += [format_score(scores.value[i]) for scores in rows.scores.values()]
         marks = dict.fromkeys(
             name for scores in rows.scores.values() for name, on in scores.flags.items() if on[i]
         )
@@ -185,7 +185,7 @@ def _file_name(rows: ScoredRows, i: int) -> str:
     return Path(rows.images[i] or "<image>").name
 
 
-def number(value: float) -> str:
+def format_score(value: float) -> str:
     """Return a score for a table cell."""
     return "nan" if math.isnan(value) else f"{value:.3f}"
 
@@ -218,8 +218,8 @@ def show(rows: ScoredRows, before: Mapping[str, Scores]) -> None:
             continue
         for i in np.flatnonzero(~np.isnan(scores.value))[:CHARTS].tolist():
             names = (
-                f"token probabilities → {number(before[method].value[i])}",
-                f"{method} → {number(scores.value[i])}",
+                f"token probabilities → {format_score(before[method].value[i])}",
+                f"{method} → {format_score(scores.value[i])}",
             )
             caption = rows.captions[i]
             title = rows.ids[i] if caption is None else f"{_file_name(rows, i)}: {caption}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -22,7 +22,7 @@ from discode.bulk.judging import Methods, ScoredChunk, by_method
 from discode.bulk.run import chunk_of, plan_run, read_share, score_chunks
 from discode.bulk.writers import JsonLinesWriter, ScoreWriter, open_writer, score_format
 from discode.cli import output
-from discode.cli.dry_run import print_estimate
+from discode.cli.dry_run import check_served, print_estimate
 from discode.cli.model_options import (
     PANEL,
     BaseUrl,
@@ -170,6 +170,8 @@ def score(
         raise InputError("give either an image and captions, or --input, not both")
     if not output.stderr.is_terminal:  # bars of loading and downloading would fill a log
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    if dry_run:
+        check_served(model)
     large = LargeRunOptions(shard, shard_size, form, min_score, engine, address, workers)
     methods = {name: get_decoder(name) for name in method or ["discode"]}
     options = model_options(
@@ -200,6 +202,7 @@ def score(
     out = None if typed is None else Path(typed)
     recording = (model or "").removeprefix("recorded:").partition("#")[0]
     output.check_output(out, *files, store, Path(recording))
+    chunks = itertools.chain(_first_chunk(chunks), chunks)
     if dry_run:
         kept = store or (out and output.store_beside(out))
         print_estimate(make(), (chunk.pairs for chunk in chunks), kept)
@@ -229,19 +232,21 @@ def _read(
     references: list[str] | None,
     source: list[Path] | None,
     images: Path | None,
-) -> tuple[Iterable[PairChunk], int | None, Sequence[Path]]:
+) -> tuple[Iterator[PairChunk], int | None, Sequence[Path]]:
     """Return the chunks to score, how many rows they have where that is known, and their files."""
     if source:
         inputs = find_inputs(source)
-        chunks = read_share(inputs, images=images)
-        # What is not a table at all is found before a model is opened.
-        first = list(itertools.islice(chunks, 1))
-        return itertools.chain(first, chunks), inputs.count_rows(), inputs.files
+        return read_share(inputs, images=images), inputs.count_rows(), inputs.files
     if image is None or not captions:
         raise InputError("give an image and at least one caption, or --input FILE with pairs")
     path = image if images is None else str(images / image)
     chunk = chunk_of(make_pairs(path, captions, references or None), [image] * len(captions))
-    return [chunk], len(chunk), ()
+    return iter([chunk]), len(chunk), ()
+
+
+def _first_chunk(chunks: Iterator[PairChunk]) -> list[PairChunk]:
+    """Read one chunk: what is not a table at all is found before a model is opened."""
+    return list(itertools.islice(chunks, 1))
 
 
 def _score(
@@ -349,7 +354,8 @@ class FolderRun:
     def score_here(self, make: Callable[..., Judge]) -> None:
         """Score this process's share."""
         share = self._share()
-        plan_run(self.source, self.out, **self._options())
+        inputs = plan_run(self.source, self.out, **self._options()).inputs
+        _first_chunk(read_share(inputs, images=self.images))
         try:
             self.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:

@@ -1,0 +1,166 @@
+"""One list of columns: the same rows by every route, in every format, with a version."""
+
+from __future__ import annotations
+
+import csv
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import discode
+from discode.bulk import score_to_file, score_to_folder
+from discode.bulk.columns import COLUMNS, VERSION, markdown_table
+from discode.cli import app
+from discode.decoders import get_decoder
+from discode.images import demo_path
+from tests.helpers.instant import make_judge
+from tests.helpers.samples import png, read_parts, write_tar
+
+pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode[parquet]")
+pq = pytest.importorskip("pyarrow.parquet")
+
+METHODS = {name: get_decoder(name) for name in ("discode", "raw")}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A good pair, one with references, one that the model rejects, a broken row, a lost image."""
+    rows = [
+        {"id": "a", "image": "a.png", "caption": 'naïve 猫, "quoted"\nin two lines'},
+        {"id": "b", "image": "a.png", "caption": "fine", "references": ["one", "two"]},
+        {"id": "c", "image": "a.png", "caption": "x!"},
+        {"id": "d", "image": "a.png"},
+        {"image": "gone.png", "caption": "fine"},
+    ]
+    (tmp_path / "a.png").write_bytes(png())
+    path = tmp_path / "in" / "set.jsonl"
+    path.parent.mkdir()
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + "{broken\n")
+    return path
+
+
+def read_any(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file of scores, with the types that JSON lines have."""
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    if path.suffix == ".parquet":
+        return list(pq.read_table(path).to_pylist())
+    with path.open(newline="", encoding="utf-8") as file:
+        return [{name: _typed(name, row[name]) for name in row} for row in csv.DictReader(file)]
+
+
+def _typed(name: str, text: str) -> Any:
+    if name in ("distribution", "flags"):
+        return json.loads(text) if text else None
+    if name in ("score", "raw", "bound"):
+        return None if text in ("", "nan") else float(text)
+    return int(text) if name == "row" else text or None
+
+
+def test_every_route_writes_the_same_rows(tmp_path: Path, table: Path) -> None:
+    judge = make_judge(store=tmp_path / "s.db")  # a store opens the images
+    options: Any = {"images": tmp_path, "methods": METHODS}
+    score_to_file(judge, table, tmp_path / "one.jsonl", **options)
+    want = read_any(tmp_path / "one.jsonl")
+    assert [(row["id"], row["method"]) for row in want] == [
+        (name, method) for name in ("a", "b", "c", "d", "4", "5") for method in METHODS
+    ]
+    assert all(list(row) == list(COLUMNS) for row in want)
+    for suffix in ("csv", "parquet"):
+        score_to_file(judge, table, tmp_path / f"one.{suffix}", **options)
+        assert read_any(tmp_path / f"one.{suffix}") == want
+    for form in ("jsonl", "csv", "parquet"):
+        out = tmp_path / form
+        score_to_folder(judge, table, out, format=form, shard_size=4, **options)
+        parts = sorted(out.glob("part-*"))
+        assert len(parts) == 2
+        assert [row for part in parts for row in read_any(part)] == want
+        assert json.loads((out / "_run.json").read_text())["columns"] == VERSION
+    for part in (tmp_path / "one.parquet", *(tmp_path / "parquet").glob("part-*")):
+        assert pq.read_schema(part).metadata[b"discode_columns"] == str(VERSION).encode()
+
+
+def test_a_row_says_how_its_own_number_was_made(tmp_path: Path, table: Path) -> None:
+    judge = make_judge()
+    score_to_file(judge, table, tmp_path / "one.jsonl", images=tmp_path)
+    rows = {row["id"]: row for row in read_any(tmp_path / "one.jsonl")}
+    for name, references in {"a": "none", "b": "all", "d": "none", "5": "none"}.items():
+        made = judge.signature.with_fields(references=references)
+        assert rows[name]["signature"] == str(made)
+    own = judge.score(tmp_path / "a.png", "fine", ["one", "two"])
+    assert rows["b"]["signature"] == str(own.signature)
+    assert own.distribution is not None
+    assert rows["b"]["distribution"] == own.distribution[0].tolist()
+    assert rows["a"]["image"] == "a.png"
+    assert rows["d"]["image"] == "a.png"
+    assert rows["d"]["caption"] is None
+    assert rows["d"]["distribution"] is None
+    assert "no 'caption'" in rows["d"]["error"]
+    assert "not JSON" in rows["5"]["error"]
+    assert rows["5"]["flags"] == ["failed"]
+
+
+def test_images_without_a_name(tmp_path: Path) -> None:
+    table = pa.table({"image": [png()], "caption": ["a"]})
+    pq.write_table(table, tmp_path / "set.parquet")
+    write_tar(tmp_path / "set.tar", {"k.png": png(), "k.txt": b"a"})
+    for name in ("set.parquet", "set.tar"):
+        score_to_file(make_judge(), tmp_path / name, tmp_path / "out.jsonl")
+        (row,) = read_any(tmp_path / "out.jsonl")
+        assert row["image"] is None
+        assert row["source"] == name
+
+
+def command(*arguments: object) -> list[dict[str, Any]]:
+    done = CliRunner().invoke(app, ["score", *map(str, arguments)])
+    assert done.exit_code == 1, done.output
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def demo_table(tmp_path: Path) -> Path:
+    path = tmp_path / "pairs.csv"
+    path.write_text("image,caption\ncat.jpg,a cat\ncat.jpg\ncat.jpg,a dog\ngone.jpg,a cat\n")
+    return path
+
+
+def test_the_command_line_writes_the_same_rows(tmp_path: Path, shipped: Path) -> None:
+    common = ("-i", demo_table(tmp_path), "--images", demo_path(), "--model", "embedded",
+              "--threads", 1, "-m", "discode", "-m", "smoothing")  # fmt: skip
+    printed = command(*common, "--json")
+    assert [row["score"] is None for row in printed] == [False] * 2 + [True] * 2 + [False] * 2 + [
+        True
+    ] * 2
+    for suffix in ("jsonl", "csv", "parquet"):
+        command(*common, "-o", tmp_path / f"out.{suffix}")
+        assert read_any(tmp_path / f"out.{suffix}") == printed
+    command(*common, "-o", tmp_path / "out", "--shard-size", 3)
+    assert read_parts(tmp_path / "out") == printed
+    # An image on the command line differs in where it came from, and in nothing else.
+    done = CliRunner().invoke(app, ["score", "cat.jpg", "a cat", *map(str, common[2:]), "--json"])
+    typed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    assert typed == [{**row, "source": None} for row in printed[:2]]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Ray leaves sockets and files to the collector
+@pytest.mark.usefixtures("cluster")
+def test_ray_writes_the_same_rows(tmp_path: Path, shipped: Path) -> None:
+    from discode.bulk.ray import score_with_ray
+
+    path = demo_table(tmp_path)
+    make = partial(discode.load, "embedded", threads=1)
+    score_to_file(make(), path, tmp_path / "one.jsonl", images=demo_path(), methods=METHODS)
+    score_with_ray(
+        make, path, tmp_path / "out", images=demo_path(), methods=METHODS, workers=1, shard_size=3
+    )
+    assert read_parts(tmp_path / "out") == read_any(tmp_path / "one.jsonl")
+
+
+def test_the_list_is_documented() -> None:
+    lines = markdown_table().splitlines()
+    assert len(lines) == len(COLUMNS) + 2
+    assert all(f"`{name}`" in line for name, line in zip(COLUMNS, lines[2:], strict=True))
