@@ -62,8 +62,11 @@ class Judge:
     @cached_property
     def signature(self) -> Signature:
         """How this judge's numbers are made; scores say whether their pairs had references."""
+        return self._sign(self.decoder)
+
+    def _sign(self, decoder: Decoder) -> Signature:
         identity = self.backend.identity
-        return sign(identity, self.scale, self.decoder, self.prompt, references="as given")
+        return sign(identity, self.scale, decoder, self.prompt, references="as given")
 
     def with_store(self, path: str | os.PathLike[str]) -> Judge:
         """Return this judge with a store at ``path``, unless it has one or replays a recording."""
@@ -99,17 +102,24 @@ class Judge:
         """
         return self.decode(pairs, self.read(pairs, progress))
 
-    def decode(self, pairs: Sequence[Pair], readings: Readings) -> Scores:
-        """Decode readings of ``pairs`` and mark captions that carried control tokens."""
-        defused = np.array([needs_neutralising(p.caption, *p.references) for p in pairs], bool)
+    def decode(
+        self, pairs: Sequence[Pair], readings: Readings, decoder: Decoder | None = None
+    ) -> Scores:
+        """Decode readings of ``pairs``, by another decoder than the judge's own if one is given.
+
+        Captions that carried control tokens are flagged "defused".
+        """
+        made = self.signature if decoder is None else self._sign(decoder)
+        decoder = decoder or self.decoder
         with_references = sum(bool(pair.references) for pair in pairs)
         share = {len(pairs): "all", 0: "none"}.get(with_references, "some")
+        defused = np.array([needs_neutralising(p.caption, *p.references) for p in pairs], bool)
         return Scores.build(
-            self.decoder.decode(readings),
+            decoder.decode(readings),
             readings,
-            self.signature.with_fields(references=share),
+            made.with_fields(references=share),
             {"defused": defused},
-            truncation_bound(self.decoder, readings),
+            truncation_bound(decoder, readings),
         )
 
     def read(self, pairs: Sequence[Pair], progress: Progress | None = None) -> Readings:

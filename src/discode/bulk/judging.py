@@ -110,7 +110,7 @@ class Totals:
             i: reason for given in rows.scores.values() for i, reason in given.errors.items()
         }
         return cls(
-            len(rows),
+            len(rows.ids),
             len(reasons),
             passed,
             tuple((rows.ids[i], reasons[i]) for i in sorted(reasons)[:EXAMPLES]),
@@ -159,7 +159,10 @@ def by_method(judge: Judge, methods: Methods | None = None) -> dict[str, Judge]:
     """Return a judge for each method, with one model and one store; its own method by default."""
     if methods is None:
         return {judge.decoder.name: judge}
-    return {name: replace(judge, decoder=decoder) for name, decoder in methods.items()}
+    return {
+        name: judge if decoder is judge.decoder else replace(judge, decoder=decoder)
+        for name, decoder in methods.items()
+    }
 
 
 def judge_chunk(
@@ -179,8 +182,8 @@ def judge_chunk(
     # The decoder that needs the most of a reading decides what is read.
     reader = max(judges.values(), key=lambda judge: len(judge.decoder.requires))
     readings = reader.read(pairs, progress)
-    if progress and len(pairs) < len(chunk):
-        progress(len(chunk) - len(pairs))
+    if progress and len(pairs) < len(chunk.pairs):
+        progress(len(chunk.pairs) - len(pairs))
 
     def decoded(judges: Mapping[str, Judge]) -> dict[str, Scores]:
         return {
@@ -218,12 +221,12 @@ def row_signatures(judge: Judge, pairs: Sequence[Pair | None]) -> list[str]:
 
 def _with_failures(read: Scores, chunk: PairChunk, numbers: Sequence[int]) -> Scores:
     """Return the scores of a chunk's pairs with a NaN row for each row that has no pair."""
-    if len(numbers) == len(chunk):
+    if len(numbers) == len(chunk.pairs):
         return read
     places = np.asarray(numbers, np.intp)
 
     def spread(column: Any, empty: Any) -> Any:
-        whole = np.full((len(chunk), *column.shape[1:]), empty)
+        whole = np.full((len(chunk.pairs), *column.shape[1:]), empty)
         whole[places] = column
         return whole
 

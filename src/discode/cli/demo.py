@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,9 +37,7 @@ def demo(
     pairs = demo_pairs()
     judge = load("embedded", **model_options(None, threads=threads))
     readings = judge.read(pairs)
-    results = {
-        name: replace(judge, decoder=get_decoder(name)).decode(pairs, readings) for name in COMPARED
-    }
+    results = {name: judge.decode(pairs, readings, get_decoder(name)) for name in COMPARED}
     table = Table("image", "caption", "meant as", box=None, header_style="bold", pad_edge=False)
     for name in COMPARED:
         table.add_column(name, justify="right", no_wrap=True)

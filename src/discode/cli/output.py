@@ -146,9 +146,9 @@ class TableWriter:
         if not self._total:
             self._named = any(caption is not None for caption in rows.captions)
             self._add_columns(list(rows.scores))
-        for i in range(min(len(rows), TABLE_ROWS - self._total)):
+        for i in range(min(len(rows.ids), TABLE_ROWS - self._total)):
             self._add_row(rows, i)
-        self._total += len(rows)
+        self._total += len(rows.ids)
 
     def _add_columns(self, methods: Sequence[str]) -> None:
         self._table.add_column("id", no_wrap=True)

@@ -241,7 +241,7 @@ def _read(
         raise InputError("give an image and at least one caption, or --input FILE with pairs")
     path = image if images is None else str(images / image)
     chunk = chunk_of(make_pairs(path, captions, references or None), [image] * len(captions))
-    return iter([chunk]), len(chunk), ()
+    return iter([chunk]), len(captions), ()
 
 
 def _first_chunk(chunks: Iterator[PairChunk]) -> list[PairChunk]:

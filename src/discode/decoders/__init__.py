@@ -120,4 +120,4 @@ def without_prior(decoder: Decoder) -> Decoder:
     >>> without_prior(get_decoder("discode:reading=joint")).options()
     {'reading': 'joint'}
     """
-    return get_decoder("smoothing", reading=decoder.options().get("reading", "greedy"))
+    return Smoothing(reading=str(decoder.options().get("reading", "greedy")))

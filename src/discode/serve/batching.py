@@ -106,7 +106,7 @@ def _decode(judge: Judge, request: ScoreRequest, readings: Readings) -> ScoreRes
         if len(readings.errors) == len(readings):
             open_image(request.image)  # if this is the reason, it is not about the captions
         scores, before = (
-            replace(judge, decoder=decoder).decode(pairs, readings)
+            judge.decode(pairs, readings, decoder)
             for decoder in (request.decoder, without_prior(request.decoder))
         )
     except ImageError as error:
