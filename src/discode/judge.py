@@ -109,17 +109,19 @@ class Judge:
 
         Captions that carried control tokens are flagged "defused".
         """
-        made = self.signature if decoder is None else self._sign(decoder)
+        own = decoder is None or decoder is self.decoder
         decoder = decoder or self.decoder
         with_references = sum(bool(pair.references) for pair in pairs)
         share = {len(pairs): "all", 0: "none"}.get(with_references, "some")
         defused = np.array([needs_neutralising(p.caption, *p.references) for p in pairs], bool)
+        decoded = decoder.decode(readings)
+        made = self.signature if own else self._sign(decoder)
         return Scores.build(
-            decoder.decode(readings),
+            decoded,
             readings,
             made.with_fields(references=share),
             {"defused": defused},
-            truncation_bound(decoder, readings),
+            truncation_bound(decoder, readings) if np.any(readings.truncated) else None,
         )
 
     def read(self, pairs: Sequence[Pair], progress: Progress | None = None) -> Readings:
@@ -140,25 +142,18 @@ class Judge:
             True: [row for row, pair in enumerate(pairs) if pair.references],
             False: [row for row, pair in enumerate(pairs) if not pair.references],
         }
-        collector = ReadingsCollector(self.scale, len(pairs))
-        for references, mine in rows.items():
-            if not mine:
-                continue
-            try:
-                template = self.prompt.template(references)
-            except InputError as error:  # such pairs cannot be asked about
-                collector.add(Readings.failed(self.scale, [str(error)]), [mine])
-                continue
-            whole = len(mine) == len(pairs)
-            part = pairs if whole else [pairs[row] for row in mine]
-            if self.store is None:
-                read = self._ask(part)
-            else:
-                read = self._read_stored(self.store, part, template)
-            if whole:
-                return read
-            collector.add(read, mine)
-        return collector.readings()
+        if rows[True] and rows[False]:
+            collector = ReadingsCollector(self.scale, len(pairs))
+            for mine in rows.values():
+                collector.add(self._read_batch([pairs[row] for row in mine]), mine)
+            return collector.readings()
+        try:
+            template = self.prompt.template(bool(rows[True]))
+        except InputError as error:  # such pairs cannot be asked about
+            return Readings.failed(self.scale, [str(error)] * len(pairs))
+        if self.store is None:
+            return self._ask(pairs)
+        return self._read_stored(self.store, pairs, template)
 
     def _read_stored(self, store: ReadingStore, pairs: Sequence[Pair], template: str) -> Readings:
         """Return what the store has, and ask for the rest; a pair that stands twice, once."""
@@ -242,7 +237,7 @@ def load(
         prompt = get_prompt(str(prompt))
     judge = Judge(
         backend,
-        get_decoder(method),
+        method if isinstance(method, Decoder) else get_decoder(method),
         prompt or backend.prompt,
         backend.scale if scale is None else get_scale(scale),
         store,

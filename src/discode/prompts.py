@@ -10,8 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from discode.errors import InputError, lookup, suggest
@@ -105,17 +104,16 @@ class Prompt:
     name: str
     free: str | None
     with_references: str | None
+    digest: str = field(init=False, repr=False, compare=False)
+    """Of both templates, for the signature."""
 
     def __post_init__(self) -> None:
+        text = f"{self.free}\0{self.with_references}"
+        object.__setattr__(self, "digest", hashlib.sha256(text.encode()).hexdigest()[:8])
         if self.free is not None:
             _check(self.free, self.name, references=False)
         if self.with_references is not None:
             _check(self.with_references, self.name, references=True)
-
-    @cached_property
-    def digest(self) -> str:
-        """Eight hexadecimal digits of the templates' SHA-256, for the signature."""
-        return hashlib.sha256(f"{self.free}\0{self.with_references}".encode()).hexdigest()[:8]
 
     def template(self, references: bool) -> str:
         """Return the template for pairs with or without references; raise if there is none."""
@@ -156,15 +154,16 @@ class Prompt:
 def _check(template: str, name: str, *, references: bool) -> None:
     """Raise unless ``template`` has the placeholders it needs, and no unknown ones."""
     found = _PLACEHOLDER.findall(template)
-    for field in found:
-        if field not in _KNOWN:
+    for placeholder in found:
+        if placeholder not in _KNOWN:
             raise InputError(
-                f"prompt {name!r}: unknown placeholder {{{field}}}{suggest(field, _KNOWN)} "
+                f"prompt {name!r}: unknown placeholder {{{placeholder}}}"
+                f"{suggest(placeholder, _KNOWN)} "
                 f"Known: {', '.join(f'{{{known}}}' for known in _KNOWN)}"
             )
-    for field in ("caption", "references") if references else ("caption",):
-        if field not in found:
-            raise InputError(f"prompt {name!r} lacks the placeholder {{{field}}}: add it")
+    for placeholder in ("caption", "references") if references else ("caption",):
+        if placeholder not in found:
+            raise InputError(f"prompt {name!r} lacks the placeholder {{{placeholder}}}: add it")
 
 
 FLEUR = Prompt("fleur", free=_FREE, with_references=_WITH_REFERENCES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from discode.bulk.chunks import ChunkPlace, PairChunk
 from discode.bulk.columns import ScoredRows
 from discode.bulk.samples import select
 from discode.decoders import Decoder
-from discode.errors import StoppedError
+from discode.errors import InputError, StoppedError
 from discode.judge import Judge
 from discode.pairs import Pair
 from discode.scores import Progress, Scores
@@ -211,6 +211,28 @@ def judge_chunk(
     return replace(
         scored, passed=len(passed), samples=samples, sample_scores=values[passed].tolist()
     )
+
+
+def score_chunks(
+    judge: Judge,
+    methods: Methods | None,
+    chunks: Iterable[PairChunk],
+    write: Callable[[ScoredChunk], None],
+    *,
+    progress: Progress | None = None,
+    before: Methods | None = None,
+) -> Totals:
+    """Judge chunks in this process, and hand each to ``write``; see :func:`judge_chunk`."""
+    judges = by_method(judge, methods)
+    compared = by_method(judge, before) if before else None
+    totals = Totals()
+    for chunk in chunks:
+        scored = judge_chunk(judges, chunk, progress=progress, before=compared)
+        write(scored)
+        totals += Totals.of(scored.rows)
+    if not totals.rows:
+        raise InputError("the input holds no pairs")
+    return totals
 
 
 def row_signatures(judge: Judge, pairs: Sequence[Pair | None]) -> list[str]:

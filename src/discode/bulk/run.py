@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -14,11 +14,11 @@ from discode.bulk.formats import FORMATS
 from discode.bulk.inputs import Inputs, find_inputs, input_file
 from discode.bulk.judging import (
     Methods,
-    ScoredChunk,
     Totals,
     by_method,
     judge_chunk,
     raise_if_stopped,
+    score_chunks,
 )
 from discode.bulk.writers import open_writer, score_format
 from discode.errors import InputError
@@ -96,26 +96,6 @@ def plan_run(
     return settings
 
 
-def score_chunks(
-    judges: Mapping[str, Judge],
-    chunks: Iterable[PairChunk],
-    writers: Sequence[Callable[[ScoredChunk], None]],
-    *,
-    progress: Progress | None = None,
-    before: Mapping[str, Judge] | None = None,
-) -> Totals:
-    """Judge chunks in this process, and hand each to all writers; see :func:`judge_chunk`."""
-    totals = Totals()
-    for chunk in chunks:
-        scored = judge_chunk(judges, chunk, progress=progress, before=before)
-        for write in writers:
-            write(scored)
-        totals += Totals.of(scored.rows)
-    if not totals.rows:
-        raise InputError("the input holds no pairs")
-    return totals
-
-
 def score_to_file(
     judge: Judge,
     source: Source,
@@ -134,10 +114,7 @@ def score_to_file(
     form, chunks = score_format(output), read_share(find_inputs(source), images=images)
     with replacing(output) as temp, open_writer(temp, form) as writer:
         return score_chunks(
-            by_method(judge, methods),
-            chunks,
-            [lambda chunk: writer.write(chunk.rows)],
-            progress=progress,
+            judge, methods, chunks, lambda chunk: writer.write(chunk.rows), progress=progress
         )
 
 

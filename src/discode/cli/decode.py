@@ -55,8 +55,7 @@ def decode(
 ) -> None:
     """Turn log-probabilities of the answers into scores."""
     decoders = {name: get_decoder(name) for name in method or ["discode"]}
-    output.check_output(out, file)
-    output.check_show(show, as_json)
+    output.check_output(out, file, show=show, as_json=as_json)
     if missing not in ("nan", "spread"):
         raise InputError(f"--missing {missing} is not allowed; allowed: nan, spread")
     default = None if scale is None else get_scale(scale)

@@ -98,8 +98,15 @@ def store_beside(out: Path) -> Path:
     return out.with_name(f"{out.name}.readings.db")
 
 
-def check_output(path: Path | None, *inputs: Path | None) -> None:
-    """Raise unless ``path`` has a format we write, can be written, and is none of the inputs."""
+def check_output(
+    path: Path | None, *inputs: Path | None, show: bool = False, as_json: bool = False
+) -> None:
+    """Raise where results could not be written, or charts would stand between JSON lines.
+
+    A file needs a format we write, in a folder that can be written, and is none of the inputs.
+    """
+    if show and as_json:
+        raise InputError("--show draws for people, --json writes for programs; give one of them")
     if path is None:
         return
     score_format(path)
@@ -119,12 +126,6 @@ def check_writable(path: Path) -> None:
         raise InputError(
             f"cannot write {path}: give a file in a folder that can be written"
         ) from None
-
-
-def check_show(show: bool, as_json: bool) -> None:
-    """Raise where charts would stand between JSON lines."""
-    if show and as_json:
-        raise InputError("--show draws for people, --json writes for programs; give one of them")
 
 
 def write_scores(path: Path, rows: ScoredRows) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,8 +18,8 @@ from discode.backends import KINDS, kind_of
 from discode.bulk import BLOCK_ROWS, Share, Totals, find_inputs, score_to_folder
 from discode.bulk.chunks import PairChunk
 from discode.bulk.folder import read_signatures, store_in
-from discode.bulk.judging import Methods, ScoredChunk, by_method
-from discode.bulk.run import chunk_of, plan_run, read_share, score_chunks
+from discode.bulk.judging import Methods, ScoredChunk, score_chunks
+from discode.bulk.run import chunk_of, plan_run, read_share
 from discode.bulk.writers import JsonLinesWriter, ScoreWriter, open_writer, score_format
 from discode.cli import output
 from discode.cli.dry_run import check_served, print_estimate
@@ -163,7 +163,6 @@ def score(
     ] = None,
 ) -> None:
     """Score an image with captions, or files of pairs."""
-    output.check_show(show, as_json)
     if images is not None and not images.is_dir():
         raise InputError(f"--images {images} is not a folder")
     if source and (image is not None or reference):
@@ -201,7 +200,7 @@ def score(
     chunks, total, files = _read(image, captions, reference, source, images)
     out = None if typed is None else Path(typed)
     recording = (model or "").removeprefix("recorded:").partition("#")[0]
-    output.check_output(out, *files, store, Path(recording))
+    output.check_output(out, *files, store, Path(recording), show=show, as_json=as_json)
     chunks = itertools.chain(_first_chunk(chunks), chunks)
     if dry_run:
         kept = store or (out and output.store_beside(out))
@@ -210,9 +209,7 @@ def score(
     judge = make(store=store)
     if out is not None:
         judge = judge.with_store(output.store_beside(out))
-    judges = by_method(judge, methods)
-    totals = _score(judges, chunks, total, out, as_json=as_json, show=show)
-    signatures = {name: str(each.signature) for name, each in judges.items()}
+    totals, signatures = _score(judge, methods, chunks, total, out, as_json=as_json, show=show)
     _finish(totals, signatures, judge, out)
 
 
@@ -250,25 +247,24 @@ def _first_chunk(chunks: Iterator[PairChunk]) -> list[PairChunk]:
 
 
 def _score(
-    judges: Mapping[str, Judge],
+    judge: Judge,
+    methods: Methods,
     chunks: Iterable[PairChunk],
     total: int | None,
     out: Path | None,
     *,
     as_json: bool,
     show: bool,
-) -> Totals:
+) -> tuple[Totals, Mapping[str, str]]:
     """Score chunks into a file, JSON lines or a table, and charts of the first ones."""
-    before: dict[str, Judge] = {}
-    if show:
-        before = {n: replace(j, decoder=without_prior(j.decoder)) for n, j in judges.items()}
+    before = {name: without_prior(decoder) for name, decoder in methods.items()} if show else None
     first: list[ScoredChunk] = []
     table = None if as_json or (out is not None and not show) else output.TableWriter()
 
     def write(chunk: ScoredChunk) -> None:
         for writer in writers:
             writer.write(chunk.rows)
-        if show and not first:
+        if not first:
             first.append(chunk)
 
     with ExitStack() as stack:
@@ -281,12 +277,12 @@ def _score(
         # A bar would stand between the lines of the same terminal.
         bar = not (as_json and sys.stdout.isatty())
         progress = stack.enter_context(output.row_progress(total, bar=bar))
-        totals = score_chunks(judges, chunks, [write], progress=progress, before=before)
-    for chunk in first:
+        totals = score_chunks(judge, methods, chunks, write, progress=progress, before=before)
+    for chunk in first if show else ():
         output.show(chunk.rows, chunk.before)
     if table is not None:
         table.print()
-    return totals
+    return totals, first[0].signatures
 
 
 def _finish(
