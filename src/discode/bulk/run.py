@@ -99,17 +99,16 @@ def plan_run(
 def score_chunks(
     judges: Mapping[str, Judge],
     chunks: Iterable[PairChunk],
-    writers: Sequence[Callable[[ScoredChunk], None]],
+    write: Callable[[ScoredChunk], None],
     *,
     progress: Progress | None = None,
     before: Mapping[str, Judge] | None = None,
 ) -> Totals:
-    """Judge chunks in this process, and hand each to all writers; see :func:`judge_chunk`."""
+    """Judge chunks in this process and write each; ``before`` as for :func:`judge_chunk`."""
     totals = Totals()
     for chunk in chunks:
         scored = judge_chunk(judges, chunk, progress=progress, before=before)
-        for write in writers:
-            write(scored)
+        write(scored)
         totals += Totals.of(scored.rows)
     if not totals.rows:
         raise InputError("the input holds no pairs")
@@ -136,7 +135,7 @@ def score_to_file(
         return score_chunks(
             by_method(judge, methods),
             chunks,
-            [lambda chunk: writer.write(chunk.rows)],
+            lambda chunk: writer.write(chunk.rows),
             progress=progress,
         )
 
