@@ -12,9 +12,9 @@ import pytest
 
 from discode.files import read_rows
 from discode.images import demo_path
-from tests.bulk.conftest import png, read_parts, write_tar
-from tests.cli.test_cli import refused, run
-from tests.conftest import CAPTION
+from tests.helpers.command_line import refused, run
+from tests.helpers.fake_model import CAPTION
+from tests.helpers.samples import png, read_parts, write_tar
 
 
 @pytest.fixture

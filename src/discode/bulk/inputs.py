@@ -108,7 +108,7 @@ def find_inputs(
 
 
 def input_file(inputs: Inputs, number: int) -> InputFile:
-    """Return one of the files as readers take it; of several, default ids begin with its name."""
+    """Return a file as readers take it; of several files, default ids begin with its name."""
     name = inputs.names[number]
     prefix = f"{name}:" if len(inputs.files) > 1 else ""
     return InputFile(inputs.files[number], number, name, prefix)

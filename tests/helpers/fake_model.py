@@ -1,0 +1,60 @@
+"""A backend that answers by a fixed rule, and random readings for tests without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from discode.pairs import Pair
+from discode.prompts import FLEUR, Prompt
+from discode.readings import Identity, Readings
+from discode.scales import UNIT, Scale
+
+CAPTION = "a close up of a brown striped cat with green eyes"
+
+
+def random_logp(rng: np.random.Generator, n: int, k: int, gap: float = 8.0) -> np.ndarray:
+    """Random log-probabilities (n, k) with some mass off the scale."""
+    logits = rng.uniform(-gap, 0, size=(n, k))
+    logp: np.ndarray = logits - np.logaddexp.reduce(logits, axis=1, keepdims=True)
+    return logp + np.log(rng.uniform(0.5, 1.0, size=(n, 1)))
+
+
+@dataclass
+class FakeModel:
+    """A backend that answers by the caption's length and keeps a list of what it was asked."""
+
+    name: str = "fake"
+    capabilities: frozenset[str] = frozenset()
+    prompt: Prompt = FLEUR
+    scale: Scale = UNIT
+    asked: list[str] = field(default_factory=list)
+    rejects: str = "\0"
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.name, "r1", "float32")
+
+    def read(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
+    ) -> Readings:
+        parts = []
+        for pair in pairs:
+            self.asked.append(pair.caption)
+            if self.rejects in pair.caption:
+                parts.append(Readings.failed(scale, ["rejected"]))
+                continue
+            rng = np.random.default_rng(len(pair.caption))
+            b, k = len(scale.stems), len(scale.answers)
+            parts.append(
+                Readings(
+                    scale,
+                    random_logp(rng, b, k)[None],
+                    np.log(np.array([[0.7, 0.2][:b]])),
+                    hidden=rng.normal(size=(1, 6)).astype(np.float32) if hidden else None,
+                    head=np.eye(k, 6, dtype=np.float32) if hidden else None,
+                )
+            )
+        return Readings.concat(scale, parts)
