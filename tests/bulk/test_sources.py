@@ -250,6 +250,23 @@ def test_a_damaged_row_group_loses_its_rows_and_no_others(tmp_path: Path) -> Non
     assert "cannot be read" in errors[30]
 
 
+def test_text_that_is_not_utf8_costs_its_row_of_parquet(tmp_path: Path) -> None:
+    captions = pa.array([b"fine", b"\xff", b"fine"], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"image": ["a.png"] * 3, "caption": captions}), tmp_path / "a.parquet")
+    pairs, _, errors = read(tmp_path / "a.parquet")
+    assert [pair is None for pair in pairs] == [False, True, False]
+    assert "a.parquet row 1 cannot be read" in errors[1]
+
+
+def test_rows_are_counted_where_that_is_quick(tmp_path: Path) -> None:
+    for suffix in (".csv", ".jsonl", ".json", ".parquet"):
+        assert find_inputs(write(tmp_path / f"set{suffix}", rows(30))).count_rows() == 30
+    tar = write_tar(tmp_path / "set.tar", {"0.png": png(), "0.txt": b"a"})
+    assert find_inputs(tar).count_rows() is None
+    (tmp_path / "bad.parquet").write_bytes(b"no table")
+    assert find_inputs(tmp_path / "bad.parquet").count_rows() is None
+
+
 @pytest.mark.parametrize("suffix", ["tar", "tar.gz", "tgz"])
 def test_webdataset(tmp_path: Path, suffix: str) -> None:
     files = {

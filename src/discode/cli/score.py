@@ -40,7 +40,7 @@ from discode.judge import Judge, load
 from discode.pairs import make_pairs
 
 ENGINES = {"local": "this process", "ray": "workers of Ray"}
-"""Who carries a run."""
+"""Who carries a run into a folder."""
 CAPS = ("max_requests", "max_cost", "rate", "concurrency")
 """Options of served models that each process counts for itself."""
 
@@ -274,7 +274,7 @@ def _score(
             writers.append(stack.enter_context(open_writer(temp, score_format(out))))
         if as_json:
             writers.append(JsonLinesWriter(sys.stdout))
-        # A bar would stand between the lines of the same terminal.
+        # On a terminal, a bar would be drawn between the lines.
         bar = not (as_json and sys.stdout.isatty())
         progress = stack.enter_context(output.row_progress(total, bar=bar))
         totals = score_chunks(judge, methods, chunks, write, progress=progress, before=before)
@@ -351,7 +351,7 @@ class FolderRun:
         """Score this process's share."""
         share = self._share()
         inputs = plan_run(self.source, self.out, **self._options()).inputs
-        _first_chunk(read_share(inputs, images=self.images))
+        _first_chunk(read_share(inputs, share, images=self.images))
         try:
             self.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -363,7 +363,7 @@ class FolderRun:
     def score_with_ray(
         self, make: Callable[..., Judge], model: str | None, options: Mapping[str, Any]
     ) -> None:
-        """Score everything with the workers of Ray, who make a judge each."""
+        """Score everything with the workers of Ray, each of which makes a judge."""
         from discode.bulk.ray import score_with_ray
 
         if self.store is not None:

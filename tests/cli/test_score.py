@@ -1,4 +1,4 @@
-"""discode score on folders, patterns and tars, as a user types it."""
+"""discode score on files, folders, patterns and tars, as a user types it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from discode.files import read_rows
 from discode.images import demo_path
 from tests.helpers.command_line import refused, run
+from tests.helpers.fake_model import CAPTION
 from tests.helpers.samples import png, read_parts, write_tar
 
 
@@ -125,3 +126,36 @@ def test_a_slash_makes_a_folder_of_a_name_with_a_dot(
     assert read_parts(tmp_path / "scores.v2")
     assert run(*common, "-o", tmp_path / "scores.v2").returncode == 1  # it is there by now
     refused(run(*common, "-o", f"{table}/"), "cannot write")
+
+
+def test_a_broken_row_costs_itself_in_a_single_file(tmp_path: Path, recording: str) -> None:
+    path, out = tmp_path / "pairs.csv", tmp_path / "out.jsonl"
+    path.write_text(f"id,image,caption\na,cat.jpg,{CAPTION}\nb,cat.jpg\nc,cat.jpg,{CAPTION}\n")
+    done = run("score", "-i", path, "--images", demo_path(), "--model", recording, "-o", out)
+    assert done.returncode == 1
+    assert "failed: 1: pairs.csv line 3 does not have the 3 columns" in done.stderr
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["score"] is None for row in rows] == [False, True, False]
+    (tmp_path / "empty.csv").write_text("image,caption\n")
+    refused(run("score", "-i", tmp_path / "empty.csv", "--model", recording), "holds no pairs")
+
+
+def test_several_files_on_the_screen(tmp_path: Path, recording: str) -> None:
+    for name in ("a", "b"):
+        row = json.dumps({"image": "cat.jpg", "caption": CAPTION})
+        (tmp_path / f"{name}.jsonl").write_text(f"{row}\n" * 30)
+    common = ("score", "-i", tmp_path, "--images", demo_path(), "--model", recording)
+    done = run(*common, "-m", "discode", "-m", "raw", "--show")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("token probabilities") == 16
+    assert "20 rows more" in done.stdout
+    assert "a.jsonl:0" in done.stdout
+    assert "raw: 60 items" in done.stderr
+    assert len(run(*common, "--json").stdout.splitlines()) == 60
+
+
+def test_the_help_fits_two_screens() -> None:
+    lines = run("score", "--help").stdout.splitlines()
+    assert len(lines) <= 90
+    for panel in ("Input", "Judge", "Output", "Large runs"):
+        assert any(f"─ {panel} ─" in line for line in lines)
