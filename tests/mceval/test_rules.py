@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from discode.errors import InputError
 from discode.mceval.checks import Checks, WorkRecord, careless_reason
+from discode.mceval.database import from_json, to_json
 from discode.mceval.rules import Rules, draw_captions, is_swapped, normalized, rank_of, verdict
 
 CAPTIONS = {"w1": "a dog", "w2": "a cat", "w3": "a cow", "w4": "a fox"}
@@ -94,9 +95,9 @@ def test_rules_that_are_none(given: dict[str, Any], match: str) -> None:
 
 def test_rules_and_checks_as_json() -> None:
     rules = Rules(seed=-4, people=5, consensus="majority")
-    assert Rules.from_json(rules.to_json()) == rules
+    assert from_json(Rules, to_json(rules)) == rules
     checks = Checks(gold_rate=0.25, automatic=False)
-    assert Checks.from_json(checks.to_json()) == checks
+    assert from_json(Checks, to_json(checks)) == checks
 
 
 @pytest.mark.parametrize(
