@@ -88,7 +88,7 @@ def test_an_even_number_may_agree_wholly() -> None:
         ({"flags": 0}, "flags=0"),
     ],
 )
-def test_rules_that_are_none(given: dict[str, Any], match: str) -> None:
+def test_invalid_rules(given: dict[str, Any], match: str) -> None:
     with pytest.raises(InputError, match=match):
         Rules(**given)
 
@@ -103,7 +103,7 @@ def test_rules_and_checks_as_json() -> None:
 @pytest.mark.parametrize(
     "given", [{"gold_rate": 1.5}, {"gold_after": 0}, {"quick_seconds": -1}, {"quick_most": -0.1}]
 )
-def test_checks_that_are_none(given: dict[str, Any]) -> None:
+def test_invalid_checks(given: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(given))):
         Checks(**given)
 
