@@ -4,9 +4,10 @@
 
 Makes a campaign, starts `discode mceval annotate` as a process of its own and lets P people compare
 captions over HTTP until N judgments are given, without a pause (the worst case) or with S seconds
-of thought each. Half way the server is killed with SIGKILL and started again. Afterwards the
-database is asked: is every answer that was confirmed there, once, and did nobody get what they may
-not have? The default is SQLite in a temporary folder; PostgreSQL by URL (its tables are dropped).
+of thought each. Halfway the server is killed with SIGKILL and started again. Afterwards the
+database is checked: is every answer that was confirmed there, once, and did nobody get a task that
+they may not have? The default is SQLite in a temporary folder; PostgreSQL by URL (its tables are
+dropped).
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ FORM = "application/x-www-form-urlencoded"
 
 
 def fill(db: Database, judgments: int) -> int:
-    """Make a campaign of so many judgments; how many that is, three for each image."""
+    """Make a campaign with at least so many judgments, three per image; how many that is."""
     rules = Rules(revise="agreed")
     db.create(rules, checks=Checks(gold_rate=0, quick_seconds=0))
     domains, count = ("real", "painting", "sketch", "quickdraw"), -(-judgments // 3)
@@ -184,7 +185,7 @@ class Load:
                 await asyncio.sleep(0.2)
 
     async def killer(self) -> None:
-        """Kill the server half way, and start it again."""
+        """Kill the server halfway, and start it again."""
         while len(self.confirmed) < self.judgments / 2:
             await asyncio.sleep(0.05)
         self.server.end(signal.SIGKILL)
@@ -203,7 +204,7 @@ def fields(page: str) -> dict[str, str]:
 
 
 def faults(db: Database, load: Load, judgments: int) -> list[str]:
-    """Return what is wrong with the database afterwards: nothing, let us hope."""
+    """Return what is wrong with the database afterwards."""
     found = []
     with db.read() as session:
         rows = session.execute(
@@ -217,13 +218,13 @@ def faults(db: Database, load: Load, judgments: int) -> list[str]:
         for what, keys in (
             ("an answer kept twice", [row[1] for row in rows]),
             ("a slot answered twice", [(row[2], row[3]) for row in rows]),
-            ("one person twice on a picture", [(row[0], row[4]) for row in rows]),
+            ("one person twice on an image", [(row[0], row[4]) for row in rows]),
         ):
             if len(set(keys)) != len(keys):
                 found.append(f"{what}: {len(keys) - len(set(keys))}")
         votes = np.unique([row[4] for row in rows], return_counts=True)[1]
         if (votes != 3).any():
-            found.append(f"{int((votes != 3).sum())} pictures without exactly three judgments")
+            found.append(f"{int((votes != 3).sum())} images without exactly three judgments")
         if len(rows) != judgments:
             found.append(f"{len(rows)} judgments, not {judgments}")
         if session.scalar(select(func.count()).where(Slot.state == "leased")):
@@ -237,7 +238,7 @@ def main() -> None:
     parser.add_argument("--database", default="", help="default: SQLite in a temporary folder")
     parser.add_argument("--people", type=int, default=100)
     parser.add_argument("--judgments", type=int, default=20_000)
-    parser.add_argument("--think", type=float, default=0.0, help="seconds an answer, on average")
+    parser.add_argument("--think", type=float, default=0.0, help="seconds per answer, on average")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         url = args.database or str(Path(folder) / "campaign.db")
@@ -255,10 +256,10 @@ def main() -> None:
             kind = "SQLite" if db.sqlite else "PostgreSQL"
     print(
         f"{kind}: {judgments:,} judgments, {args.people} people at once, {os.cpu_count()} cores "
-        f"with the people on them; killed half way, {load.broken} requests broken off: "
+        f"with the people on them; killed halfway, {load.broken} requests broken off: "
         f"{'; '.join(wrong) or 'none lost, none twice'}"
     )
-    print(f"{judgments / took:.0f} judgments a second (two requests each), {took:.0f} s")
+    print(f"{judgments / took:.0f} judgments per second (two requests each), {took:.0f} s")
     print(f"{'':12} {'p50 ms':>8} {'p95 ms':>8} {'p99 ms':>8} {'max':>8}")
     for name, times in (("task page", load.pages), ("answer", load.posts)):
         marks = [*np.percentile(times, (50, 95, 99)), max(times)]

@@ -114,8 +114,8 @@ def main() -> None:
             ).all()
         lost = len(set(kept) - stored)
         print(f"{len(kept)} answers by {options.people} people in {took:.1f} s: "
-              f"{len(kept) / took:.0f} a second, {len(kept) - len(set(kept))} twice, {lost} lost, "
-              f"at most {max(row[0] for row in most)} judgments an image")  # fmt: skip
+              f"{len(kept) / took:.0f} per second, {len(kept) - len(set(kept))} twice, {lost} "
+              f"lost, at most {max(row[0] for row in most)} judgments per image")  # fmt: skip
         for name, times in (("next task", asks), ("submit", answers)):
             p50, p95 = 1000 * np.quantile(times, (0.5, 0.95))
             print(f"{name}: median {p50:.0f} ms, p95 {p95:.0f} ms with {options.people} at once")

@@ -61,11 +61,11 @@ KINDS["fake"] = Kind("a fake", __name__, "Fake")
 
 
 def requests(count: int, captions: int) -> list[tuple[bytes, list[str], bytes]]:
-    """Return (picture, captions, body) for each request; bodies are forms."""
-    pictures = [path.read_bytes() for path in sorted(demo_path().glob("*.jpg"))]
+    """Return (image, captions, body) for each request; bodies are forms."""
+    images = [path.read_bytes() for path in sorted(demo_path().glob("*.jpg"))]
     made = []
     for number in range(count):
-        image = pictures[number % len(pictures)]
+        image = images[number % len(images)]
         texts = [f"{'a cat and ' * (k % 4)}a dog, number {number % 50}" for k in range(captions)]
         fields = "".join(
             f'--x\r\ncontent-disposition: form-data; name="captions"\r\n\r\n{text}\r\n'
@@ -163,7 +163,9 @@ def main() -> None:
     for name, total, parts in (("one client", one, each_alone), ("all", took, each)):
         marks = " ".join(f"{1000 * x:9.1f}" for x in np.percentile(parts, (50, 95, 99)))
         print(f"{name:16} {len(parts) / total:11.1f} {marks}")
-    print(f"x{len(each) / took / (len(each_alone) / one):.1f} the requests a second of one client")
+    print(
+        f"x{len(each) / took / (len(each_alone) / one):.1f} the requests per second of one client"
+    )
     if lost:
         sys.exit(1)
 

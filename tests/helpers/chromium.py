@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -68,3 +69,15 @@ class Tabs:
         for context in self.contexts:
             context.close()
         assert self.complaints == []
+
+
+def wait_until(page: Any, script: str) -> None:
+    """Wait until an expression is true in a page that does not navigate meanwhile.
+
+    It is asked again from here: playwright's own ``wait_for_function`` repeats it inside the page,
+    where the content security policy forbids that.
+    """
+    end = time.monotonic() + PATIENCE
+    while not page.evaluate(script):
+        assert time.monotonic() < end, f"it never came true: {script}"
+        page.wait_for_timeout(20)

@@ -14,7 +14,7 @@ pytest.importorskip("uvicorn", reason="servers want discode[serve] or discode[an
 
 from discode.http.server import make_server, open_socket
 
-PATIENCE = 600.0
+PATIENCE = 240.0
 """Seconds after which a test that waits gives up; a busy machine may need many of them."""
 
 

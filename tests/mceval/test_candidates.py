@@ -62,7 +62,7 @@ def test_images_by_any_name(campaign: Database, tmp_path: Path) -> None:
         ("no.png,x", "name them by source, path or SHA-256"),
     ],
 )
-def test_captions_that_are_none(campaign: Database, tmp_path: Path, rows: str, match: str) -> None:
+def test_invalid_captions(campaign: Database, tmp_path: Path, rows: str, match: str) -> None:
     path = tmp_path / "bad.csv"
     path.write_text(f"image,caption\n{rows}\n")
     with pytest.raises(InputError, match=match):

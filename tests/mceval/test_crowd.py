@@ -223,7 +223,7 @@ def test_what_the_website_gets(sqlite: Database, tmp_path: Path) -> None:
         ("task,worker,seconds\n", "holds no results"),
     ],
 )
-def test_results_that_are_none(sqlite: Database, tmp_path: Path, text: str, match: str) -> None:
+def test_invalid_results(sqlite: Database, tmp_path: Path, text: str, match: str) -> None:
     fill(sqlite, Rules(), {"a": (1, 1)})
     path = tmp_path / "r.csv"
     path.write_text(text)
@@ -231,7 +231,7 @@ def test_results_that_are_none(sqlite: Database, tmp_path: Path, text: str, matc
         import_results(sqlite, path, 0.0)
 
 
-def test_answers_that_are_none_are_rejected(sqlite: Database, tmp_path: Path) -> None:
+def test_invalid_answers_are_rejected(sqlite: Database, tmp_path: Path) -> None:
     fill(sqlite, Rules(), {"a": (1, 1)})
     names = {task.kind: task.task for task in tasks_of(sqlite)}
     path = tmp_path / "r.csv"

@@ -5,6 +5,7 @@ import json
 import random
 import shutil
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ def test_the_card_says_what_is_true(campaign: Database, tmp_path: Path) -> None:
         answers = sum(row.answers for row in person_rows(session))
     assert facts["domains"]["all"]["discard_rate"] == pytest.approx(total.discard.value, abs=1e-4)
     assert facts["answers"] == answers
-    assert facts["rules"] == json.loads(Rules(seed=7).to_json())
+    assert facts["rules"] == asdict(Rules(seed=7))
     assert text.startswith('---\npretty_name: "A \\"title\\""\n')
     for word in ("8 images in 2 domains", "all 3 agree", "seed 7", "us@example.org",
                  "relevance, descriptiveness, correctness, fluency", "TO BE FILLED"):  # fmt: skip

@@ -160,7 +160,7 @@ def test_bad_domains(sqlite: Database, tmp_path: Path) -> None:
         add_images(sqlite, [], now=0.0)
 
 
-def test_databases_that_are_none(sqlite: Database, tmp_path: Path) -> None:
+def test_invalid_databases(sqlite: Database, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no campaign at"):
         open_database(str(tmp_path / "none.db"))
     with pytest.raises(InputError, match="'mysql' is not known"):

@@ -103,7 +103,7 @@ def test_a_campaign_discards_as_planned(sqlite: Database) -> None:
         ({"accuracy": 0.95, "spread": 0.4}, "too wide"),
     ],
 )
-def test_targets_that_are_none(given: dict[str, Any], match: str) -> None:
+def test_invalid_targets(given: dict[str, Any], match: str) -> None:
     with pytest.raises(InputError, match=match):
         make_plan(Target(**given), Rules(), rounds=1)
 

@@ -96,7 +96,7 @@ def test_bad_input() -> None:
         krippendorff_alpha([1, 2])
     with pytest.raises(InputError, match="table"):
         fleiss_kappa([[-1, 4]])
-    with pytest.raises(InputError, match="no share"):
+    with pytest.raises(InputError, match="not a share"):
         wilson(3, 2)
     with pytest.raises(InputError, match="level"):
         wilson(1, 2, 1.0)

@@ -341,7 +341,7 @@ def test_an_admin_gets_no_task(sqlite: Database) -> None:
         ({"side": 0, "text": "x"}, "side 0 or 1"),
     ],
 )
-def test_answers_that_are_none(sqlite: Database, given: dict[str, Any], match: str) -> None:
+def test_invalid_answers(sqlite: Database, given: dict[str, Any], match: str) -> None:
     fill(sqlite, Rules(), {"a": (1, 1)})
     one, reviser = invite_people(sqlite, 1)
     task = next_task(sqlite, one, 0.0)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from discode.errors import InputError
 from discode.mceval.checks import Checks, WorkRecord, careless_reason
+from discode.mceval.database import from_json, to_json
 from discode.mceval.rules import Rules, draw_captions, is_swapped, normalized, rank_of, verdict
 
 CAPTIONS = {"w1": "a dog", "w2": "a cat", "w3": "a cow", "w4": "a fox"}
@@ -87,22 +88,22 @@ def test_an_even_number_may_agree_wholly() -> None:
         ({"flags": 0}, "flags=0"),
     ],
 )
-def test_rules_that_are_none(given: dict[str, Any], match: str) -> None:
+def test_invalid_rules(given: dict[str, Any], match: str) -> None:
     with pytest.raises(InputError, match=match):
         Rules(**given)
 
 
 def test_rules_and_checks_as_json() -> None:
     rules = Rules(seed=-4, people=5, consensus="majority")
-    assert Rules.from_json(rules.to_json()) == rules
+    assert from_json(Rules, to_json(rules)) == rules
     checks = Checks(gold_rate=0.25, automatic=False)
-    assert Checks.from_json(checks.to_json()) == checks
+    assert from_json(Checks, to_json(checks)) == checks
 
 
 @pytest.mark.parametrize(
     "given", [{"gold_rate": 1.5}, {"gold_after": 0}, {"quick_seconds": -1}, {"quick_most": -0.1}]
 )
-def test_checks_that_are_none(given: dict[str, Any]) -> None:
+def test_invalid_checks(given: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(given))):
         Checks(**given)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from discode.errors import InputError
 
@@ -36,17 +34,6 @@ class Checks:
                 raise InputError(f"{name}={getattr(self, name)!r} must be 1 or more")
         if not self.quick_seconds >= 0:
             raise InputError(f"quick_seconds={self.quick_seconds!r} must be 0 or more")
-
-    def to_json(self) -> str:
-        """Return the limits as JSON, keys sorted."""
-        return json.dumps(asdict(self), sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str) -> Checks:
-        """Return the limits that :meth:`to_json` wrote."""
-        known = {field.name for field in fields(cls)}
-        values: dict[str, Any] = {k: v for k, v in json.loads(text).items() if k in known}
-        return cls(**values)
 
 
 @dataclass(frozen=True)

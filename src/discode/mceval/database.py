@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -146,8 +148,8 @@ class Database:
                 )
             Base.metadata.create_all(self.engine)
         row = Campaign(
-            id=1, version=SCHEMA_VERSION, name=name, rules=rules.to_json(),
-            checks=(checks or Checks()).to_json(), lease_seconds=lease_seconds,
+            id=1, version=SCHEMA_VERSION, name=name, rules=to_json(rules),
+            checks=to_json(checks or Checks()), lease_seconds=lease_seconds,
             pay_per_hour=pay_per_hour, instructions=instructions, created=now,
         )  # fmt: skip
         self.run(lambda session: session.add(row))
@@ -205,11 +207,27 @@ def settings_of(session: Session) -> CampaignSettings:
     if not kept:
         row = session.get_one(Campaign, 1)
         made = CampaignSettings(
-            row.name, Rules.from_json(row.rules), Checks.from_json(row.checks),
+            row.name, from_json(Rules, row.rules), from_json(Checks, row.checks),
             row.lease_seconds, row.pay_per_hour, row.instructions,
         )  # fmt: skip
         kept.append(made)
     return kept[0]
+
+
+def to_json(settings: Rules | Checks) -> str:
+    """Return rules or checks as JSON, keys sorted."""
+    return json.dumps(asdict(settings), sort_keys=True)
+
+
+def from_json(kind: type[T], text: str) -> T:
+    """Return the rules or checks that :func:`to_json` wrote; keys that are not known are left out.
+
+    >>> from_json(Rules, '{"people": 5, "of_another_version": 1}').people
+    5
+    """
+    values: dict[str, Any] = json.loads(text)
+    known = signature(kind).parameters
+    return kind(**{name: value for name, value in values.items() if name in known})
 
 
 def rules_of(session: Session) -> Rules:

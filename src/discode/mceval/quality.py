@@ -66,7 +66,7 @@ def wilson(successes: int, total: int, level: float = 0.95) -> Interval:
     '0.942 [0.926, 0.955]'
     """
     if not 0 <= successes <= total:
-        raise InputError(f"{successes} of {total} is no share")
+        raise InputError(f"{successes} of {total} is not a share")
     if not 0 < level < 1:
         raise InputError(f"level={level} must be between 0 and 1")
     if total == 0:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from sqlalchemy import BindParameter, Executable, bindparam, func, select
+from sqlalchemy import BindParameter, ColumnElement, Executable, bindparam, func, select
 from sqlalchemy.orm import Session, aliased
 
 from discode.errors import InputError, NotAllowedError, StoreError
@@ -206,27 +206,31 @@ def _first_free(
     return None
 
 
-@cache  # building the query takes longer than running it
-def _free_query(kind: str, state: str, wait: bool) -> Executable:
-    """Return the query for the first slot of a kind that is open, or whose lease ran out.
+def person_may_have(person: int | BindParameter[int]) -> ColumnElement[bool]:
+    """Return the condition that a person may have a slot.
 
-    A person may not have a slot of an image of which they hold another slot, which they skipped
-    or flagged, or on which they ever answered another kind of task: nobody compares the captions
-    of an image whose caption they revised.
+    They may not if they hold another slot of its image, skipped or flagged the image, or ever
+    answered another kind of task on it: nobody compares the captions of an image whose caption
+    they revised.
     """
-    person: BindParameter[int] = bindparam("person")
     other = aliased(Slot)
     mine = select(other.id).where(other.image_id == Slot.image_id, other.person_id == person)
     passed = select(Pass.id).where(Pass.image_id == Slot.image_id, Pass.person_id == person)
     answered = select(Answer.id).where(
-        Answer.image_id == Slot.image_id, Answer.person_id == person, Answer.kind != kind
+        Answer.image_id == Slot.image_id, Answer.person_id == person, Answer.kind != Slot.kind
     )
+    return ~mine.exists() & ~passed.exists() & ~answered.exists()
+
+
+@cache  # building the query takes longer than running it
+def _free_query(kind: str, state: str, wait: bool) -> Executable:
+    """Return the query for the first slot of a kind that is open, or whose lease ran out."""
     free = (
         select(Slot)
         .join(Image, Image.id == Slot.image_id)
         .where(Slot.state == state, Slot.kind == kind)
         .where(Image.state == ("done" if kind == "study" else "active"))
-        .where(~mine.exists(), ~passed.exists(), ~answered.exists())
+        .where(person_may_have(bindparam("person")))
         .order_by(Slot.id)
         .limit(1)
         .with_for_update(key_share=True, of=Slot, skip_locked=not wait)

@@ -12,8 +12,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from discode.errors import InputError
 
@@ -60,17 +59,6 @@ class Rules:
                 raise InputError(f"{name}={value!r} is not allowed; allowed: {', '.join(allowed)}")
         if self.consensus == "majority" and self.people % 2 == 0:
             raise InputError(f"a majority needs an odd number of people, not {self.people}")
-
-    def to_json(self) -> str:
-        """Return the rules as JSON, keys sorted."""
-        return json.dumps(asdict(self), sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str) -> Rules:
-        """Return the rules that :meth:`to_json` wrote."""
-        known = {field.name for field in fields(cls)}
-        values: dict[str, Any] = {k: v for k, v in json.loads(text).items() if k in known}
-        return cls(**values)
 
 
 @dataclass(frozen=True)

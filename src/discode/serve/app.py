@@ -148,9 +148,7 @@ class _Service:
             try:
                 asked, result = await asyncio.wait_for(parse_and_score(), limits.seconds)
             except asyncio.TimeoutError:
-                message = (
-                    f"no answer within {limits.seconds:g} s; send fewer captions, or try later"
-                )
+                message = f"no answer in {limits.seconds:g} s; send fewer captions, or try later"
                 raise HttpError(504, "timeout", message) from None
         failed = result.scores.counts()["failed"]
         self.counters.pairs.inc(len(asked.captions) - failed)
@@ -282,9 +280,5 @@ async def _drain(request: Request, limit: int) -> None:
 
     try:
         await asyncio.wait_for(read(), 2)
-    except (
-        asyncio.TimeoutError,
-        ClientDisconnect,
-        RuntimeError,
-    ):  # RuntimeError: it was read already
+    except (asyncio.TimeoutError, ClientDisconnect, RuntimeError):  # RuntimeError: read before
         return

@@ -265,7 +265,7 @@ def test_everything_a_person_can_do(sqlite: Database, tmp_path: Path) -> None:
         assert texts(page) == captions, "the same image, the same sides"
         clock[0] += 10
         page = first.answer(page)
-        page = first.post("/skip", page, reason="I cannot progress which is better")
+        page = first.post("/skip", page, reason="I cannot tell which is better")
         assert kind(page) == "compare"
         page = first.post("/flag", page, reason="Other", more="a <b>face</b>")
         assert kind(page) == "compare"

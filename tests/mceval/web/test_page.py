@@ -13,7 +13,7 @@ from discode.mceval.database import Database
 from discode.mceval.people import invite
 from discode.mceval.tables import Answer, Pass, Person, Void
 from tests.helpers.annotating import EVIL, images_in, make_campaign, running
-from tests.helpers.chromium import Tabs, chromium
+from tests.helpers.chromium import Tabs, chromium, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -92,7 +92,7 @@ def test_comparing_by_keyboard(site: Site) -> None:
         assert rows[0].choice != rows[1].choice
         assert session.scalars(select(Void.answer_id)).all() == [rows[0].id]
     page.keyboard.press("s")
-    page.wait_for_function("document.activeElement.value === 'I cannot progress which is better'")
+    wait_until(page, "document.activeElement.value === 'I cannot tell which is better'")
     page.keyboard.press("1")  # not an answer while a reason is picked
     page.keyboard.press("Escape")
     assert page.locator("#skip[open]").count() == 0
@@ -101,10 +101,9 @@ def test_comparing_by_keyboard(site: Site) -> None:
     page.keyboard.press("f")
     page.get_by_role("radio", name="Other").check()
     page.get_by_label("In your own words").last.fill("1 u s: <i>blurred</i>")
-    page.keyboard.press("Enter")
-    page.wait_for_function(
-        "(text) => document.querySelector('.caption p')?.innerText !== text", arg=before[0]
-    )
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
+    assert captions(page) != before
     with site.db.read() as session:
         assert session.scalars(select(Pass.reason)).all() == ["Other: 1 u s: <i>blurred</i>"]
 
@@ -119,7 +118,7 @@ def test_looking_closely(site: Site) -> None:
     page.keyboard.press("ArrowRight")
     assert page.evaluate(scale) == pytest.approx(1.4)
     page.mouse.wheel(0, -400)
-    page.wait_for_function(f"{scale} > 2")
+    wait_until(page, f"{scale} > 2")
     page.keyboard.press("0")
     assert page.evaluate(scale) == 1
     page.keyboard.press("1")
@@ -174,7 +173,7 @@ def test_without_scripts(site: Site) -> None:
     page.get_by_role("button", name="Undo last").click()
     done(page, 0)
     page.locator("#skip summary").click()
-    page.get_by_label("I cannot progress which is better").check()
+    page.get_by_label("I cannot tell which is better").check()
     with page.expect_navigation():
         page.get_by_role("button", name="Skip", exact=True).click()
     page = site.visit("reviser", java_script_enabled=False)

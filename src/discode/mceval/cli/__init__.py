@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from discode.mceval.cli import annotate, preparing, results, running
-
 app = typer.Typer(help="Build a benchmark of human preferences.", no_args_is_help=True)
+
+# Below the app: the verbs import discode.cli.output, and discode.cli adds this app to its own.
+from discode.mceval.cli import annotate, preparing, results, running  # noqa: E402
+
 app.command("plan")(preparing.plan)
 app.command("init")(preparing.init)
 app.command("candidates")(preparing.candidates)

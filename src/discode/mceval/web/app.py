@@ -88,7 +88,7 @@ class AnnotationOptions:
 
 @dataclass(frozen=True)
 class PageRequest:
-    """A request that passed the checks of its route."""
+    """A request as handlers see it, with the form and the person who asks."""
 
     request: Request
     now: float

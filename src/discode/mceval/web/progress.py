@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sqlalchemy import bindparam, func, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import Session
 
 from discode.mceval.database import rules_of
-from discode.mceval.tables import ROLES, Answer, Domain, Image, Pass, Person, Slot, Void
+from discode.mceval.queue import person_may_have
+from discode.mceval.tables import ROLES, Answer, Domain, Image, Person, Slot, Void
 
 
 @dataclass(frozen=True)
@@ -47,16 +48,10 @@ def may_get_task_later(session: Session, person: Person) -> bool:
     being compared may be discarded and replaced by one that waits.
     """
     kinds = ROLES[person.role]
-    other = aliased(Slot)
-    mine = select(other.id).where(other.image_id == Slot.image_id, other.person_id == person.id)
-    passed = select(Pass.id).where(Pass.image_id == Slot.image_id, Pass.person_id == person.id)
-    answered = select(Answer.id).where(
-        Answer.image_id == Slot.image_id, Answer.person_id == person.id, Answer.kind != Slot.kind
-    )
     held = (
         select(Slot.id)
         .where(Slot.kind.in_(kinds), Slot.state == "leased", Slot.person_id != person.id)
-        .where(~mine.exists(), ~passed.exists(), ~answered.exists())
+        .where(person_may_have(person.id))
         .limit(1)
     )
     if session.scalar(held) is not None:
