@@ -93,7 +93,7 @@ def test_coco_results_find_their_images(tmp_path: Path) -> None:
     ("name", "text", "match"),
     [
         ("p.csv", "image,caption\na.jpg\n", "line 2 does not have the 2 columns"),
-        ("p.csv", "image,words\na,b\n", "no 'image'"),
+        ("p.csv", "photo,words\na,b\n", "no 'image'"),
         ("p.csv", "", "no pairs"),
         ("p.jsonl", '{"image": "a", "caption": "b"}\n' * 16 + "{oops\n", "line 17 is not JSON"),
         ("p.jsonl", '{"image": "a"}\n', "line 1 has no 'caption'"),
