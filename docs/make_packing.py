@@ -12,7 +12,7 @@ COLOURS = {"8b": "#2563eb", "34b": "#b45309"}
 
 
 def main() -> None:
-    """Draw pairs a second against captions a picture, packed and the loop."""
+    """Draw pairs per second against captions per image, packed and the loop."""
     figure, axes = plt.subplots(figsize=(7.2, 4.2), layout="constrained")
     for size, colour in COLOURS.items():
         path = HERE.parent / "perf" / "figures" / f"packing-llava-next-{size}.json"
@@ -32,7 +32,7 @@ def main() -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(captions, map(str, captions))
-    axes.set_xlabel("captions a picture")
+    axes.set_xlabel("captions per image")
     axes.set_ylabel("pairs a second")
     axes.set_ylim(top=700)
     axes.set_title(

@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
-import discode
 from discode.backends import KINDS, kind_of, open_backend
 from discode.cli.model_options import model_options, parse_pairs
 from discode.errors import InputError, UnknownNameError
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS.values() if kind.takes], ids=str)
-def test_a_kind_declares_just_what_its_class_takes(kind: discode.backends.Kind) -> None:
+@pytest.mark.parametrize("scheme", [name for name, kind in KINDS.items() if kind.takes])
+def test_a_kind_declares_just_what_its_class_takes(scheme: str) -> None:
+    kind = KINDS[scheme]
     made = getattr(import_module(kind.module), kind.name)
+    hints = get_type_hints(made.__init__)
     parameters = inspect.signature(made).parameters.values()
-    taken = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
-    assert {*kind.options(), *kind.fixed} == taken
-    assert all(about for _, about in kind.options().values())
+    taken = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    assert [*kind.options()] == [name for name in taken if name not in kind.fixed]
+    for name, (wanted, about) in kind.options().items():
+        assert 0 < len(about) < 80
+        assert hints[name] == (wanted if taken[name] is not None else wanted | None)
+
+
+def test_declaring_options_imports_no_extra() -> None:
+    code = (
+        "import sys, discode.backends.local.backend, discode.backends.served.backend; "
+        "print({'torch', 'transformers', 'huggingface_hub', 'accelerate'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
 
 
 @pytest.mark.parametrize(

@@ -79,5 +79,6 @@ def wait_until(page: Any, script: str) -> None:
     """
     end = time.monotonic() + PATIENCE
     while not page.evaluate(script):
-        assert time.monotonic() < end, f"it never came true: {script}"
+        if time.monotonic() > end:
+            raise TimeoutError(f"it never came true: {script}")
         page.wait_for_timeout(20)

@@ -126,7 +126,8 @@ def wait_for(condition: Callable[[], object]) -> None:
     """Wait until a condition holds."""
     end = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < end, "it never came true"
+        if time.monotonic() > end:
+            raise TimeoutError("it never came true")
         time.sleep(0.01)
 
 

@@ -35,7 +35,7 @@ def serve(
         str | None, typer.Option(help=f"Variable that holds the callers' token; default: {TOKEN}.")
     ] = None,
     allow_urls: Annotated[
-        bool, typer.Option("--allow-urls", help="Fetch pictures by URL, from public addresses.")
+        bool, typer.Option("--allow-urls", help="Fetch images by URL, from public addresses.")
     ] = False,
     allow_host: Annotated[
         list[str] | None, typer.Option(help="A further name this server answers to; repeat.")

@@ -20,13 +20,12 @@ from sqlalchemy.orm import Session
 from discode.benchmarks.parsing import get_text
 from discode.errors import ImageError, InputError
 from discode.files import read_rows
-from discode.images import open_image
+from discode.images import IMAGE_SUFFIXES, open_image
 from discode.mceval.database import Database, rules_of
 from discode.mceval.rules import Rules, normalized, random_bits, rank_of
 from discode.mceval.states import log_event
 from discode.mceval.tables import Candidate, Domain, Image
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 NEAR = 6
 _BITS = np.array([bin(value).count("1") for value in range(256)], np.uint8)
 
@@ -67,7 +66,7 @@ def list_images(source: DomainSource) -> list[ImageFile]:
         found = [
             ImageFile(file, f"{source.name}/{file.relative_to(path).as_posix()}")
             for file in path.rglob("*")
-            if file.suffix.lower() in SUFFIXES and file.is_file()
+            if file.suffix.lower() in IMAGE_SUFFIXES and file.is_file()
         ]
     elif not path.is_file():
         raise InputError(f"domain {source.name}: no such folder or list: {path}")
@@ -81,7 +80,9 @@ def list_images(source: DomainSource) -> list[ImageFile]:
     else:
         found = [ImageFile(path.parent / line, line) for line in _lines(path)]
     if not found:
-        raise InputError(f"domain {source.name}: {path} holds no images ({', '.join(SUFFIXES)})")
+        raise InputError(
+            f"domain {source.name}: {path} holds no images ({', '.join(IMAGE_SUFFIXES)})"
+        )
     return sorted(found, key=lambda one: one.source)
 
 
