@@ -98,7 +98,7 @@ def test_rows_that_fail_are_nan_rows(tmp_path: Path, file: Path) -> None:
     good = file.read_text().splitlines()[0]
     bad = {
         "{broken": "not JSON",
-        "[1, 2]": "no object",
+        "[1, 2]": "not an object",
         "{}": "no log_probs",
         '{"log_probs": [0.5, -1, -1, -1, -1, -1, -1, -1, -1, -1]}': "at most 0",
         '{"log_probs": [-1, -2, -3]}': "do not fit scale 'ten'",
@@ -109,7 +109,7 @@ def test_rows_that_fail_are_nan_rows(tmp_path: Path, file: Path) -> None:
         '{"log_probs": [-1, -1, -1, -1, -1, -1, -1, -1, -1, -1]}': "add up to",
         '{"scale": "tenn", "log_probs": [-1]}': "did you mean 'ten'",
         '{"answer_logp": [1, 2]}': "answer_logp has shape (2,)",
-        '"just"': "no object but str",
+        '"just"': "not an object but str",
         "[" * 100_000: "not JSON",
         '{"log_probs": [1' + "0" * 400 + "]}": "must be numbers",
     }

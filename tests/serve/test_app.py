@@ -53,8 +53,8 @@ def test_scores_are_the_librarys_own(shipped: Path) -> None:
     for reply in replies:
         assert reply.status == 200, reply
         answer = reply.json
-        assert answer["signature"] == own.signature
-        assert answer["before_signature"] == smooth.signature
+        assert answer["signature"] == str(own.signature)
+        assert answer["before_signature"] == str(smooth.signature)
         assert answer["counts"] == own.counts()
         rows = answer["scores"]
         assert [row["caption"] for row in rows] == captions
@@ -72,7 +72,7 @@ def test_scores_are_the_librarys_own(shipped: Path) -> None:
 def test_methods_references_and_one_caption(client: Client) -> None:
     own = load(FakeModel(), method="paper:sigma2=0.05").score(CAT, "a cat", ["a tabby"])
     answer = client.score(CAT, "a cat", references="a tabby", method="paper:sigma2=0.05").json
-    assert answer["signature"] == own.signature
+    assert answer["signature"] == str(own.signature)
     assert answer["scores"][0]["score"] == float(own)
     form = client.upload(CAT, ["a cat"], references="a tabby", method="paper:sigma2=0.05")
     assert form.json == answer

@@ -65,7 +65,7 @@ def test_an_image_is_picked_and_captions_are_ranked(visit: Visit, tmp_path: Path
     texts = page.locator("#ranking .caption").all_inner_texts()
     assert any(text.endswith(EVIL) for text in texts)  # as text
     assert page.locator("#ranking img").count() == 0  # and not as an image
-    assert page.locator("#signature").inner_text() == own.signature
+    assert page.locator("#signature").inner_text() == str(own.signature)
     assert page.locator("#ranking svg[role=img]").count() == 3
     page.locator("#ranking summary").first.click()
     assert page.locator("#ranking table").first.locator("tbody tr").count() == 11

@@ -76,7 +76,7 @@ class Kind:
         """Open a model of this kind; ``options`` may hold strings, as a command line does."""
         given = self.check(options)
         if self.needs and not spec:
-            raise InputError(f"{self.needs} must stand after the colon")
+            raise InputError(f"{self.about} needs {self.needs} after the colon")
         for name in sorted(self.required - given.keys()):
             what = self.options()[name][1]
             raise InputError(f"{self.about} needs {name} (-M {name}=VALUE): {what}")
@@ -132,14 +132,14 @@ KINDS: dict[str, Kind] = {
     ),
     "endpoint": Kind(  # endpoint:NAME, a model that the server at base_url has
         "a served model", _SERVED, "Served", "ServedOptions",
-        "the model's name, as the server calls it,", required=frozenset({"base_url"}),
+        "the model's name, as the server calls it", required=frozenset({"base_url"}),
     ),
     "hf": Kind(  # hf:ORG/NAME or hf:FOLDER, a local vision-language model; "hf:" may be left out
         "a local model", "discode.backends.local.backend", "Local", "LocalOptions",
-        "hf: a hub's ORG/NAME or a model's folder",
+        "a hub's ORG/NAME or a model's folder",
     ),
     "openai": Kind(  # openai:NAME, one of OpenAI's models
-        "openai: (endpoint:NAME is for other servers)", _SERVED, "Served", "ServedOptions",
+        "openai: (other servers are endpoint:NAME)", _SERVED, "Served", "ServedOptions",
         "the name of one of OpenAI's models", fixed=frozenset({"base_url"}),
     ),
     "recorded": Kind(  # recorded:FILE, a store or its JSONL or Parquet export

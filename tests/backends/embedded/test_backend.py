@@ -208,7 +208,7 @@ def test_images_that_cannot_be_judged_are_nan(model: Embedded, tmp_path: Path) -
     scores = discode.load(model).score(images, ["a dog"] * len(images))
     assert np.isnan(scores.value).tolist() == [True] * 5 + [False]
     for row, reason in enumerate(
-        ("cannot decode", "pixels are over", "cannot read", "cannot decode", "no regular file")
+        ("cannot decode", "pixels are over", "cannot read", "cannot decode", "not a regular file")
     ):
         assert reason in scores.errors[row]
 
