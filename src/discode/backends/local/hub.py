@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from threading import Thread
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
@@ -40,6 +42,15 @@ def must_use_cache(name: str, revision: str | None) -> bool:
             f"({constants.HF_HUB_CACHE}); download it on a machine with a network, or give a folder"
         )
     return True
+
+
+def local_folder(name: str, files: Sequence[str], common: Mapping[str, Any]) -> Path:
+    """Return the folder that has ``files`` (patterns) of a model: its own, or the hub's cache."""
+    if Path(name).is_dir():
+        return Path(name)
+    where = {key: common.get(key) for key in ("revision", "local_files_only")}
+    hub = require("huggingface_hub", "hf")
+    return Path(hub.snapshot_download(name, allow_patterns=list(files), **where))
 
 
 def hub_weight_bytes(name: str, revision: str | None, kind: str, *, offline: bool) -> float:

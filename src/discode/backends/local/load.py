@@ -13,8 +13,8 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from discode.backends.local import hub, memory
-from discode.backends.local.adapters import REMOTE_CODE_MODELS, load_remote_code
+from discode.backends.local import hub, internvl, memory
+from discode.backends.local.adapters import REMOTE_CODE_MODELS, RemoteCodeModel, load_remote_code
 from discode.errors import BackendError, DiscodeError, InputError, require
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -24,6 +24,8 @@ OWN_CODE = (
     "{} brings code of its own; if you trust it, give trust_remote_code=True "
     "(-M trust_remote_code=true)"
 )
+SDPA = {"attn_implementation": "sdpa"}
+"""The attention of every model: packing needs masks of its own."""
 KEPT_SUFFIXES = (".json", ".jinja", ".safetensors", ".model", ".py")
 """Files that count for a folder's digest: whatever changes the numbers."""
 _LIBRARIES: list[Any] = []  # what torch must not forget
@@ -99,34 +101,14 @@ def load_model(
         raise InputError(f"quantize={quantize!r} is not allowed; give one of {', '.join(QUANTIZE)}")
     device, dtype = choose_device_and_dtype(device, dtype)
     folder = Path(name)
-    if not folder.is_dir() and (folder.is_absolute() or name.startswith((".", "~"))):
-        raise InputError(f"no model folder at {name}")
-    if folder.is_dir():
-        check_folder(folder, trust_remote_code)
-        if revision is not None:
-            raise InputError(f"revision={revision} is for a hub name; {name} is a folder")
+    check_name(name, revision, trust_remote_code)
     quantization = _quantization(transformers, getattr(torch, dtype), quantize)
     common: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     if not folder.is_dir():
         common["local_files_only"] = hub.must_use_cache(name, revision)
     try:
-        with quiet_hub():
-            config = transformers.AutoConfig.from_pretrained(name, **common)
-        known = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
-        if not known and not trust_remote_code:
-            raise InputError(
-                f"{name} is a {config.model_type!r} model, which does not take images; give a "
-                "vision-language model (discode models lists some)"
-            )
-        remote = None if known else REMOTE_CODE_MODELS.get((config.architectures or [""])[0])
-        if folder.is_dir() and not remote:
-            _check_processor(folder)
-        reader = getattr(transformers, remote.reader if remote else "AutoProcessor")
-        processor = reader.from_pretrained(name, **common)
-        if not remote and getattr(processor, "tokenizer", None) is None:
-            raise InputError(f"{name} has no tokenizer beside its image processor")
-        if not remote and not getattr(processor, "chat_template", None):
-            raise InputError(f"{name} has no chat template; a judge needs a chat model")
+        described = describe(name, common)
+        config, processor, remote = described.config, described.processor, described.remote
         to_device = quantize is not None or not device.startswith("cpu")
         if device_map is None:
             kind = quantize or dtype
@@ -142,17 +124,16 @@ def load_model(
             "device_map": device_map or ({"": device} if to_device else None),
             "quantization_config": quantization,
         }
-        model = (
-            load_remote_code(remote, name, config, revision, options)
-            if remote
-            else transformers.AutoModelForImageTextToText.from_pretrained(
-                name,
-                config=config,
-                attn_implementation="sdpa",  # packing needs masks of its own
-                **options,
-                **common,
+        if remote:
+            model = load_remote_code(remote, name, config, revision, options)
+        elif described.original:
+            files = ("*.safetensors", "*.safetensors.index.json")
+            local = hub.local_folder(name, files, common)
+            model = internvl.load_original(name, local, config, {**options, **SDPA})
+        else:
+            model = transformers.AutoModelForImageTextToText.from_pretrained(
+                name, config=config, **SDPA, **options, **common
             )
-        )
     except DiscodeError:
         raise
     except torch.OutOfMemoryError as error:
@@ -178,6 +159,50 @@ def load_model(
         dtype,
         torch.device(device),
     )
+
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """What a model says of itself before its weights are read."""
+
+    config: Any
+    processor: Any
+    remote: RemoteCodeModel | None
+    """How it is opened where it needs its own code."""
+    original: bool
+    """Whether it is an InternVL in its original layout."""
+
+
+def describe(name: str, common: dict[str, Any]) -> ModelDescription:
+    """Open configuration and processor; ``common`` is what ``from_pretrained`` takes.
+
+    Raise InputError where the model cannot be a judge.
+    """
+    transformers = require("transformers", "hf")
+    folder = Path(name)
+    with quiet_hub():
+        where = {key: value for key, value in common.items() if key != "trust_remote_code"}
+        settings, _ = transformers.PreTrainedConfig.get_config_dict(name, **where)
+        if internvl.is_original(settings):
+            local = hub.local_folder(name, internvl.FILES, common)
+            return ModelDescription(*internvl.open_original(name, local, settings), None, True)
+        config = transformers.AutoConfig.from_pretrained(name, **common)
+    known = type(config) in transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+    if not known and not common["trust_remote_code"]:
+        raise InputError(
+            f"{name} is a {config.model_type!r} model, which does not take images; give a "
+            "vision-language model (discode models lists some)"
+        )
+    remote = None if known else REMOTE_CODE_MODELS.get((config.architectures or [""])[0])
+    if folder.is_dir() and not remote:
+        _check_processor(folder)
+    reader = getattr(transformers, remote.reader if remote else "AutoProcessor")
+    processor = reader.from_pretrained(name, **common)
+    if not remote and getattr(processor, "tokenizer", None) is None:
+        raise InputError(f"{name} has no tokenizer beside its image processor")
+    if not remote and not getattr(processor, "chat_template", None):
+        raise InputError(f"{name} has no chat template; a judge needs a chat model")
+    return ModelDescription(config, processor, remote, False)
 
 
 def folder_digest(folder: Path) -> str:
@@ -212,6 +237,17 @@ def quiet_hub() -> Iterator[None]:
         logger.setLevel(before)
 
 
+def check_name(name: str, revision: str | None, trust_remote_code: bool) -> None:
+    """Raise where a name can be neither a folder with a model nor a hub name."""
+    folder = Path(name)
+    if not folder.is_dir() and (folder.is_absolute() or name.startswith((".", "~"))):
+        raise InputError(f"no model folder at {name}")
+    if folder.is_dir():
+        check_folder(folder, trust_remote_code)
+        if revision is not None:
+            raise InputError(f"revision={revision} is for a hub name; {name} is a folder")
+
+
 def check_folder(folder: Path, trust_remote_code: bool) -> None:
     """Raise where a folder lacks something, in one line; transformers would take paragraphs."""
     config = folder / "config.json"
@@ -221,7 +257,7 @@ def check_folder(folder: Path, trust_remote_code: bool) -> None:
         settings = json.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{config} cannot be read: {short_message(error)}") from None
-    if "auto_map" in settings and not trust_remote_code:
+    if "auto_map" in settings and not trust_remote_code and not internvl.is_original(settings):
         raise InputError(OWN_CODE.format(folder))
     if not any(folder.glob("*.safetensors")):
         pickles = [*folder.glob("*.bin"), *folder.glob("*.pt"), *folder.glob("*.pth")]

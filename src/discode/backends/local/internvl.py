@@ -1,0 +1,392 @@
+"""InternVL-2.5 and InternVL3 as the hub has them, opened with transformers' own InternVL classes.
+
+``OpenGVLab/InternVL2_5-8B`` and its sisters come with code of their own, in a layout that
+transformers does not read. None of that code runs here: the settings, the tokenizer, the prompt and
+the names of the weights are translated.
+
+The original layout (``OpenGVLab/InternVL``, ``modeling_internvl_chat.py``), for a vision tower of
+width D with N patches, and a language model of width E with H heads of width d in G groups:
+
+========================================= ================ ====================================
+original                                  shape            here
+========================================= ================ ====================================
+vision_model.embeddings.class_embedding   (1, 1, D)        cls_token
+vision_model.embeddings.patch_embedding   (D, 3, p, p)     patch_embeddings.projection
+vision_model.embeddings.position_embedding (1, 1+N, D)     position_embeddings
+vision_model.encoder.layers.i.attn.qkv    (3·D, D)         q_proj, k_proj, v_proj, stacked
+vision_model.encoder.layers.i.attn.proj   (D, D)           projection_layer
+vision_model.encoder.layers.i.ls1, ls2    (D,)             lambda_1, lambda_2
+mlp1.0, mlp1.1, mlp1.3                    (4·D,), (E, 4·D) layer_norm, linear_1, linear_2
+language_model.*, Qwen2                   as in Qwen2      the same
+language_model.*, InternLM2:              as in Llama      the same, under other names, and
+  attention.wqkv                          ((H+2·G)·d, E)   per group H/G queries, a key, a value
+========================================= ================ ====================================
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from discode.backends.local import memory
+from discode.errors import InputError, require
+
+ARCHITECTURE = "InternVLChatModel"
+"""The first of ``architectures`` in the config.json of an original checkpoint."""
+LANGUAGE_MODELS = {"InternLM2ForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2"}
+"""transformers' model type by the language model's class: InternLM2 computes what Llama does."""
+TEMPLATE = "internvl2_5"
+SYSTEM_MESSAGE = (
+    "你是书生·万象，英文名是InternVL，是由上海人工智能实验室、清华大学及多家合作单位联合开发的"  # noqa: RUF001
+    "多模态大语言模型。"
+)
+"""What ``conversation.py`` says first under the name ``internvl2_5``."""
+IMAGE, IMAGE_START, IMAGE_END, VIDEO = "<IMG_CONTEXT>", "<img>", "</img>", "<video>"
+FILES = ("*.json", "*.model", "merges.txt")
+"""The files of a checkpoint that are read besides its weights."""
+RENAMED = (
+    ("vision_model.embeddings.class_embedding", "model.vision_tower.embeddings.cls_token"),
+    (
+        "vision_model.embeddings.patch_embedding.",
+        "model.vision_tower.embeddings.patch_embeddings.projection.",
+    ),
+    (
+        "vision_model.embeddings.position_embedding",
+        "model.vision_tower.embeddings.position_embeddings",
+    ),
+    ("vision_model.encoder.layers.", "model.vision_tower.encoder.layer."),
+    (".attn.proj.", ".attention.projection_layer."),
+    (".attn.", ".attention."),
+    (".norm1.", ".layernorm_before."),
+    (".norm2.", ".layernorm_after."),
+    (".ls1", ".lambda_1"),
+    (".ls2", ".lambda_2"),
+    ("mlp1.0.", "model.multi_modal_projector.layer_norm."),
+    ("mlp1.1.", "model.multi_modal_projector.linear_1."),
+    ("mlp1.3.", "model.multi_modal_projector.linear_2."),
+    ("language_model.lm_head.", "lm_head."),
+    ("language_model.output.", "lm_head."),
+    ("language_model.model.tok_embeddings.", "language_model.model.embed_tokens."),
+    (".attention.wo.", ".self_attn.o_proj."),
+    (".attention.wqkv.", ".self_attn.qkv."),
+    (".attention_norm.", ".input_layernorm."),
+    (".ffn_norm.", ".post_attention_layernorm."),
+    (".feed_forward.w1.", ".mlp.gate_proj."),
+    (".feed_forward.w2.", ".mlp.down_proj."),
+    (".feed_forward.w3.", ".mlp.up_proj."),
+    ("language_model.model.", "model.language_model."),
+)
+"""Parts of the original names and what replaces them, one after the other."""
+_TEXT_SETTINGS = (
+    "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+    "num_key_value_heads", "hidden_act", "max_position_embeddings", "rms_norm_eps", "bos_token_id",
+    "use_sliding_window", "sliding_window", "max_window_layers",
+)  # fmt: skip
+_VISION_SETTINGS = {
+    "hidden_size": "hidden_size",
+    "intermediate_size": "intermediate_size",
+    "num_hidden_layers": "num_hidden_layers",
+    "num_attention_heads": "num_attention_heads",
+    "hidden_act": "hidden_act",
+    "image_size": "image_size",
+    "patch_size": "patch_size",
+    "norm_type": "norm_type",
+    "layer_norm_eps": "layer_norm_eps",
+    "qkv_bias": "attention_bias",
+    "qk_normalization": "use_qk_norm",
+}
+_NORMAL_PIECE = 1  # of the types of pieces in a SentencePiece model
+
+
+def is_original(settings: Mapping[str, Any]) -> bool:
+    """Return whether a config.json describes an InternVL in its original layout.
+
+    >>> is_original({"architectures": ["InternVLChatModel"]})
+    True
+    """
+    return ARCHITECTURE in (settings.get("architectures") or ())
+
+
+def open_original(name: str, folder: Path, settings: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the configuration and the processor of an original checkpoint."""
+    try:
+        if refused := _refused(settings):
+            raise InputError(f"{name} cannot be opened: {refused}")
+        tokenizer = read_tokenizer(folder, settings["llm_config"]["architectures"][0])
+        return _configuration(settings, tokenizer), _processor(folder, settings, tokenizer)
+    except KeyError as error:
+        raise InputError(f"the config.json of {name} lacks {error}") from None
+
+
+def _refused(settings: Mapping[str, Any]) -> str:
+    """Return what transformers' classes would compute otherwise, or nothing."""
+    language, vision = settings["llm_config"], settings["vision_config"]
+    if language["architectures"][0] not in LANGUAGE_MODELS:
+        known = " and ".join(LANGUAGE_MODELS)
+        return f"its language model is {language['architectures'][0]}; {known} can be translated"
+    if settings.get("template") != TEMPLATE:
+        return f"its prompt is {settings.get('template')!r}; only {TEMPLATE!r} is known"
+    if settings.get("ps_version") != "v2":
+        return f"ps_version is {settings.get('ps_version')!r}, not 'v2'"
+    if settings.get("use_backbone_lora") or settings.get("use_llm_lora"):
+        return "its LoRA weights are not merged"
+    if vision.get("qk_normalization") and vision["layer_norm_eps"] != 1e-6:
+        return "layer_norm_eps is not 1e-6"
+    scaling = language.get("rope_scaling")
+    if scaling and scaling.get("type") not in ("dynamic", "linear"):
+        return f"rope_scaling is {scaling}"
+    return ""
+
+
+def _configuration(settings: Mapping[str, Any], tokenizer: Any) -> Any:
+    transformers = require("transformers", "hf")
+    language, vision = settings["llm_config"], settings["vision_config"]
+    kind = LANGUAGE_MODELS[language["architectures"][0]]
+    text = {key: language[key] for key in _TEXT_SETTINGS if key in language}
+    scaling = language.get("rope_scaling") or {"type": "default"}
+    rope = {"rope_type": scaling["type"], "rope_theta": float(language["rope_theta"])}
+    if "factor" in scaling:
+        rope["factor"] = scaling["factor"]
+    if kind == "llama":
+        text["attention_bias"] = language.get("bias", True)
+    text |= {
+        "rope_parameters": rope,
+        "tie_word_embeddings": False,
+        "eos_token_id": tokenizer.convert_tokens_to_ids("<|im_end|>"),
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    return transformers.InternVLConfig(
+        text_config=transformers.AutoConfig.for_model(kind, **text),
+        vision_config={new: vision[old] for old, new in _VISION_SETTINGS.items() if old in vision},
+        image_token_id=tokenizer.convert_tokens_to_ids(IMAGE),
+        image_seq_length=_tokens_per_tile(settings),
+        downsample_ratio=settings["downsample_ratio"],
+        vision_feature_layer=settings.get("select_layer", -1),
+        tie_word_embeddings=False,
+        architectures=["InternVLForConditionalGeneration"],
+    )
+
+
+def _tile_size(settings: Mapping[str, Any]) -> int:
+    return int(settings.get("force_image_size") or settings["vision_config"]["image_size"])
+
+
+def _tokens_per_tile(settings: Mapping[str, Any]) -> int:
+    side = _tile_size(settings) // int(settings["vision_config"]["patch_size"])
+    return int(side**2 * settings["downsample_ratio"] ** 2)
+
+
+def _processor(folder: Path, settings: Mapping[str, Any], tokenizer: Any) -> Any:
+    """Return the processor: tiles of 448 pixels and one of the whole image, as in ``load_image``."""
+    transformers = require("transformers", "hf")
+    path = folder / "preprocessor_config.json"
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+        mean, std = given["image_mean"], given["image_std"]
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{path} cannot be read: {error!r}") from None
+    side = _tile_size(settings)
+    size = {"height": side, "width": side}
+    tiled = settings.get("dynamic_image_size", False)
+    images = transformers.GotOcr2ImageProcessor(
+        size=size,
+        image_mean=mean,
+        image_std=std,
+        min_patches=settings["min_dynamic_patch"] if tiled else 1,
+        max_patches=settings["max_dynamic_patch"] if tiled else 1,
+    )
+    system = settings.get("system_message", SYSTEM_MESSAGE)
+    return transformers.InternVLProcessor(
+        images,
+        tokenizer,
+        transformers.InternVLVideoProcessor(size=size, image_mean=mean, image_std=std),
+        image_seq_length=_tokens_per_tile(settings),
+        chat_template=_chat_template(system),
+    )
+
+
+def _chat_template(system: str) -> str:
+    """Return as Jinja what ``chat`` of the original writes around a question and its image."""
+    start = "{{ " + json.dumps(f"<|im_start|>system\n{system}<|im_end|>\n", ensure_ascii=False)
+    return (
+        start + " }}{% for message in messages %}"
+        "{{ '<|im_start|>' + message['role'] + '\\n' }}"
+        "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+        "{% for part in message['content'] %}"
+        "{% if part['type'] == 'image' %}{{ '" + IMAGE + "\\n' }}{% else %}{{ part['text'] }}"
+        "{% endif %}{% endfor %}{% endif %}{{ '<|im_end|>\\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+    )
+
+
+def read_tokenizer(folder: Path, architecture: str) -> Any:
+    """Return the tokenizer of an original checkpoint: Qwen2's files, or InternLM2's model."""
+    transformers = require("transformers", "hf")
+    named = {
+        "start_image_token": IMAGE_START,
+        "end_image_token": IMAGE_END,
+        "context_image_token": IMAGE,
+        "video_token": VIDEO,
+    }
+    if LANGUAGE_MODELS[architecture] == "qwen2":
+        made = transformers.Qwen2Tokenizer.from_pretrained(folder, extra_special_tokens=named)
+    elif (folder / "tokenizer.json").is_file():
+        made = transformers.PreTrainedTokenizerFast.from_pretrained(
+            folder, extra_special_tokens=named
+        )
+    else:
+        made = _internlm2_tokenizer(folder, named)
+    known = made.get_vocab()
+    for token in (IMAGE, IMAGE_START, IMAGE_END, "<|im_start|>", "<|im_end|>"):
+        if token not in known:
+            raise InputError(f"the tokenizer in {folder} has no token {token}")
+    return made
+
+
+def _internlm2_tokenizer(folder: Path, named: dict[str, str]) -> Any:
+    """Build a tokenizer from ``tokenizer.model``, as InternLM2's own code does for its fast one.
+
+    The special tokens of ``tokenizer_config.json`` take the place of unused pieces, or follow them.
+    """
+    tokenizers, transformers = require("tokenizers", "hf"), require("transformers", "hf")
+    path = folder / "tokenizer_config.json"
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+        added = {int(i): token["content"] for i, token in given["added_tokens_decoder"].items()}
+        pieces = list(_pieces((folder / "tokenizer.model").read_bytes()))
+    except (OSError, ValueError, KeyError, IndexError, struct.error) as error:
+        raise InputError(f"cannot read the tokenizer in {folder}: {error!r}") from None
+    names = [added.get(i, piece) for i, (piece, _, _) in enumerate(pieces)]
+    vocab = {name: i for i, name in enumerate(names)}
+    scores = {piece: score for piece, score, kind in pieces if kind == _NORMAL_PIECE}
+    made = tokenizers.Tokenizer(
+        tokenizers.models.BPE(
+            vocab, list(_merges(scores)), unk_token="<unk>", fuse_unk=True, byte_fallback=True
+        )
+    )
+    made.normalizer = tokenizers.normalizers.Replace(" ", "▁")
+    made.decoder = tokenizers.decoders.Sequence(
+        [
+            tokenizers.decoders.Replace("▁", " "),
+            tokenizers.decoders.ByteFallback(),
+            tokenizers.decoders.Fuse(),
+        ]
+    )
+    made.add_special_tokens(
+        [
+            tokenizers.AddedToken(added[i], normalized=False, special=True)
+            for i in sorted(added)  # those after the pieces get the next ids
+        ]
+    )
+    for i, token in added.items():
+        if made.token_to_id(token) != i:
+            raise InputError(f"{token} is not token {i} of the tokenizer in {folder}")
+    first = given["bos_token"]
+    made.post_processor = tokenizers.processors.TemplateProcessing(
+        single=[first, "$A"],
+        pair=[first, "$A", "$B:1"],
+        special_tokens=[(first, made.token_to_id(first))],
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made,
+        bos_token=first,
+        eos_token=given["eos_token"],
+        pad_token=given["pad_token"],
+        unk_token=given["unk_token"],
+        extra_special_tokens=named,
+        clean_up_tokenization_spaces=False,
+        padding_side="left",
+    )
+
+
+def _merges(scores: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """Yield the merges of a SentencePiece BPE model, best first: all ways to cut its pieces."""
+    for piece in sorted(scores, key=lambda piece: -scores[piece]):
+        for cut in range(1, len(piece)):
+            if piece[:cut] in scores and piece[cut:] in scores:
+                yield piece[:cut], piece[cut:]
+
+
+def _pieces(model: bytes) -> Iterator[tuple[str, float, int]]:
+    """Yield text, score and type of the pieces of a SentencePiece model (its field 1)."""
+    for number, value in _fields(model):
+        if number == 1 and isinstance(value, bytes):
+            piece = dict(_fields(value))
+            text, score = piece[1], piece.get(2, bytes(4))
+            if isinstance(text, bytes) and isinstance(score, bytes):
+                kind = piece.get(3, _NORMAL_PIECE)
+                yield text.decode(), struct.unpack("<f", score)[0], int(kind)
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield the numbers and values of a protobuf message's fields.
+
+    >>> list(_fields(bytes([8, 150, 1, 18, 2, 104, 105])))
+    [(1, 150), (2, b'hi')]
+    """
+    place = 0
+
+    def integer() -> int:
+        nonlocal place
+        value = shift = 0
+        while True:
+            byte = message[place]
+            place += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while place < len(message):
+        key = integer()
+        if key & 7 == 0:
+            yield key >> 3, integer()
+            continue
+        length = {1: 8, 5: 4}.get(key & 7) or integer()
+        yield key >> 3, message[place : place + length]
+        place += length
+
+
+def load_original(name: str, folder: Path, config: Any, options: Mapping[str, Any]) -> Any:
+    """Load the weights of an original checkpoint into transformers' class; none may be missing."""
+    transformers, safetensors = require("transformers", "hf"), require("safetensors.torch", "hf")
+    stored: dict[str, Any] = {}
+    for path in memory.weight_files(folder):
+        stored |= translate_weights(safetensors.load_file(path).items(), config)
+    model, found = transformers.InternVLForConditionalGeneration.from_pretrained(
+        None, config=config, state_dict=stored, output_loading_info=True, **options
+    )
+    for what, keys in (("lacks", found["missing_keys"]), ("has", found["unexpected_keys"])):
+        if keys:
+            more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+            why = "" if what == "lacks" else ", which InternVL does not have"
+            raise InputError(f"{name} {what} the weight {sorted(keys)[0]}{more}{why}")
+    return model
+
+
+def translate_weights(weights: Iterable[tuple[str, Any]], config: Any) -> dict[str, Any]:
+    """Return tensors under the names of transformers' InternVL; the fused ones are cut."""
+    text = config.text_config
+    groups = text.num_key_value_heads
+    made: dict[str, Any] = {}
+    for key, tensor in weights:
+        name = key
+        for old, new in RENAMED:
+            name = name.replace(old, new)
+        if ".self_attn.qkv." in name:  # per group its queries, a key, a value
+            rest = tensor.shape[1:]
+            each = tensor.view(groups, text.num_attention_heads // groups + 2, -1, *rest)
+            parts = [each[:, :-2], each[:, -2], each[:, -1]]
+            parts = [part.reshape(-1, *rest) for part in parts]
+        elif ".attention.qkv." in name:
+            parts = list(tensor.chunk(3))
+        else:
+            made[name] = tensor
+            continue
+        for letter, part in zip("qkv", parts, strict=True):
+            made[re.sub(r"\.qkv\.", f".{letter}_proj.", name)] = part
+    return made
