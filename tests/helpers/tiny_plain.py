@@ -34,6 +34,33 @@ IDEFICS_TURN = (
 )
 
 
+def llava() -> Parts:
+    """LLaVA-1.5: Vicuna's prompt, no tiles."""
+    tok = tokenizer(
+        "llama2",
+        [],
+        bos="<s>",
+        eos="</s>",
+        pad="<pad>",
+        prefix=["<s>"],
+        template=chat("{{ m.role | upper }}: ", "<image>\n", " ", "ASSISTANT:"),
+        image_token="<image>",
+    )
+    config = hf.LlavaConfig(
+        text_config=text(tok, model_type="llama", **rope()),
+        vision_config=VISION | {"model_type": "clip_vision_model", "projection_dim": 32},
+        image_token_index=tok.image_token_id,
+    )
+    processor = hf.LlavaProcessor(
+        hf.CLIPImageProcessor(size={"shortest_edge": 16}, crop_size=SQUARE),
+        tok,
+        patch_size=4,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+    )
+    return Parts(config, processor)
+
+
 def llava_next(tok: Any, text_config: dict[str, Any]) -> Parts:
     images = hf.LlavaNextImageProcessor(
         size={"shortest_edge": 16}, crop_size=SQUARE, image_grid_pinpoints=TILES

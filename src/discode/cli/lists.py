@@ -12,6 +12,7 @@ from discode.backends.local.catalog import CATALOG
 from discode.cli.output import stdout, table_of
 from discode.decoders import METHODS, DecoderOption, options_of
 from discode.decoders.options import option_text, options_text
+from discode.errors import InputError
 from discode.scales import SCALES
 
 
@@ -67,12 +68,40 @@ def scales() -> None:
     stdout.print(table)
 
 
+def _check(name: str, revision: str | None) -> None:
+    """Print what is known of a model before its weights are downloaded."""
+    from discode.backends.local.check import check_model  # needs discode[hf]
+
+    table = table_of("", "")
+    table.show_header = False
+    for row in check_model(name, revision).rows():
+        table.add_row(*map(escape, row))
+    table.columns[0].no_wrap = True
+    stdout.print(table)
+
+
 def models(
     options: Annotated[
         bool, typer.Option("--options", help="List the options of each kind of model instead.")
     ] = False,
+    check: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Say whether ORG/NAME or a folder can judge and how it is read: only its "
+            "configuration and tokenizer are downloaded.",
+        ),
+    ] = None,
+    revision: Annotated[
+        str | None, typer.Option(help="With --check: branch, tag or commit of the hub's model.")
+    ] = None,
 ) -> None:
-    """List vision-language models to judge with."""
+    """List vision-language models to judge with, or check one."""
+    if revision is not None and check is None:
+        raise InputError("--revision goes with --check NAME")
+    if check is not None:
+        _check(check, revision)
+        return
     if options:
         _model_options()
         return

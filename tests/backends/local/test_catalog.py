@@ -8,19 +8,25 @@ pytest.importorskip("torch", reason="local models need discode[hf]")
 pytest.importorskip("transformers", reason="local models need discode[hf]")
 pytest.importorskip("torchvision", reason="the image processors of most models need it")
 
-from discode.backends.local.catalog import CATALOG
+from discode.backends.local.catalog import CATALOG, LAYOUT, NO_ADAPTER, STAND_IN, TINY, UNTRIED
 from tests.helpers.tiny_lvlms import FAMILIES, UNPACKED
 from tests.helpers.tiny_remote.make import PACKED as REMOTE
 
 
 def test_the_catalog_says_what_was_tried() -> None:
-    tiny = {name.removesuffix("_short_window") for name in FAMILIES}
+    packed = {made().config.model_type: name not in UNPACKED for name, made in FAMILIES.items()}
     for row in CATALOG:
-        tried = any(name.startswith(row.kind) for name in tiny)
         stand_in = next((name for name in REMOTE if row.kind.startswith(name)), None)
         assert row.remote == (stand_in is not None), row.hub
-        assert row.tested == ("tiny" if tried else "stand-in" if stand_in else ""), row.hub
-        packed = REMOTE[stand_in] if stand_in else tried and row.kind not in UNPACKED
-        assert row.packed == packed, row.hub
+        if stand_in is not None:
+            assert (row.tested, row.packed) == (STAND_IN, REMOTE[stand_in]), row.hub
+        elif row.kind in packed:
+            assert row.tested in (TINY, LAYOUT), row.hub
+            assert row.packed == packed[row.kind], row.hub
+        else:
+            assert (row.tested, row.packed, row.note) == (UNTRIED, False, NO_ADAPTER), row.hub
+        # the original layout of the hub is translated (test_internvl), -hf is transformers' own
+        original = row.kind == "internvl" and not row.hub.endswith("-hf")
+        assert (row.tested == LAYOUT) == original, row.hub
     assert sum(bool(row.paper) for row in CATALOG) == 10
     assert [row.hub for row in CATALOG if "default" in row.note] == ["llava-hf/llava-next-72b-hf"]

@@ -14,10 +14,11 @@ import pytest
 from discode.errors import InputError
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, largest_difference, noise_image
 
-torch = pytest.importorskip("torch", reason="local models need discode[hf]")
+pytest.importorskip("torch", reason="local models need discode[hf]")
 pytest.importorskip("transformers", reason="local models need discode[hf]")
 pytest.importorskip("torchvision", reason="the image processors of most models need it")
 
+import torch
 from safetensors.torch import load_file, save_file
 
 from discode.backends.local import internvl
@@ -159,11 +160,16 @@ def test_the_real_tokenizers(data: Path, tmp_path: Path, family: str, language: 
     given = json.loads((folder / "tokenizer_config.json").read_text())["added_tokens_decoder"]
     for i, token in given.items():
         assert tokenizer.convert_tokens_to_ids(token["content"]) == int(i)
-    text = "<|im_start|>user\n<img></img>\nein Bär  0.85, 猫 <b>\n<|im_end|>\n<|im_start|>assistant\n"
+    text = (
+        "<|im_start|>user\n<img></img>\nein Bär  0.85, 猫 <b>\n<|im_end|>\n<|im_start|>assistant\n"
+    )
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     assert tokenizer.decode(ids) == text
     digits = ["0", ".", "85"] if family == "internlm2" else ["0", ".", "8", "5"]
-    assert tokenizer.convert_ids_to_tokens(tokenizer(text + "0.85")["input_ids"])[-len(digits) :] == digits
+    assert (
+        tokenizer.convert_ids_to_tokens(tokenizer(text + "0.85")["input_ids"])[-len(digits) :]
+        == digits
+    )
     if family == "internlm2":  # as InternLM2's documents print the start of an answer
         assert ids[-4:] == [92543, 525, 11353, 364]
         assert tokenizer("a dog")["input_ids"][0] == 1

@@ -41,7 +41,7 @@ LANGUAGE_MODELS = {"InternLM2ForCausalLM": "llama", "Qwen2ForCausalLM": "qwen2"}
 """transformers' model type by the language model's class: InternLM2 computes what Llama does."""
 TEMPLATE = "internvl2_5"
 SYSTEM_MESSAGE = (
-    "你是书生·万象，英文名是InternVL，是由上海人工智能实验室、清华大学及多家合作单位联合开发的"  # noqa: RUF001
+    "你是书生·万象，英文名是InternVL，是由上海人工智能实验室、清华大学及多家合作单位联合开发的"
     "多模态大语言模型。"
 )
 """What ``conversation.py`` says first under the name ``internvl2_5``."""
@@ -136,10 +136,21 @@ def _refused(settings: Mapping[str, Any]) -> str:
         return "its LoRA weights are not merged"
     if vision.get("qk_normalization") and vision["layer_norm_eps"] != 1e-6:
         return "layer_norm_eps is not 1e-6"
-    scaling = language.get("rope_scaling")
-    if scaling and scaling.get("type") not in ("dynamic", "linear"):
-        return f"rope_scaling is {scaling}"
+    if (kind := _rope(language)["rope_type"]) not in ("default", "dynamic", "linear"):
+        return f"its positions are {kind!r}"
     return ""
+
+
+def _rope(language: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the rotary positions as transformers writes them.
+
+    >>> _rope({"rope_theta": 1e6, "rope_scaling": {"type": "dynamic", "factor": 2.0}})
+    {'rope_type': 'dynamic', 'rope_theta': 1000000.0, 'factor': 2.0}
+    """
+    scaling = language.get("rope_scaling") or {}
+    kind = scaling.get("rope_type") or scaling.get("type") or "default"
+    rope = {"rope_type": kind, "rope_theta": float(language["rope_theta"])}
+    return rope | ({"factor": scaling["factor"]} if "factor" in scaling else {})
 
 
 def _configuration(settings: Mapping[str, Any], tokenizer: Any) -> Any:
@@ -147,14 +158,10 @@ def _configuration(settings: Mapping[str, Any], tokenizer: Any) -> Any:
     language, vision = settings["llm_config"], settings["vision_config"]
     kind = LANGUAGE_MODELS[language["architectures"][0]]
     text = {key: language[key] for key in _TEXT_SETTINGS if key in language}
-    scaling = language.get("rope_scaling") or {"type": "default"}
-    rope = {"rope_type": scaling["type"], "rope_theta": float(language["rope_theta"])}
-    if "factor" in scaling:
-        rope["factor"] = scaling["factor"]
     if kind == "llama":
         text["attention_bias"] = language.get("bias", True)
     text |= {
-        "rope_parameters": rope,
+        "rope_parameters": _rope(language),
         "tie_word_embeddings": False,
         "eos_token_id": tokenizer.convert_tokens_to_ids("<|im_end|>"),
         "pad_token_id": tokenizer.pad_token_id,
@@ -181,7 +188,7 @@ def _tokens_per_tile(settings: Mapping[str, Any]) -> int:
 
 
 def _processor(folder: Path, settings: Mapping[str, Any], tokenizer: Any) -> Any:
-    """Return the processor: tiles of 448 pixels and one of the whole image, as in ``load_image``."""
+    """Return the processor: tiles of 448 pixels, and one of the whole image after them."""
     transformers = require("transformers", "hf")
     path = folder / "preprocessor_config.json"
     try:
@@ -199,7 +206,7 @@ def _processor(folder: Path, settings: Mapping[str, Any], tokenizer: Any) -> Any
         min_patches=settings["min_dynamic_patch"] if tiled else 1,
         max_patches=settings["max_dynamic_patch"] if tiled else 1,
     )
-    system = settings.get("system_message", SYSTEM_MESSAGE)
+    system = settings.get("system_message") or SYSTEM_MESSAGE
     return transformers.InternVLProcessor(
         images,
         tokenizer,

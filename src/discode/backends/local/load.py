@@ -101,7 +101,9 @@ def load_model(
         raise InputError(f"quantize={quantize!r} is not allowed; give one of {', '.join(QUANTIZE)}")
     device, dtype = choose_device_and_dtype(device, dtype)
     folder = Path(name)
-    check_name(name, revision, trust_remote_code)
+    check_name(name, revision)
+    if folder.is_dir():
+        check_folder(folder, trust_remote_code)
     quantization = _quantization(transformers, getattr(torch, dtype), quantize)
     common: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     if not folder.is_dir():
@@ -237,19 +239,17 @@ def quiet_hub() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def check_name(name: str, revision: str | None, trust_remote_code: bool) -> None:
-    """Raise where a name can be neither a folder with a model nor a hub name."""
+def check_name(name: str, revision: str | None) -> None:
+    """Raise where a name can be neither a folder nor a hub name."""
     folder = Path(name)
     if not folder.is_dir() and (folder.is_absolute() or name.startswith((".", "~"))):
         raise InputError(f"no model folder at {name}")
-    if folder.is_dir():
-        check_folder(folder, trust_remote_code)
-        if revision is not None:
-            raise InputError(f"revision={revision} is for a hub name; {name} is a folder")
+    if folder.is_dir() and revision is not None:
+        raise InputError(f"revision={revision} is for a hub name; {name} is a folder")
 
 
-def check_folder(folder: Path, trust_remote_code: bool) -> None:
-    """Raise where a folder lacks something, in one line; transformers would take paragraphs."""
+def read_settings(folder: Path) -> dict[str, Any]:
+    """Return the config.json of a model's folder."""
     config = folder / "config.json"
     if not config.is_file():
         raise InputError(f"{folder} has no config.json; it is not a model folder")
@@ -257,6 +257,14 @@ def check_folder(folder: Path, trust_remote_code: bool) -> None:
         settings = json.loads(config.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{config} cannot be read: {short_message(error)}") from None
+    if not isinstance(settings, dict):
+        raise InputError(f"{config} cannot be read: it is not a table of settings")
+    return settings
+
+
+def check_folder(folder: Path, trust_remote_code: bool) -> None:
+    """Raise where a folder lacks something, in one line; transformers would take paragraphs."""
+    settings = read_settings(folder)
     if "auto_map" in settings and not trust_remote_code and not internvl.is_original(settings):
         raise InputError(OWN_CODE.format(folder))
     if not any(folder.glob("*.safetensors")):

@@ -84,8 +84,8 @@ def check_fits(name: str, needed: float, kind: str, device: str) -> None:
     free = free_bytes(device)
     if free is not None and needed > free:
         raise BackendError(
-            f"{name} needs {_gigabytes(needed)} for its weights in {kind}, and {device} has "
-            f"{_gigabytes(free)} free; {_advice(kind)}"
+            f"{name} needs {gigabytes(needed)} for its weights in {kind}, and {device} has "
+            f"{gigabytes(free)} free; {_advice(kind)}"
         )
 
 
@@ -108,7 +108,12 @@ def tokens_that_fit(config: Any, size: int, device: Any) -> int:
     return int(0.8 * free / (size * (kept + passing) + config.vocab_size))
 
 
-def _gigabytes(size: float) -> str:
+def gigabytes(size: float) -> str:
+    """Return a size for people.
+
+    >>> gigabytes(16.2e9)
+    '16.2 GB'
+    """
     return f"{size / 1e9:.1f} GB" if size > 1e8 else f"{size / 1e6:.2f} MB"
 
 

@@ -1,0 +1,172 @@
+"""Say of a model, before its weights are downloaded, whether it can be a judge and how it is read.
+
+Only the small files are read: configuration, tokenizer, processor, chat template. No code of the
+model runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from discode.backends.local import hub, internvl, memory
+from discode.backends.local.adapters import REMOTE_CODE_MODELS
+from discode.backends.local.catalog import CATALOG, UNTRIED
+from discode.backends.local.load import (
+    ModelDescription,
+    check_name,
+    describe,
+    mend_torchvision,
+    quiet_hub,
+    read_settings,
+    short_message,
+)
+from discode.backends.local.vocabulary import TokenizedPrompt, Vocabulary, conversation
+from discode.errors import DiscodeError, InputError, require
+from discode.prompts import FLEUR
+from discode.scales import UNIT
+
+SMALL_FILES = ("*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken")
+"""What is downloaded of a model; weights and code are not."""
+EXAMPLE = "0.8"
+
+
+@dataclass(frozen=True)
+class ModelCheck:
+    """What is known of a model without its weights; the texts are for people."""
+
+    name: str
+    kind: str
+    """transformers' model type."""
+    route: str
+    """How it is opened."""
+    captions: str
+    """Whether captions share the computation of their image."""
+    start: str = "known once its code has run"
+    """How an answer begins."""
+    tokens: str = "known once its code has run"
+    """The tokens of the answers on the unit scale."""
+    weights: float = 0.0
+    """Bytes of the weights in bfloat16; 0 if unknown."""
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what to show, line by line."""
+        four_bits = 0.28 * self.weights  # with their scales
+        size = (
+            f"{memory.gigabytes(self.weights)} in bfloat16, {memory.gigabytes(four_bits)} in 4 bit"
+        )
+        return [
+            ("model", f"{self.name} ({self.kind})"),
+            ("opened", self.route),
+            ("captions", self.captions),
+            ("an answer begins with", self.start),
+            ("answers on unit", self.tokens),
+            ("memory of the weights", size if self.weights else "unknown before the download"),
+        ]
+
+
+def check_model(name: str, revision: str | None = None) -> ModelCheck:
+    """Return how a hub name or a folder would be read; raise InputError where it would not be."""
+    mend_torchvision()
+    check_name(name, revision)
+    where: dict[str, Any] = {"revision": revision}
+    offline = not Path(name).is_dir() and hub.must_use_cache(name, revision)
+    try:
+        with quiet_hub():
+            folder = hub.local_folder(name, SMALL_FILES, where | {"local_files_only": offline})
+        settings = read_settings(folder)
+        architecture = (settings.get("architectures") or [""])[0]
+        kind = settings.get("model_type") or architecture
+        size = _stored_bytes(name, folder, revision, offline)
+        if architecture in REMOTE_CODE_MODELS:
+            adapter = REMOTE_CODE_MODELS[architecture].adapter.__name__
+            route = f"with its own code (-M trust_remote_code=true) and the adapter {adapter}"
+            return ModelCheck(
+                name, kind, route, _captions(adapter.lower(), remote=True), weights=size
+            )
+        if "auto_map" in settings and not internvl.is_original(settings) and not _native(kind):
+            raise InputError(
+                f"{name} cannot be opened: it is a {kind!r} model with code of its own, for which "
+                "there is no adapter"
+            )
+        described = describe(str(folder), {"revision": None, "trust_remote_code": False})
+        vocabulary = Vocabulary(described.processor)
+        tokenized = vocabulary.tokenize_prompt(FLEUR, UNIT, references=False)
+        return ModelCheck(
+            name,
+            kind,
+            _route(described),
+            _captions(described.config.model_type),
+            _start(vocabulary, tokenized.text),
+            _tokens(tokenized),
+            size or _counted_bytes(described.config),
+        )
+    except DiscodeError:
+        raise
+    # As when a model is loaded: its files may fail anywhere in transformers.
+    except Exception as error:
+        raise InputError(f"{name} cannot be opened: {short_message(error)}") from error
+
+
+def _native(kind: str) -> bool:
+    names = require("transformers", "hf").models.auto.modeling_auto
+    return kind in names.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
+
+def _route(described: ModelDescription) -> str:
+    if described.original:
+        return "its layout is translated for transformers' InternVL; its own code is not run"
+    return "by transformers, without code of its own"
+
+
+def _captions(kind: str, *, remote: bool = False) -> str:
+    """Return whether captions are packed, by what was tried of its kind."""
+    for row in CATALOG:
+        same = row.kind.startswith(kind) if remote else row.kind == kind
+        if row.tested != UNTRIED and row.remote == remote and same:
+            packed = "packed: they share the computation of their image"
+            return packed if row.packed else "plain: one forward pass per pair"
+    return f"no {kind!r} model was tried; packing is checked when it is opened"
+
+
+def _start(vocabulary: Vocabulary, text: str) -> str:
+    """Return what the chat template writes between the prompt and an answer."""
+    prompt = vocabulary.chat(text)
+    answer = {"role": "assistant", "content": [{"type": "text", "text": EXAMPLE}]}
+    whole = str(
+        vocabulary.processor.apply_chat_template([*conversation(text), answer], tokenize=False)
+    )
+    lead = whole.removeprefix(prompt).rpartition(EXAMPLE)[0] if whole.startswith(prompt) else None
+    end = f"after {prompt[-20:]!r}"
+    if prompt[-1:].isspace() or lead == "":
+        return f"the number, {end}"
+    if lead == " ":
+        return f"a space, {end}"
+    return f"the number or a space, {end}: its chat template does not say"
+
+
+def _tokens(tokenized: TokenizedPrompt) -> str:
+    """Return the tokens of stems and answers: "0 . and 1 ., then 10 digits (111 ids each)"."""
+    spell = tokenized.vocabulary.tokenizer.convert_ids_to_tokens
+    stems = ", ".join(dict.fromkeys(" ".join(spell(list(stem))) for stem in tokenized.stems))
+    groups = {len(group) for groups in tokenized.answers for group in groups}
+    ids = "1 token each" if groups == {1} else f"up to {max(groups)} tokens each, such as 85"
+    return f"{stems}; then {' '.join(tokenized.scale.answers)} ({ids})"
+
+
+def _stored_bytes(name: str, folder: Path, revision: str | None, offline: bool) -> float:
+    """Return the size of the weights by the headers of their files; 0 where there are none."""
+    if not Path(name).is_dir():
+        return hub.hub_weight_bytes(name, revision, "bfloat16", offline=offline)
+    files = [path for path in memory.weight_files(folder) if path.is_file()]
+    return memory.weight_bytes(files, "bfloat16")
+
+
+def _counted_bytes(config: Any) -> float:
+    """Return the size of the weights that a configuration asks for; none are made."""
+    torch, transformers = require("torch", "hf"), require("transformers", "hf")
+    with torch.device("meta"):
+        model = transformers.AutoModelForImageTextToText.from_config(config)
+    count = sum(weight.numel() for weight in model.parameters())
+    return float(memory.BYTES_PER_WEIGHT["bfloat16"] * count)
