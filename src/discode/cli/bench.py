@@ -18,7 +18,8 @@ from discode.bench.agreement import AgreementProtocol
 from discode.bench.run import label_metrics, pairs_to_judge, run_metrics
 from discode.bench.runlog import RunLog
 from discode.bench.tables import TABLE_FORMATS, render_table
-from discode.benchmarks import BENCHMARKS, Benchmark, find_folder, load_benchmark
+from discode.benchmarks import BENCHMARKS, Benchmark, BenchmarkRow, find_folder, load_benchmark
+from discode.benchmarks.base import resolve_options
 from discode.benchmarks.check import check_data, unknown_versions
 from discode.cli import output
 from discode.cli.dry_run import check_served, print_estimate
@@ -177,15 +178,14 @@ def run(
     out, folder = _output(typed, several=len(set(benchmark)) > 1)
     if out is not None and folder is None:
         output.check_writable(out)
-    names = _present(list(dict.fromkeys(benchmark)), data, skip_missing)
-    given = parse_pairs(option, "--option")
+    names = list(dict.fromkeys(benchmark))
+    loaded = _load(names, data, parse_pairs(option, "--option"), skip_missing)
     planned: list[PlannedRun] = []
-    for name in names:
-        log = out if folder is None else folder / f"{name}.json"
-        loaded = load_benchmark(name, data, _options_of(name, names, given))
-        planned.append(PlannedRun(loaded, log, _earlier(loaded, protocol, log)))
-        for text in (*loaded.notes, *unknown_versions(loaded)):
-            output.note(f"{name}: {text}" if len(names) > 1 else text, "dim")
+    for one in loaded:
+        log = out if folder is None else folder / f"{one.name}.json"
+        planned.append(PlannedRun(one, log, _earlier(one, protocol, log)))
+        for text in (*one.notes, *unknown_versions(one)):
+            output.note(f"{one.name}: {text}" if len(loaded) > 1 else text, "dim")
     factory = MetricFactory(
         model=model,
         options=model_options(
@@ -257,32 +257,43 @@ def _make_folder(folder: Path) -> None:
     output.check_writable(folder / "run.json")
 
 
-def _present(names: list[str], data: Path, skip_missing: bool) -> list[str]:
-    """Return the benchmarks whose files are there; raise, or name them, where they are not."""
+def _load(
+    names: list[str], data: Path, options: Mapping[str, str], skip_missing: bool
+) -> list[Benchmark]:
+    """Load benchmarks; raise, or name them and go on, where some are not in ``data``.
+
+    An option goes to the benchmarks that have it; one that none has is refused.
+    """
+    rows = [lookup(BENCHMARKS, name, "benchmark") for name in names]
+    known = {key for row in rows for key in row.options}
+    loaded: list[Benchmark] = []
     missing: dict[str, str] = {}
-    for name in names:
-        row = lookup(BENCHMARKS, name, "benchmark")
-        where = find_folder(row, data)
-        if not where.is_file():  # ratings of one's own may be a file of any name
-            try:
-                row.find_files(where)
-            except InputError as error:
-                missing[name] = str(error)
+    for row in rows:
+        mine = {k: v for k, v in options.items() if k in row.options or k not in known}
+        resolve_options(mine, row.options)
+        try:
+            loaded.append(load_benchmark(row.name, data, mine))
+        except InputError as error:
+            if not _is_missing(row, data):
+                raise
+            missing[row.name] = str(error)
     if missing and not skip_missing:
         hint = f"missing: {', '.join(missing)} (--skip-missing leaves them out). "
         raise InputError((hint if len(names) > 1 else "") + ". ".join(missing.values()))
-    if len(missing) == len(names):
+    if not loaded:
         raise InputError(f"none of {', '.join(names)} is in {data}; discode bench check says more")
     for reason in missing.values():
         output.note(f"skipped: {reason}", "yellow")
-    return [name for name in names if name not in missing]
+    return loaded
 
 
-def _options_of(name: str, names: list[str], given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options that a benchmark has, and those that none has, which it refuses."""
-    known = {key for each in names for key in BENCHMARKS[each].options}
-    mine = BENCHMARKS[name].options
-    return {key: value for key, value in given.items() if key in mine or key not in known}
+def _is_missing(row: BenchmarkRow, data: Path) -> bool:
+    """Return whether a benchmark's files are not all there; what is there may be damaged."""
+    try:
+        row.find_files(find_folder(row, data))
+    except InputError:
+        return True
+    return False
 
 
 def _earlier(loaded: Benchmark, protocol: AgreementProtocol, path: Path | None) -> RunLog | None:
