@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from discode.bench import RunLog, label_metrics, run_metrics
+from discode.bench.run import pairs_to_judge
 from discode.errors import InputError
 from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric, preferred, rated
 
@@ -52,6 +53,20 @@ def test_measuring_again_signs_again() -> None:
     again, _ = run_metrics(bench, {"a": "a"}, factory, half, earlier=first)
     assert str(first.results["a"].signature).endswith("|benchmark:pascal50s(draws=1)|ties:wrong")
     assert str(again.results["a"].signature).endswith("|benchmark:pascal50s(draws=1)|ties:half")
+
+
+def test_the_pairs_that_a_judge_is_asked_about() -> None:
+    bench = rated(4)
+    free, both = len(bench.pairs) // 2, len(bench.pairs)
+    for names, count in (
+        (["cider"], 0),
+        (["raw", "discode:sigma2=0.05", "cider"], free),
+        (["ref-raw"], both),
+        (["x=fleur", "ref-discode"], free + both),
+    ):
+        asked = pairs_to_judge(bench, label_metrics(names))
+        assert len(asked) == count
+        assert sum(not pair.references for pair in asked) == count % both
 
 
 def test_labels_of_metrics() -> None:

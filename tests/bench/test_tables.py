@@ -66,21 +66,37 @@ def test_foil_is_compared_by_its_number_of_references(runs: dict[str, RunLog]) -
         assert published_value("ref-pac-s", changed, "mean") == (paper, "", True)
 
 
-def test_a_judge_is_compared_with_its_own_model(runs: dict[str, RunLog]) -> None:
+def test_a_judge_has_the_numbers_of_its_own_model_only(runs: dict[str, RunLog]) -> None:
     log = runs["ratings"]
 
-    def cell(label: str, model: str) -> Any:
-        made = replace(log.results["cider"], signature=Signature.of(model=model))
+    def cell(label: str, **signature: str) -> Any:
+        made = replace(log.results["cider"], signature=Signature.of(**signature))
         every = table_cells({"a": replace(log, results={label: made})})
         return next(c for c in every if c.measure == "tau_c")
 
-    small = cell("discode", "discode-embedded")
-    assert small.paper_model == "LLaVA-NeXT-72B"
-    assert math.isnan(small.difference)
-    named = cell("discode", "Qwen/Qwen2-VL-7B-Instruct")
-    assert named.paper_model == "Qwen2-VL-7B-Instruct"
-    assert math.isclose(named.difference, named.value - named.paper)
-    assert cell("raw", "llava-v1.6-34b-hf").paper_model == "LLaVA-NeXT-34B"
+    for model, paper in {
+        "Qwen/Qwen2-VL-7B-Instruct": "Qwen2-VL-7B-Instruct",
+        "Qwen2-VL-7B-Instruct": "Qwen2-VL-7B-Instruct",  # a folder
+        "llava-hf/llava-next-72b-hf@localhost:8000": "LLaVA-NeXT-72B",  # a server
+        "llava-v1.6-34b-hf": "LLaVA-NeXT-34B",
+    }.items():
+        named = cell("raw" if "34b" in model else "discode", model=model)
+        assert named.paper_model == paper
+        assert math.isclose(named.difference, named.value - named.paper)
+    strangers = [
+        {"model": "discode-embedded"},
+        {"model": "internvl-converted"},  # a folder with a name of its own
+        {"model": "openai:gpt-4o"},
+        {"metric": "scorefile", "file": "scores.jsonl"},  # of a model that the file does not tell
+    ]
+    for signature in strangers:
+        for label in ("discode", "raw", "fleur", "ref-discode"):
+            unknown = cell(label, **signature)
+            assert math.isnan(unknown.paper)
+            assert (unknown.paper_model, unknown.comparable) == ("", False)
+    assert cell("g-veval", metric="g-veval", model="gpt-4o").paper_model == "GPT-4o"
+    assert math.isnan(cell("g-veval", metric="g-veval", model="tiny").paper)
+    assert cell("polos", metric="scorefile", file="polos.csv").paper > 0
 
 
 def test_two_runs_that_disagree_are_told_apart(runs: dict[str, RunLog]) -> None:

@@ -120,6 +120,64 @@ def test_what_cannot_be_run(folder: Path, tmp_path_factory: pytest.TempPathFacto
     assert "scorefile:PATH" in run("bench", "metrics").stdout
 
 
+def test_several_benchmarks(tmp_path: Path) -> None:
+    data, runs = mini.several(tmp_path / "data"), tmp_path / "runs"
+    both = ("-b", "flickr8k-expert", "-b", "flickr8k-cf")
+    command = ("bench", "run", *both, "--data", data, "-m", "raw", "-m", "discode")
+    refused(run(*command, "-b", "mceval", "-b", "foil", "--json", f"{runs}/"),
+            "missing: mceval, foil (--skip-missing leaves them out)", "foil: ")  # fmt: skip
+    refused(run(*command, "--json", tmp_path / "run.json"), "a log each; give a folder/")
+    refused(run(*command, "--option", "expert=average"), "did you mean 'experts'")
+    refused(run("bench", "run", "-b", "foil", "--data", data, "-m", "raw", "--skip-missing"),
+            "none of foil is in")  # fmt: skip
+    assert not runs.exists()
+
+    done = run(*command, "-b", "mceval", "--skip-missing", "--json", runs)
+    assert done.returncode == 0, done.stderr
+    assert "skipped: mceval: " in done.stderr
+    assert "flickr8k-cf: discode: " in done.stderr
+    assert sorted(path.name for path in runs.iterdir()) == [
+        "flickr8k-cf.json", "flickr8k-expert.json", "readings.db",
+    ]  # fmt: skip
+    assert done.stdout.splitlines()[0].split() == ["Flickr8k-Expert", "Flickr8k-CF"]
+    assert [line.split()[0] for line in done.stdout.splitlines()[2:]] == [
+        "raw", "from", "to", "discode", "from", "to",
+    ]  # fmt: skip
+    kept = [RunLog.load(runs / f"{name}.json") for name in both[1::2]]
+    assert [log.benchmark for log in kept] == [*both[1::2]]
+    before = (runs / "flickr8k-cf.json").read_bytes()
+
+    done = run("bench", "run", "-b", "flickr8k-expert", "-b", "composite", "--data", data,
+               "-m", "smoothing", "--json", f"{runs}/")  # fmt: skip
+    assert done.returncode == 1, done.stderr  # Composite has no images here
+    assert "composite: 1 of 1 images missing" in done.stderr
+    assert "composite: smoothing: no scores, 2 pairs failed" in done.stderr
+    assert "* without a score: smoothing 100.00 % of composite" in done.stdout
+    assert list(RunLog.load(runs / "flickr8k-expert.json").results) == [
+        "raw", "discode", "smoothing",
+    ]  # fmt: skip
+    assert (runs / "flickr8k-cf.json").read_bytes() == before
+    table = run("bench", "table", runs)
+    assert table.stdout.splitlines()[0].split() == ["Flickr8k-Expert", "Flickr8k-CF", "Composite"]
+    refused(run("bench", "table", data), "no runs in")
+
+
+def test_score_elsewhere_decode_here(folder: Path) -> None:
+    benchmark = ("--benchmark", "custom", "--data", folder)
+    printed = run("bench", "pairs", *benchmark, "--no-references").stdout
+    assert set(json.loads(printed.splitlines()[0])) == {"id", "image", "caption"}
+    given, scored, log = (folder / name for name in ("pairs.jsonl", "scores.jsonl", "run.json"))
+    given.write_text(printed)
+    done = run("score", "-i", given, "-o", scored)
+    assert done.returncode == 0, done.stderr
+    done = run("bench", "run", *benchmark, "-m", "discode", "-m", f"elsewhere=scorefile:{scored}",
+               "--json", log)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    here, elsewhere = RunLog.load(log).results.values()
+    assert np.isfinite(here.value).all()
+    assert np.allclose(here.value, elsewhere.value, rtol=0, atol=1e-6)
+
+
 def test_without_java_the_other_metrics_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pycocoevalcap", reason="text metrics want discode[bench]")
     monkeypatch.setenv("PATH", "/nowhere")

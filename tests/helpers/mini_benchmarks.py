@@ -117,6 +117,15 @@ def flickr8k(folder: Path) -> Path:
     return folder
 
 
+def several(folder: Path) -> Path:
+    """A folder of folders: Flickr8k with all its images, and Composite without any."""
+    images = flickr8k(folder / "flickr8k") / "Flicker8k_Dataset"
+    for number, name in enumerate("abc"):
+        Image.new("RGB", (20, 20), (80 * number, 90, 40)).save(images / f"{name}.jpg")
+    write(folder / "composite" / "composite.json", COMPOSITE)
+    return folder
+
+
 def pascal50s(folder: Path) -> Path:
     import scipy.io
 

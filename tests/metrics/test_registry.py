@@ -19,6 +19,7 @@ from discode.errors import InputError, MissingExtraError, UnknownNameError
 from discode.images import demo_path
 from discode.metrics import METRICS, Cider, MetricFactory, ScoreFile
 from discode.pairs import Pair
+from tests.helpers.chat_servers import serving
 from tests.helpers.fake_model import FakeModel
 
 CAT = demo_path() / "cat.jpg"
@@ -63,6 +64,19 @@ def test_rows_say_what_their_metrics_need() -> None:
         assert getattr(metric, "name", None) == name
     scores = factory.make("clair").score_pairs(PAIRS)
     np.testing.assert_array_equal(scores.value, [0.5, 0.5, math.nan, 0.5])
+
+
+def test_a_server_that_cannot_be_asked_is_tried_once() -> None:
+    with serving(before=lambda body, times: (401, {}, {"error": {"message": "no key"}})) as server:
+        options = {"base_url": server.url}
+        factory = MetricFactory(model="endpoint:tiny", options=options)
+        for name in ("raw", "fleur", "ref-discode"):
+            with pytest.raises(InputError, match="no key"):
+                factory.make(name)
+        assert server.paths["/v1/chat/completions"] == 1
+        factory = MetricFactory(model="endpoint:tiny", options=options)
+        assert factory.open_judge().decoder.name == "raw"
+        assert server.paths["/v1/chat/completions"] == 1
 
 
 def test_judges_read_once_and_decode_often() -> None:

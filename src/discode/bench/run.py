@@ -14,9 +14,12 @@ from numpy.typing import NDArray
 from discode.bench.agreement import AgreementProtocol, measure_agreement
 from discode.bench.runlog import MetricResult, RunLog
 from discode.benchmarks import Benchmark
-from discode.errors import DiscodeError, InputError
+from discode.bulk.judging import raise_if_stopped
+from discode.errors import DiscodeError, InputError, StoppedError
 from discode.metrics import MetricFactory
 from discode.metrics.base import unique_keys
+from discode.metrics.judge_metric import JudgeMetric
+from discode.metrics.registry import asks_judge
 from discode.pairs import Pair
 from discode.scores import Metric
 from discode.version import __version__
@@ -72,6 +75,10 @@ def run_metrics(
 
     Returns:
         The log, and label to reason for the metrics that could not be made or run at all.
+
+    Raises:
+        StoppedError: A served model's cap was reached, or its server refused for good. What it
+            read is in the factory's store, and metrics that were finished were given to ``save``.
     """
     protocol = protocol or AgreementProtocol()
     log = RunLog.begin(benchmark, protocol, _versions())
@@ -89,6 +96,8 @@ def run_metrics(
             if old is not None and old.metric_signature == str(metric.signature) and not old.errors:
                 continue
             result = _score(benchmark, label, metric, protocol, progress)
+        except StoppedError:
+            raise
         except DiscodeError as error:
             problems[label] = str(error)
             continue
@@ -121,6 +130,8 @@ def _score(
             progress(label, done, len(pairs))
 
     scores = metric.score_pairs(pairs, repeats=repeats, progress=report)
+    if isinstance(metric, JudgeMetric) and scores.errors:
+        raise_if_stopped(metric.judge)  # pairs that were not asked about are not a result
     seconds = time.perf_counter() - start
     value = scores.value[which]
     errors = {
@@ -136,6 +147,18 @@ def _score(
     return MetricResult(
         str(metric.signature), signature, value, errors, scores.counts(), seconds, measures
     )
+
+
+def pairs_to_judge(benchmark: Benchmark, metrics: Mapping[str, str]) -> list[Pair]:
+    """Return the pairs that metrics would ask the judge about; the others ask it nothing."""
+    asked: list[Pair] = []
+    for references in sorted(
+        {name.startswith("ref-") for name in filter(asks_judge, metrics.values())}
+    ):
+        needs = frozenset({"references"} if references else ())
+        pairs, _ = _distinct_pairs(benchmark.pairs, needs)
+        asked += [pair for pair in pairs if bool(pair.references) == references]
+    return asked
 
 
 def _distinct_pairs(

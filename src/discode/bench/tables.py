@@ -14,12 +14,11 @@ from discode.bench.runlog import RunLog
 from discode.benchmarks import BENCHMARKS, Ratings
 from discode.errors import InputError, lookup
 from discode.metrics import METRICS
+from discode.metrics.registry import asks_judge
 
 MEASURE_SYMBOLS = {"tau_b": "τ_b", "tau_c": "τ_c", "mean": "Mean"}
 _SYSTEM_TABLES = ("sota_main", "refdisode", "rice", "foil")
 """The paper's tables whose rows are systems; the others vary one system."""
-_PAPER_MODEL = "LLaVA-NeXT-72B"
-"""The judge's model in the paper's main tables."""
 
 _Column = tuple[str, str]
 """Benchmark and measure."""
@@ -93,9 +92,9 @@ def table_measures(log: RunLog) -> list[str]:
 def published_value(label: str, log: RunLog, measure: str) -> tuple[float, str, bool]:
     """Return the paper's number for a metric in percent, its model, and whether ours compares.
 
-    A judge whose model is one of the paper's is compared with that model's number. Any other is
-    shown beside the number of the paper's main model, but it is not comparable; nor is a run with
-    other options or ties.
+    A judge, and a chat model's metric, has only the numbers of its own model: any other model, and
+    a file of a judge's scores, which does not say its model, has none. A run with other options or
+    ties is shown beside the paper's number, but is not comparable.
     """
     fields = log.results[label].signature
     metric, model = fields.get("metric", ""), fields.get("model", "")
@@ -115,17 +114,30 @@ def published_value(label: str, log: RunLog, measure: str) -> tuple[float, str, 
         for cell in published_cells()
         if cell.system == system and cell.column == column and not cell.setting
     ]
-    if metric or not model:
-        found = [cell for cell in found if cell.table in _SYSTEM_TABLES]
+    if asks_judge(system) or (model and not metric):
+        ours = _paper_model(model)
+        found = [cell for cell in found if cell.model and cell.model == ours]
     else:
-        # A model that was loaded from a folder has the last part of its hub name alone.
-        names = {row.hub: row.paper for row in CATALOG}
-        names |= {row.hub.rpartition("/")[2]: row.paper for row in CATALOG}
-        ours = names.get(model, "")
-        known = bool(ours) and any(cell.model == ours for cell in found)
-        found = [cell for cell in found if cell.model == (ours if known else _PAPER_MODEL)]
-        comparable = comparable and known
-    return (found[0].value, found[0].model, comparable) if found else (math.nan, "", comparable)
+        found = [
+            cell
+            for cell in found
+            if cell.table in _SYSTEM_TABLES
+            and (not cell.model or not model or cell.model.lower() == model.lower())
+        ]
+    return (found[0].value, found[0].model, comparable) if found else (math.nan, "", False)
+
+
+def _paper_model(model: str) -> str:
+    """Return what the paper calls a model; "" where it is not one of the paper's.
+
+    A model that was loaded from a folder has the last part of its hub name alone, and a served one
+    its server's address after it.
+
+    >>> _paper_model("llava-hf/llava-v1.6-34b-hf@localhost:8000"), _paper_model("my-internvl")
+    ('LLaVA-NeXT-34B', '')
+    """
+    name = model.partition("@")[0]
+    return next((row.paper for row in CATALOG if name in (row.hub, row.hub.rpartition("/")[2])), "")
 
 
 def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: bool = False) -> str:

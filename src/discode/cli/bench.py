@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
+from rich.progress import TaskID
 
 from discode.bench.agreement import AgreementProtocol
-from discode.bench.run import label_metrics, run_metrics
+from discode.bench.run import label_metrics, pairs_to_judge, run_metrics
 from discode.bench.runlog import RunLog
 from discode.bench.tables import TABLE_FORMATS, render_table
-from discode.benchmarks import BENCHMARKS, load_benchmark
+from discode.benchmarks import BENCHMARKS, Benchmark, BenchmarkRow, find_folder, load_benchmark
+from discode.benchmarks.base import resolve_options
 from discode.benchmarks.check import check_data, unknown_versions
 from discode.cli import output
+from discode.cli.dry_run import check_served, print_estimate
 from discode.cli.model_options import (
     BaseUrl,
     Device,
@@ -29,10 +34,19 @@ from discode.cli.model_options import (
     parse_pairs,
 )
 from discode.cli.output import stderr, stdout, store_beside, table_of
-from discode.errors import InputError
+from discode.errors import InputError, StoppedError, lookup
 from discode.metrics import METRICS, MetricFactory
 from discode.metrics.bert import DEFAULT_BERT
 from discode.metrics.clip import DEFAULT_CLIP
+
+_NAMES = "As discode bench list has it."
+Data = Annotated[Path, typer.Option(help="The benchmark's folder, or a folder of such folders.")]
+ProtocolOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option", help="KEY=VALUE of the protocol, for benchmarks that have it; repeat."
+    ),
+]
 
 app = typer.Typer(help="Benchmarks with human judgments.", no_args_is_help=True)
 
@@ -92,33 +106,44 @@ def metrics() -> None:
 
 @app.command()
 def pairs(
-    benchmark: Annotated[str, typer.Option(help="As discode bench list has it.")],
-    data: Annotated[Path, typer.Option(help="The benchmark's folder.")],
-    option: Annotated[
-        list[str] | None, typer.Option("--option", help="KEY=VALUE of the protocol; repeat.")
-    ] = None,
+    benchmark: Annotated[str, typer.Option("--benchmark", "-b", help=_NAMES)],
+    data: Data,
+    option: ProtocolOption = None,
+    references: Annotated[
+        bool, typer.Option("--references/--no-references", help="Print the references, too.")
+    ] = True,
 ) -> None:
-    """Print a benchmark's pairs as JSON lines, for a metric of your own to score."""
+    """Print a benchmark's pairs as JSON lines, to be scored elsewhere.
+
+    discode score takes them as --input, and shows the model whatever references they have.
+    """
     for pair in load_benchmark(benchmark, data, parse_pairs(option, "--option")).pairs:
-        row = {"id": pair.id, "image": str(pair.image), "caption": pair.caption,
-               "references": list(pair.references)}  # fmt: skip
+        row: dict[str, Any] = {"id": pair.id, "image": str(pair.image), "caption": pair.caption}
+        if references:
+            row["references"] = list(pair.references)
         typer.echo(json.dumps(row, ensure_ascii=False))
 
 
 @app.command()
 def run(
-    benchmark: Annotated[str, typer.Option(help="As discode bench list has it.")],
-    data: Annotated[Path, typer.Option(help="The benchmark's folder.")],
+    benchmark: Annotated[list[str], typer.Option("--benchmark", "-b", help=f"Repeat. {_NAMES}")],
+    data: Data,
     metric: Annotated[
         list[str], typer.Option("--metric", "-m", help="Repeat; discode bench metrics lists them.")
     ],
-    out: Annotated[
-        Path | None,
-        typer.Option("--json", help="Keep the run here; a second run adds to it, or resumes."),
+    typed: Annotated[
+        str | None,  # a Path would forget the slash that makes runs/ a folder
+        typer.Option(
+            "--json",
+            metavar="PATH",
+            help="Keep the run in this file, or in folder/BENCHMARK.json for each of several; a "
+            "second run adds to it, or resumes.",
+        ),
     ] = None,
-    option: Annotated[
-        list[str] | None, typer.Option("--option", help="KEY=VALUE of the protocol; repeat.")
-    ] = None,
+    skip_missing: Annotated[
+        bool, typer.Option("--skip-missing", help="Leave out benchmarks that --data lacks.")
+    ] = False,
+    option: ProtocolOption = None,
     ties_: Annotated[
         str, typer.Option("--ties", help="Ties of preferences: wrong or half.")
     ] = "wrong",
@@ -129,8 +154,12 @@ def run(
     prompt: Annotated[str | None, typer.Option(help="As for discode score.")] = None,
     scale: Annotated[str | None, typer.Option(help="As for discode score.")] = None,
     store: Annotated[
-        Path | None, typer.Option(help="The judge's readings; default: beside --json.")
+        Path | None, typer.Option(help="The judge's readings; default: with --json.")
     ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Say what the judge's server would be sent; send nothing."),
+    ] = False,
     threads: Threads = None,
     device: Device = None,
     dtype: Dtype = None,
@@ -141,19 +170,22 @@ def run(
     endpoint: Annotated[str | None, typer.Option(help="URL for g-veval and clair.")] = None,
     endpoint_model: Annotated[str | None, typer.Option(help="Its chat model.")] = None,
 ) -> None:
-    """Score a benchmark with metrics, and print them beside the paper's numbers."""
+    """Score benchmarks with metrics, and print them beside the paper's numbers."""
     protocol = AgreementProtocol(ties_, resamples, seed)
     labels = label_metrics(metric)
-    if out is not None:
+    if dry_run:
+        check_served(model)
+    out, folder = _output(typed, several=len(set(benchmark)) > 1)
+    if out is not None and folder is None:
         output.check_writable(out)
-    earlier = RunLog.load(out) if out is not None and out.exists() else None
-    loaded = load_benchmark(benchmark, data, parse_pairs(option, "--option"))
-    if earlier is not None and not earlier.same_questions(RunLog.begin(loaded, protocol, {})):
-        raise InputError(
-            f"{out} is a run of {earlier.benchmark} with other data or options; give another file"
-        )
-    for note in (*loaded.notes, *unknown_versions(loaded)):
-        stderr.print(note, style="dim", markup=False, highlight=False, soft_wrap=True)
+    names = list(dict.fromkeys(benchmark))
+    loaded = _load(names, data, parse_pairs(option, "--option"), skip_missing)
+    planned: list[PlannedRun] = []
+    for one in loaded:
+        log = out if folder is None else folder / f"{one.name}.json"
+        planned.append(PlannedRun(one, log, _earlier(one, protocol, log)))
+        for text in (*one.notes, *unknown_versions(one)):
+            output.note(f"{one.name}: {text}" if len(loaded) > 1 else text, "dim")
     factory = MetricFactory(
         model=model,
         options=model_options(
@@ -161,64 +193,221 @@ def run(
         ),
         prompt=prompt,
         scale=scale,
-        store=store,
-        default_store=None if out is None else store_beside(out),
         clip_model=clip_model or DEFAULT_CLIP,
         pac_weights=pac_weights,
         bert_model=bert_model or DEFAULT_BERT,
         endpoint=endpoint,
         endpoint_model=endpoint_model,
     )
-    with output.progress() as bar:
-        tasks: dict[str, Any] = {}
+    if dry_run:
+        asked = [pair for plan in planned for pair in pairs_to_judge(plan.benchmark, labels)]
+        if not asked:
+            raise InputError("--dry-run: no pair of these metrics and benchmarks asks the model")
+        print_estimate(factory.open_judge(), [asked], store or (out and store_beside(out)))
+        return
+    if folder is not None:
+        _make_folder(folder)
+    factory = replace(
+        factory, store=store, default_store=None if out is None else store_beside(out)
+    )
+    _report(_run(planned, labels, factory, protocol), labels)
 
-        def progress(label: str, step: int, total: int) -> None:
-            if label not in tasks:
-                tasks[label] = bar.add_task(label, total=total)
-            bar.advance(tasks[label], step)
 
-        log, problems = run_metrics(
-            loaded, labels, factory, protocol, earlier=earlier,
-            save=None if out is None else lambda log: log.save(out), progress=progress,
-        )  # fmt: skip
-    if out is not None and log.results:
-        log.save(out)
-    wanted = {label: log.results[label] for label in labels if label in log.results}
-    if wanted:
-        name = out.stem if out is not None else benchmark
-        stdout.print(
-            render_table({name: replace(log, results=wanted)}, intervals=True), markup=False,
-            highlight=False, soft_wrap=True,
-        )  # fmt: skip
-    for label, result in wanted.items():
-        failed = f", {len(result.errors)} pairs failed" if result.errors else ""
-        rate = result.measures["ties"].value
-        ties = "no scores" if math.isnan(rate) else f"{100 * rate:.1f} % ties"
-        line = f"{label}: {ties}{failed}, {result.seconds:.1f} s"
-        stderr.print(line, markup=False, highlight=False, soft_wrap=True)
-        stderr.print(
-            str(result.signature), style="dim", markup=False, highlight=False, soft_wrap=True
+@dataclass(frozen=True)
+class PlannedRun:
+    """A benchmark to run, where its log is kept, and the log of an earlier run."""
+
+    benchmark: Benchmark
+    out: Path | None
+    earlier: RunLog | None
+
+
+@dataclass
+class RunOutcome:
+    """What became of planned runs.
+
+    Attributes:
+        logs: Benchmark to its log.
+        problems: Metric and reason to the benchmarks that it could not be run on at all.
+        stopped: Why the model reads nothing more; empty if it read everything.
+    """
+
+    logs: dict[str, RunLog]
+    problems: dict[tuple[str, str], list[str]]
+    stopped: str = ""
+
+
+def _output(typed: str | None, *, several: bool) -> tuple[Path | None, Path | None]:
+    """Return the path of --json, and the same again where it is a folder."""
+    if typed is None:
+        return None, None
+    out = Path(typed)
+    if typed.endswith(("/", os.sep)) or out.is_dir():
+        return out, out
+    if several and (out.exists() or out.suffix == ".json"):
+        raise InputError(f"--json {typed}: several benchmarks have a log each; give a folder/")
+    return out, (out if several else None)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write {folder}: {error.strerror or error}") from error
+    output.check_writable(folder / "run.json")
+
+
+def _load(
+    names: list[str], data: Path, options: Mapping[str, str], skip_missing: bool
+) -> list[Benchmark]:
+    """Load benchmarks; raise, or name them and go on, where some are not in ``data``.
+
+    An option goes to the benchmarks that have it; one that none has is refused.
+    """
+    rows = [lookup(BENCHMARKS, name, "benchmark") for name in names]
+    known = {key for row in rows for key in row.options}
+    loaded: list[Benchmark] = []
+    missing: dict[str, str] = {}
+    for row in rows:
+        mine = {k: v for k, v in options.items() if k in row.options or k not in known}
+        resolve_options(mine, row.options)
+        try:
+            loaded.append(load_benchmark(row.name, data, mine))
+        except InputError as error:
+            if not _is_missing(row, data):
+                raise
+            missing[row.name] = str(error)
+    if missing and not skip_missing:
+        hint = f"missing: {', '.join(missing)} (--skip-missing leaves them out). "
+        raise InputError((hint if len(names) > 1 else "") + ". ".join(missing.values()))
+    if not loaded:
+        raise InputError(f"none of {', '.join(names)} is in {data}; discode bench check says more")
+    for reason in missing.values():
+        output.note(f"skipped: {reason}", "yellow")
+    return loaded
+
+
+def _is_missing(row: BenchmarkRow, data: Path) -> bool:
+    """Return whether a benchmark's files are not all there; what is there may be damaged."""
+    try:
+        row.find_files(find_folder(row, data))
+    except InputError:
+        return True
+    return False
+
+
+def _earlier(loaded: Benchmark, protocol: AgreementProtocol, path: Path | None) -> RunLog | None:
+    """Return the log that is kept at ``path``, if any; raise where it is of another run."""
+    if path is None or not path.exists():
+        return None
+    earlier = RunLog.load(path)
+    if not earlier.same_questions(RunLog.begin(loaded, protocol, {})):
+        raise InputError(
+            f"{path} is a run of {earlier.benchmark} with other data or options; give another file"
         )
-        for reason in dict.fromkeys([*result.errors.values()][:1]):
-            stderr.print(f"  such as: {reason}", style="red", markup=False, soft_wrap=True)
-    for label, reason in problems.items():
-        stderr.print(f"{label}: {reason}", style="red", markup=False, soft_wrap=True)
+    return earlier
+
+
+def _run(
+    planned: Sequence[PlannedRun],
+    labels: Mapping[str, str],
+    factory: MetricFactory,
+    protocol: AgreementProtocol,
+) -> RunOutcome:
+    """Run benchmarks one after the other; a log is kept after each metric."""
+    outcome = RunOutcome({}, {})
+    with output.progress() as bar:
+        for plan in planned:
+            name = plan.benchmark.name
+            tasks: dict[str, TaskID] = {}
+
+            def progress(
+                label: str, step: int, total: int, tasks: dict[str, TaskID] = tasks
+            ) -> None:
+                if label not in tasks:
+                    tasks[label] = bar.add_task(label, total=total)
+                bar.advance(tasks[label], step)
+
+            def save(log: RunLog, plan: PlannedRun = plan) -> None:
+                outcome.logs[log.benchmark] = log
+                if plan.out is not None and log.results:
+                    log.save(plan.out)
+
+            try:
+                log, problems = run_metrics(
+                    plan.benchmark, labels, factory, protocol, earlier=plan.earlier, save=save,
+                    progress=progress,
+                )  # fmt: skip
+            except StoppedError as error:
+                kept = factory.judge.store
+                where = (
+                    "nothing was kept: give --json or --store"
+                    if kept is None
+                    else f"readings are kept in {kept.path}: run again to go on"
+                )
+                reason = str(error).removeprefix("not asked: ")
+                outcome.stopped = f"stopped at {name}: {reason}; {where}"
+                break
+            save(log)
+            for label, why in problems.items():
+                outcome.problems.setdefault((label, why), []).append(name)
+    return outcome
+
+
+def _report(outcome: RunOutcome, labels: Mapping[str, str]) -> None:
+    """Print the table and what failed; exit with 2 without any result, with 1 if some failed."""
+    wanted: dict[str, RunLog] = {}
+    for name, log in outcome.logs.items():
+        results = {label: log.results[label] for label in labels if label in log.results}
+        if results:
+            wanted[name] = replace(log, results=results)
+    several = len(outcome.logs) > 1
+    if wanted:
+        stdout.print(
+            render_table(wanted, intervals=True), markup=False, highlight=False, soft_wrap=True
+        )
+    for name, log in wanted.items():
+        for label, result in log.results.items():
+            failed = f", {len(result.errors)} pairs failed" if result.errors else ""
+            rate = result.measures["ties"].value
+            ties = "no scores" if math.isnan(rate) else f"{100 * rate:.1f} % ties"
+            prefix = f"{name}: " if several else ""
+            output.note(f"{prefix}{label}: {ties}{failed}, {result.seconds:.1f} s")
+            output.note(str(result.signature), "dim")
+            for reason in [*result.errors.values()][:1]:
+                output.note(f"  such as: {reason}", "red")
+    for (label, why), names in outcome.problems.items():
+        everywhere = len(names) == len(outcome.logs)
+        output.note(f"{'' if everywhere else ', '.join(names) + ': '}{label}: {why}", "red")
+    if outcome.stopped:
+        output.note(outcome.stopped, "red")
+        raise typer.Exit(1)
     if not wanted:
         raise typer.Exit(2)
-    if problems or any(result.errors for result in wanted.values()):
+    if outcome.problems or any(r.errors for log in wanted.values() for r in log.results.values()):
         raise typer.Exit(1)
 
 
 def _runs(paths: list[Path]) -> dict[str, RunLog]:
-    stems = [path.stem for path in paths]
+    """Read logs by name; a folder stands for the logs in it."""
+    files: list[Path] = []
+    for path in paths:
+        found = sorted(path.glob("*.json")) if path.is_dir() else [path]
+        if not found:
+            raise InputError(f"no runs in {path}; discode bench run ... --json {path} makes some")
+        files += found
+    stems = [path.stem for path in files]
     return {
-        path.stem if stems.count(path.stem) == 1 else str(path): RunLog.load(path) for path in paths
+        path.stem if stems.count(path.stem) == 1 else str(path): RunLog.load(path) for path in files
     }
 
 
 @app.command("table")
 def table_(
-    runs: Annotated[list[Path], typer.Argument(help="What discode bench run --json wrote.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="What discode bench run --json wrote; a folder is all of it."),
+    ],
     form: Annotated[
         str, typer.Option("--format", "-f", help="text, markdown, latex or csv.")
     ] = "text",
@@ -232,7 +421,10 @@ def table_(
 
 @app.command()
 def plot(
-    runs: Annotated[list[Path], typer.Argument(help="What discode bench run --json wrote.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(help="What discode bench run --json wrote; a folder is all of it."),
+    ],
     out: Annotated[Path, typer.Option("--output", "-o", help=".png, .svg or .pdf.")],
 ) -> None:
     """Plot runs: one panel per benchmark, one line per metric, with intervals."""

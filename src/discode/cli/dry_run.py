@@ -1,4 +1,4 @@
-"""discode score --dry-run: what a server would be sent, and what that costs."""
+"""--dry-run of discode score and bench run: what a server would be sent, and what that costs."""
 
 from __future__ import annotations
 

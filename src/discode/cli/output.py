@@ -90,12 +90,12 @@ def table_of(*columns: str) -> Table:
 
 
 def store_beside(out: Path) -> Path:
-    """Return where the readings of an output file are kept by default: beside it.
+    """Return where the readings of an output are kept by default: beside a file, in a folder.
 
     >>> store_beside(Path("runs/scores.jsonl")).name
     'scores.jsonl.readings.db'
     """
-    return out.with_name(f"{out.name}.readings.db")
+    return out / "readings.db" if out.is_dir() else out.with_name(f"{out.name}.readings.db")
 
 
 def check_output(

@@ -11,7 +11,7 @@ from typing import Any
 from discode.backends import Backend
 from discode.backends.served.client import ChatClient, ChatModel
 from discode.decoders import METHODS, get_decoder
-from discode.errors import InputError, lookup
+from discode.errors import DiscodeError, InputError, lookup
 from discode.judge import Judge, load
 from discode.metrics.bert import DEFAULT_BERT, BertScore
 from discode.metrics.clip import DEFAULT_CLIP, ClipEncoder, ClipScore
@@ -72,7 +72,7 @@ class MetricFactory:
             raise InputError(f"a metric is given by its name, not by {name!r}")
         if name.startswith("scorefile:"):
             return ScoreFile(name.removeprefix("scorefile:"))
-        if name not in METRICS and name.removeprefix("ref-").partition(":")[0] in METHODS:
+        if asks_judge(name):
             return self.judge_metric(name)
         return lookup(METRICS, name, "metric", also=", or scorefile:PATH").make(self, name)
 
@@ -82,9 +82,8 @@ class MetricFactory:
         judge = replace(self.judge, decoder=get_decoder(method))
         return JudgeMetric(name, judge, method != name, self.readings)
 
-    @cached_property
-    def judge(self) -> Judge:
-        """The judge whose readings all decoders share."""
+    def open_judge(self) -> Judge:
+        """Return a judge with the decoder "raw"; a served model is not asked anything yet."""
         judge = load(
             self.model,
             method="raw",
@@ -95,6 +94,27 @@ class MetricFactory:
             **self.options,
         )
         return judge if self.default_store is None else judge.with_store(self.default_store)
+
+    @property
+    def judge(self) -> Judge:
+        """The judge whose readings all decoders share."""
+        if isinstance(self._judge, DiscodeError):
+            raise self._judge
+        return self._judge
+
+    @cached_property
+    def _judge(self) -> Judge | DiscodeError:
+        """The judge, or why there is none: opened once, for any number of metrics and benchmarks.
+
+        Its signature needs a served model's answer, so a server that cannot be reached is not
+        tried again for every metric.
+        """
+        try:
+            judge = self.open_judge()
+            judge.signature  # noqa: B018  # kept by the judge
+        except DiscodeError as error:
+            return error
+        return judge
 
     @cached_property
     def readings(self) -> SharedReadings:
@@ -143,6 +163,17 @@ class MetricFactory:
                 "http://localhost:8000/v1) and endpoint_model=NAME (--endpoint-model)"
             )
         return ChatClient(self.endpoint, self.endpoint_model)
+
+
+def asks_judge(name: str) -> bool:
+    """Return whether a metric is the judge with a decoder.
+
+    >>> asks_judge("ref-discode:sigma2=0.05"), asks_judge("cider")
+    (True, False)
+    """
+    if name in METRICS:
+        return METRICS[name].make is MetricFactory.judge_metric
+    return name.removeprefix("ref-").partition(":")[0] in METHODS
 
 
 @dataclass(frozen=True)
