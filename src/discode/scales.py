@@ -77,7 +77,8 @@ class Scale:
 
         The paper replaces everything after the decimal point by 0.1·ŝ. After the stem "1."
         that leaves the scale for any ŝ > 0 (1.03 is not a rating between 0.0 and 1.0, and the
-        *less* sure model would get the higher score), so scores end at ``maximum``.
+        *less* sure model would get the higher score), so scores end at ``maximum``. How sure
+        the model is of "1." grades them there: ``reading=graded`` of the decoders.
         """
         score = np.asarray(self.stem_values)[stem] + self.step * expectation
         return np.clip(score, self.minimum, self.maximum)

@@ -79,7 +79,8 @@ def alternatives(readings: Readings, reading: str = "greedy") -> Alternatives:
     """Lay out readings for decoding.
 
     ``greedy`` is the paper's rule: the likelier stem is taken, and the answers after it are
-    the alternatives (after "1." there is one: 1.0). ``joint`` uses both stems of the unit
+    the alternatives (after "1." there is one: 1.0). ``graded`` has the same alternatives, and
+    differs in the score of 1.0 (:func:`graded_top`). ``joint`` uses both stems of the unit
     scale and has eleven values: P(0.d) = P("0.") · P(d | "0.") and P(1.0) = P("1.").
     """
     scale = readings.scale
@@ -114,13 +115,47 @@ def greedy_stem(readings: Readings) -> Indices:
     return np.asarray(np.nan_to_num(readings.stem_logp, nan=-np.inf).argmax(axis=1))
 
 
+def integer_logp(readings: Readings) -> Floats:
+    """Return log P of the tokens '0' and '1' (N, B); of the whole stems where those are not read.
+
+    A generated answer has the first token of both stems, but only one whole stem.
+    """
+    if readings.lead_logp is None:
+        return readings.stem_logp
+    unread = np.isnan(readings.lead_logp).any(axis=1, keepdims=True)
+    return np.where(unread, readings.stem_logp, readings.lead_logp)
+
+
+def graded_top(readings: Readings, stem: Indices, score: Floats) -> Floats:
+    """Return the scores (N,), those after the last stem graded by how sure the model is of it.
+
+    After "1." a score is the mean of 1.0 and 0.9 under the stems' probabilities,
+    1.0 - 0.1·P("0") / (P("0") + P("1")): FLEUR's rule for 1.0, renormalised. It lies above
+    every score after "0.", so only ties are broken and no order is reversed. Where the other
+    stem was not read, the score stays.
+
+    >>> from discode.scales import UNIT
+    >>> answers = np.tile(np.log([0.9] + [0.01] * 9), (2, 2, 1))
+    >>> readings = Readings(UNIT, answers, np.log([[0.19, 0.8], [0.01, 0.98]]))
+    >>> graded_top(readings, np.array([1, 1]), np.ones(2)).round(3).tolist()
+    [0.981, 0.999]
+    """
+    scale, logp = readings.scale, integer_logp(readings)
+    with np.errstate(over="ignore", invalid="ignore"):
+        other = 1 / (1 + np.exp(logp[:, -1] - np.logaddexp.reduce(logp[:, :-1], axis=1)))
+    top = (stem == len(scale.stems) - 1) & np.isfinite(score) & np.isfinite(other)
+    return np.where(top, scale.maximum - scale.step * other, score)
+
+
 @dataclass(frozen=True, kw_only=True)
 class DistributionDecoder(Configurable, ABC):
     """A decoder that finds a distribution over the alternatives; its expectation is the score."""
 
     reading: str = option(
-        "greedy",
-        "the answers after the likelier stem, or both stems of scale unit with 1.0 as a value",
+        "graded",
+        'the answers after the likelier stem, with 1.0 graded by how sure the model is of "1." '
+        "or flat (greedy); or both stems of scale unit with 1.0 as a value (joint)",
+        "graded",
         "greedy",
         "joint",
     )
@@ -166,6 +201,8 @@ class DistributionDecoder(Configurable, ABC):
             distribution[rows] = p.T
             expected[:, rows] = top, mean
         raw, score = seen.scale.score(seen.stem, expected)
+        if self.reading == "graded" and len(seen.scale.stems) > 1:
+            score = graded_top(readings, seen.stem, score)
         return Decoded(seen.answers, distribution, raw, score, degenerate)
 
 

@@ -114,7 +114,7 @@ class Discode(DistributionDecoder):
             raise InputError("without cross-entropy and divergence there is nothing to minimise")
         if self.solver == "adam":
             if self.reading == "joint":
-                raise InputError("solver 'adam' moves one head, after one stem: use reading=greedy")
+                raise InputError("solver 'adam' moves one head, after one stem: use reading=graded")
             object.__setattr__(self, "requires", frozenset({"hidden"}))
 
     def prepare(self, seen: Alternatives, readings: Readings) -> Solve:

@@ -131,7 +131,7 @@ def options_of(decoder: type | object) -> tuple[DecoderOption, ...]:
     >>> from discode.decoders import Discode
     >>> first = options_of(Discode)[0]
     >>> first.name, first.default, first.allowed_text
-    ('reading', 'greedy', 'greedy, joint')
+    ('reading', 'graded', 'graded, greedy, joint')
     """
     return tuple(
         DecoderOption(declared.name, declared.default, **declared.metadata)

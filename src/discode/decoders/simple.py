@@ -14,10 +14,11 @@ from discode.decoders.base import (
     Solve,
     alternatives,
     greedy_stem,
+    integer_logp,
     one_hot,
     softmax,
 )
-from discode.decoders.options import Configurable, with_options_documented
+from discode.decoders.options import Configurable, option, with_options_documented
 from discode.errors import InputError
 from discode.readings import Readings
 
@@ -27,8 +28,16 @@ from discode.readings import Readings
 class Raw(DistributionDecoder):
     """The answer with the highest probability: what greedy decoding prints.
 
-    The distribution is one-hot by definition, hence never counted as degenerate.
+    The distribution is one-hot by definition, hence never counted as degenerate, and 1.0 is 1.0
+    however sure the model is of it.
     """
+
+    reading: str = option(
+        "greedy",
+        "the likeliest answer after the likelier stem, or of all values of scale unit (joint)",
+        "greedy",
+        "joint",
+    )
 
     name = "raw"
     counts_one_hot = False
@@ -81,8 +90,7 @@ class Fleur(Configurable):
         if readings.second_logp is not None:
             second = 0.01 * _weighted_sum(np.exp(readings.second_logp), seen.values)
             score += np.where(np.isnan(second), 0.0, second)
-        lead = readings.stem_logp if readings.lead_logp is None else readings.lead_logp
-        integer = np.exp(lead)
+        integer = np.exp(integer_logp(readings))
         score = np.where(stem == 1, 0.9 * integer[:, 0] + integer[:, 1], score)
         # Rounded log-probabilities may add up to a hair over 1.
         score = np.where(np.isnan(raw), np.nan, np.minimum(score, readings.scale.maximum))
