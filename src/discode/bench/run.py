@@ -152,9 +152,8 @@ def _score(
 def pairs_to_judge(benchmark: Benchmark, metrics: Mapping[str, str]) -> list[Pair]:
     """Return the pairs that metrics would ask the judge about; the others ask it nothing."""
     asked: list[Pair] = []
-    for references in sorted(
-        {name.startswith("ref-") for name in filter(asks_judge, metrics.values())}
-    ):
+    judges = [name for name in metrics.values() if asks_judge(name)]
+    for references in sorted({name.startswith("ref-") for name in judges}):
         needs = frozenset({"references"} if references else ())
         pairs, _ = _distinct_pairs(benchmark.pairs, needs)
         asked += [pair for pair in pairs if bool(pair.references) == references]
