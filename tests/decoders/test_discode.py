@@ -260,7 +260,40 @@ def test_joint_reading_without_stems_is_nan() -> None:
 def test_score_after_the_second_stem_ends_at_one() -> None:
     answers = np.log(np.full((1, 2, 10), 0.1))
     readings = Readings(UNIT, answers, np.log([[0.1, 0.9]]))
-    assert float(discode.decode(readings, "smoothing")) == 1.0
+    greedy = discode.decode(readings, "smoothing", reading="greedy")
+    assert float(greedy) == 1.0
+    assert "reading=greedy" in str(greedy.signature)
+
+
+@pytest.mark.parametrize("method", ["smoothing", "discode", "paper"])
+def test_one_point_nought_is_graded_by_how_sure_the_model_is(method: str) -> None:
+    answers = np.log(np.tile([0.1] * 10, (4, 2, 1)))
+    stems = np.log([[0.1, 0.9], [0.19, 0.8], [0.01, 0.98], [0.6, 0.4]])
+    scores = discode.decode(Readings(UNIT, answers, stems), method)
+    # By hand: 1 - 0.1·P("0.") / (P("0.") + P("1.")).
+    want = [1 - 0.1 * 0.1, 1 - 0.1 * 0.19 / 0.99, 1 - 0.1 * 0.01 / 0.99]
+    assert scores.value[:3] == pytest.approx(want, abs=1e-15)
+    assert scores.raw is not None
+    assert scores.raw.tolist() == [1.0, 1.0, 1.0, 0.0]
+    greedy = discode.decode(Readings(UNIT, answers, stems), method, reading="greedy")
+    assert scores.value[3] == greedy.value[3]
+    assert greedy.value[:3].tolist() == [1.0] * 3
+    assert "reading=graded" in str(scores.signature)
+
+
+def test_grading_uses_the_first_tokens_where_both_were_read() -> None:
+    """A served model shows '0' beside the '1' it wrote, and only one whole stem."""
+    answers = np.full((3, 2, 10), np.nan)
+    stems = np.log([[np.nan, 0.7], [0.2, 0.7], [np.nan, 0.7]])
+    lead = np.log([[0.25, 0.75], [np.nan, 0.75], [np.nan, 0.75]])
+    scores = discode.decode(Readings(UNIT, answers, stems, lead_logp=lead), "smoothing")
+    # Both first tokens; both stems; neither: then nothing is known that could grade it.
+    assert scores.value == pytest.approx([1 - 0.1 * 0.25, 1 - 0.1 * 0.2 / 0.9, 1.0], abs=1e-15)
+
+
+def test_the_raw_answer_is_not_graded() -> None:
+    with pytest.raises(discode.DiscodeError, match="allowed: greedy, joint"):
+        discode.decode(np.log(np.full(10, 0.1)), "raw", reading="graded", scale=UNIT)
 
 
 @pytest.mark.parametrize("method", ["raw", "smoothing", "discode", "paper", "fleur"])
@@ -268,7 +301,7 @@ def test_one_point_nought_needs_no_digits_after_it(method: str) -> None:
     answers = np.full((1, 2, 10), np.nan)
     answers[0, 0] = np.log(0.1)
     readings = Readings(UNIT, answers, np.log([[0.1, 0.9]]))
-    want = 0.9 * 0.1 + 0.9 if method == "fleur" else 1.0
+    want = {"raw": 1.0}.get(method, 0.9 * 0.1 + 0.9)
     assert float(discode.decode(readings, method)) == pytest.approx(want)
 
 

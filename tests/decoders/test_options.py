@@ -39,7 +39,7 @@ class Sharper(DistributionDecoder):
 
 def test_declaring_an_option_is_all_it_takes() -> None:
     decoder = Sharper(power=2)
-    assert decoder.options() == {"reading": "greedy", "power": 2}
+    assert decoder.options() == {"reading": "graded", "power": 2}
     assert Sharper(reading="joint").options() == {"reading": "joint", "power": 1, "steps": 3}
     assert "power: exponent of the probabilities (a whole number from 0; default 1)." in str(
         Sharper.__doc__

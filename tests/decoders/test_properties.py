@@ -66,6 +66,51 @@ def test_joint_reading(read: Readings, method: str) -> None:
     assert ((decoded.score >= 0) & (decoded.score <= 1)).all()
 
 
+GRADED = [name for name in NORMALISED if name != "raw"]
+
+
+def after_one(odds: list[float], digits: Readings) -> Readings:
+    """Return rows whose log-odds of "1." against "0." are given, with the first row's digits."""
+    first = -np.log1p(np.exp(odds))
+    stems = np.stack([first, first + odds], axis=1)
+    return Readings(digits.scale, np.tile(digits.answer_logp[:1], (len(odds), 1, 1)), stems)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    digits=readings(("unit",)),
+    odds=st.lists(st.integers(-5000, 25000).map(lambda n: n / 1000 + 5e-4), min_size=1, max_size=9),
+    method=st.sampled_from(GRADED),
+)
+def test_grading_breaks_ties_and_nothing_else(
+    digits: Readings, odds: list[float], method: str
+) -> None:
+    read = after_one(sorted(odds), digits)
+    decoder = get_decoder(method)
+    decoded = decoder.decode(read)
+    flat = get_decoder(method, reading="greedy").decode(read)
+    top = np.array(sorted(odds)) > 0
+    assert np.array_equal(decoded.score[~top], flat.score[~top])
+    assert np.array_equal(decoded.raw, flat.raw)
+    assert np.array_equal(decoded.distribution, flat.distribution)
+    assert (flat.score[top] == 1.0).all()
+    # On the scale, above whatever follows "0.", and higher the surer the model is of "1.".
+    assert ((decoded.score[top] > 0.9) & (decoded.score[top] <= 1.0)).all()
+    assert (np.diff(decoded.score) >= 0).all()
+    assert len(set(decoded.score[top])) == len({odd for odd in odds if odd > 0})
+    singles = [decoder.decode(read.take([i])).score for i in range(len(read))]
+    assert np.array_equal(np.concatenate(singles), decoded.score)
+
+
+@settings(max_examples=40, deadline=None)
+@given(read=readings(("unit",)), method=st.sampled_from(GRADED))
+def test_no_preference_is_lost_by_grading(read: Readings, method: str) -> None:
+    """Whatever was ordered stays ordered: accuracy with ties as wrong can only rise."""
+    graded = get_decoder(method).decode(read).score
+    greedy = get_decoder(method, reading="greedy").decode(read).score
+    assert not ((greedy[:, None] > greedy) & ~(graded[:, None] > graded)).any()
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     read=readings(),
