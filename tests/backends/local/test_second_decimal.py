@@ -16,9 +16,11 @@ from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import FIVE, UNIT
 
-torch = pytest.importorskip("torch", reason="local models need discode[hf]")
+pytest.importorskip("torch", reason="local models need discode[hf]")
 pytest.importorskip("transformers", reason="local models need discode[hf]")
 pytest.importorskip("torchvision", reason="the image processors of most models need it")
+
+import torch
 
 from discode.backends.local.backend import Local
 from discode.backends.local.load import load_model

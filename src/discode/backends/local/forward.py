@@ -43,8 +43,9 @@ from discode.pairs import Pair
 LogpAndStates = tuple[NDArray[np.float64], NDArray[np.float32]]
 """Log-probabilities (N, R, I) of the wanted ids, and hidden states (N, R, D).
 
-Where a second decimal is looked for, the log-probabilities have one position more: that after the
-likeliest first decimal. They are NaN where the model would end the number there."""
+Where a second decimal is looked for, the log-probabilities have a position more for each of the
+prompt's ``decimal_stems``: that after its likeliest first decimal. They are NaN where the model
+would end the number there."""
 LOG = logging.getLogger("discode")
 PER_TOKEN_INPUTS = {
     "token_type_ids": False,
@@ -258,8 +259,8 @@ class ModelRunner:
     ) -> tuple[Any, Any, Any, list[NDArray[np.int64]]]:
         """Run a chunk of captions of each image over the cache of the prefixes.
 
-        Returns log-probabilities (B, P, I) at P positions and (B, N, 0 or 1, I) after the first
-        decimals, and states (B, P, D), all still on the device, and for each image which of the
+        Returns log-probabilities (B, P, I) at P positions and (B, N, S, I) after the first decimals
+        of S stems, and states (B, P, D), all still on the device, and for each image which of the
         positions belong to its captions (N, R).
         """
         torch = require("torch", "hf")
@@ -271,19 +272,19 @@ class ModelRunner:
         states, logits = self._run_packed(tokens, places, cache, prefix, delta, keep=kept)
         logp = self._logp(states, logits, tokenized)
         more = logp.new_empty(len(chunk), max(map(len, chunk)), 0, logp.shape[-1])
-        if self._looks_for_second(tokenized):
-            follows, *added = stack_continuations(layouts, len(tokenized.stems[0]), branch=0)
+        if stems := self._decimal_stems(tokenized):
+            follows, *added = stack_continuations(layouts, list(stems), list(stems.values()))
             first = self._send(torch.from_numpy(np.searchsorted(positions, follows)))
             first = logp.gather(1, first[..., None].expand(-1, -1, logp.shape[-1]))
             # The likeliest first decimals never leave the device: nothing has to wait for them.
             answer_of, digits, _ = self._digits(tokenized)
             decimals = digits[(first.exp() @ answer_of).argmax(-1)]
-            added = self._send(torch.from_numpy(np.stack(added)))
-            places = [torch.cat(pair, dim=1) for pair in zip(places, added, strict=True)]
-            more = self._unless_ended(
-                *self._run_packed(decimals, places, cache, prefix, delta, keep=decimals.shape[1]),
-                tokenized,
-            )[:, :, None]
+            sent = self._send(torch.from_numpy(np.stack(added)))
+            places = [torch.cat(pair, dim=1) for pair in zip(places, sent, strict=True)]
+            after = self._run_packed(decimals, places, cache, prefix, delta, keep=decimals.shape[1])
+            more = self._unless_ended(*after, tokenized).reshape(
+                len(chunk), -1, len(stems), logp.shape[-1]
+            )
         cache.crop(prefix - cache.get_seq_length())
         at = [np.searchsorted(positions, wanted) for wanted in keep]
         return logp, more, states.float(), at
@@ -300,8 +301,9 @@ class ModelRunner:
         with use_grouped_attention(self.text_config):
             return self.run(tokens, {"position_ids": position_ids}, cache, keep=keep, mask=mask)
 
-    def _looks_for_second(self, tokenized: TokenizedPrompt) -> bool:
-        return self.second_decimal and tokenized.has_decimals
+    def _decimal_stems(self, tokenized: TokenizedPrompt) -> dict[int, int]:
+        """Return the stems after whose first decimal a second one is looked for, with places."""
+        return tokenized.decimal_stems if self.second_decimal else {}
 
     def _unless_ended(self, states: Any, logits: Any, tokenized: TokenizedPrompt) -> Any:
         """Return log-probabilities (B, R, I), NaN where the likeliest token is not a digit."""
@@ -378,21 +380,19 @@ class ModelRunner:
         tokenized: TokenizedPrompt,
         run: Callable[..., tuple[Any, Any]],
     ) -> NDArray[np.float64]:
-        """Return the log-probabilities (0 or 1, I) after the first decimal of ``logp`` (R, I).
+        """Return log-probabilities (S, I) after the likeliest first decimals in ``logp`` (R, I).
 
         ``run`` runs the model on the prompt and the ids it is given.
         """
-        if not self._looks_for_second(tokenized):
-            return logp[:0]
-        stem = tokenized.stems[0]
-        answer, token = first_decimal(tokenized, logp[len(stem)])
-        if token in tokenized.second_digit:  # it holds the second decimal
-            return np.full_like(logp[:1], np.nan)
-        state, logits = run(*stem, tokenized.answers[0][answer][0])
-        after: NDArray[np.float64] = (
-            self._unless_ended(state, logits, tokenized)[0, -1:].cpu().numpy()
-        )
-        return after
+        after = [logp[:0]]
+        for number, place in self._decimal_stems(tokenized).items():
+            answer, token = first_decimal(tokenized, logp[place])
+            if token in tokenized.second_digit:  # it holds the second decimal
+                after.append(np.full_like(logp[:1], np.nan))
+                continue
+            part = run(*tokenized.stems[number], tokenized.answers[number][answer][0])
+            after.append(self._unless_ended(*part, tokenized)[0, -1:].cpu().numpy())
+        return np.concatenate(after)
 
     def _run_whole_prompt(
         self, image: ProcessedImage, pair: Pair, tokenized: TokenizedPrompt
@@ -474,7 +474,7 @@ class ModelRunner:
         """Return how many captions of each image run at once, 0 where not even one may."""
         longest = max(len(suffix) for group in groups for suffix in group.suffixes)
         longest += sum(map(len, groups[0].tokenized.stems))
-        longest += self._looks_for_second(groups[0].tokenized)
+        longest += len(self._decimal_stems(groups[0].tokenized))
         tokens = min(MAX_PACKED_TOKENS, self._tokens_that_fit())
         size = self.batch_captions or max(1, tokens // (len(groups) * longest))
         # Llama 4 counts places in the sequence, whatever the positions say, in steps of this size.
@@ -487,7 +487,7 @@ class ModelRunner:
         """Return how many tokens may follow an image's prefix, not counting what is forced."""
         most = getattr(self.text_config, "max_position_embeddings", None) or 1 << 30
         used = image.ids.shape[1] - (len(tokenized.tail) if image.opened is not None else 0)
-        longest = max(map(len, tokenized.stems)) + self._looks_for_second(tokenized)
+        longest = max(map(len, tokenized.stems)) + bool(self._decimal_stems(tokenized))
         return int(most - used - longest)
 
     def images_that_fit(self, image: ProcessedImage) -> int:

@@ -88,28 +88,29 @@ def stack_layouts(layouts: Sequence[PackedLayout]) -> tuple[Ints, Ints, Ints, In
 
 
 def stack_continuations(
-    layouts: Sequence[PackedLayout], place: int, branch: int
+    layouts: Sequence[PackedLayout], branches: Sequence[int], places: Sequence[int]
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """One token per caption after its answer ``place``, on a branch: where it is, and what it sees.
+    """Lay out S tokens per caption that follow its answers at ``places``, on these branches.
 
-    Returns the positions (B, N) in the sequences that the tokens follow, and their steps, owner and
-    branch (B, N), padded as in :func:`stack_layouts`.
+    Returns the positions (B, N·S) in the sequences that the tokens follow, and their steps, owner
+    and branch (B, N·S), padded as in :func:`stack_layouts`.
 
     >>> layouts = [PackedLayout.of([[5, 6], [7]], [[1, 2], [3]]), PackedLayout.of([[8]], [[1, 2]])]
-    >>> follows, steps, owner, branch = stack_continuations(layouts, place=2, branch=0)
+    >>> follows, steps, owner, branch = stack_continuations(layouts, branches=[0], places=[2])
     >>> follows.tolist(), steps.tolist(), owner.tolist()
     ([[3, 7], [2, 0]], [[4, 3], [3, 0]], [[0, 1], [0, -11]])
     """
     width = max(len(layout.tokens) for layout in layouts)
-    most = max(len(layout.keep) for layout in layouts)
+    most = max(len(layout.keep) for layout in layouts) * len(branches)
     follows, steps = (np.zeros((len(layouts), most), np.int64) for _ in range(2))
     owner = np.tile(-1 - width - np.arange(most), (len(layouts), 1))
     for row, layout in enumerate(layouts):
-        n = len(layout.keep)
-        follows[row, :n] = layout.keep[:, place]
-        steps[row, :n] = layout.steps[layout.keep[:, place]] + 1
-        owner[row, :n] = np.arange(n)
-    return follows, steps, owner, np.full_like(owner, branch)
+        at = layout.keep[:, list(places)].ravel()
+        follows[row, : len(at)] = at
+        steps[row, : len(at)] = layout.steps[at] + 1
+        owner[row, : len(at)] = layout.owner[at]
+    branch = np.tile(branches, (len(layouts), most // len(branches)))
+    return follows, steps, owner, branch
 
 
 def packed_attention_mask(

@@ -53,9 +53,14 @@ class TokenizedPrompt:
         return [column[group[0]] for group in self.answers[0]]
 
     @property
-    def has_decimals(self) -> bool:
-        """Whether an answer is a decimal, after which another may follow ("0.8", "0.85")."""
-        return self.scale.stems[0].endswith(".")
+    def decimal_stems(self) -> dict[int, int]:
+        """The numbers of the ``stems`` after which two decimals may follow, "0." on scale unit.
+
+        Each with its answers' place among the R positions: the end of the prompt, and every id of
+        every stem.
+        """
+        ends = np.cumsum([len(stem) for stem in self.stems]).tolist()
+        return {0: ends[0]} if self.scale.stems[0].endswith(".") else {}
 
     @cached_property
     def answer_of(self) -> NDArray[np.float64]:
@@ -66,7 +71,7 @@ class TokenizedPrompt:
     @cached_property
     def second_digit(self) -> dict[int, int]:
         """The answer that is the second digit of an id, for ids of several digits ("85": 5)."""
-        ids = [i for group in self.answers[0] for i in group[1:]] if self.has_decimals else []
+        ids = [i for group in self.answers[0] for i in group[1:] if self.decimal_stems]
         tokens = self.vocabulary.tokenizer.convert_ids_to_tokens(ids)
         return {i: self.scale.answers.index(token[1]) for i, token in zip(ids, tokens, strict=True)}
 
