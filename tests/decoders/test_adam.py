@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import discode
+from discode.decoders.adam import starting_bias
 from discode.decoders.discode import att_loss, log_alpha, log_prior
 from discode.errors import InputError
 from discode.readings import Readings
@@ -101,6 +103,24 @@ def test_ten_steps_lower_the_loss_and_stay_near_the_head() -> None:
         att_loss(after, logp, logq, alpha, alpha) < att_loss(before, logp, logq, alpha, alpha)
     ).all()
     assert np.abs(after - before).max() < 0.2
+
+
+def test_it_starts_at_the_answers_that_were_read() -> None:
+    """An answer may be several tokens, of which the head has one; each row lacks other mass."""
+    whole = readings_with_head()
+    rng = np.random.default_rng(1)
+    more = whole.answer_logp[:, 0] + rng.uniform(-2, 2, (len(whole), 10))
+    more -= np.logaddexp.reduce(more, axis=1, keepdims=True)
+    groups = replace(whole, answer_logp=more[:, None])
+    for readings in (whole, groups):
+        before = discode.decode(readings, "discode", solver="adam", steps=0).distribution
+        assert before is not None
+        assert np.abs(before - np.exp(readings.answer_logp[:, 0])).max() < 1e-6
+    assert whole.hidden is not None
+    assert whole.head is not None
+    assert whole.bias is not None
+    kept = starting_bias(whole.hidden, whole.head, whole.bias, whole.answer_logp[:, 0])
+    assert (kept == whole.bias).all()  # rounding is no reason to touch it
 
 
 def test_without_divergence_adam_is_not_one_hot() -> None:

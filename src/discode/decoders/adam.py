@@ -19,6 +19,11 @@ from discode.errors import require
 PARAMETERS_AT_ONCE = 1 << 24
 """Rows are solved in chunks of about this many parameters (64 MiB, times four for Adam)."""
 
+ROUNDING = 1e-3
+"""A head that gives the logarithms of the answers up to this is taken as it is."""
+MIN_LOGP = -20.0
+"""Less likely answers do not count for that: 16-bit numbers hardly tell them from 0."""
+
 
 def adam(
     hidden: NDArray[np.float32],
@@ -29,7 +34,7 @@ def adam(
     steps: int = 10,
     learning_rate: float = 1e-3,
 ) -> NDArray[np.float64]:
-    """Return the distributions (n, K) after ``steps`` Adam steps per row.
+    """Return the distributions (n, K) after ``steps`` Adam steps per row; ``bias`` is (n, K).
 
     ``loss(torch, log_z, rows)`` gets log ψ(h) (m, K) for a slice of the rows and returns (m,).
     Adam works element by element, so solving many rows at once is solving each alone.
@@ -44,7 +49,7 @@ def adam(
         h = torch.from_numpy(np.array(hidden[rows]))  # (m, D)
         m = len(h)
         w = torch.from_numpy(np.array(head)).repeat(m, 1, 1).requires_grad_()  # (m, K, D)
-        b = torch.from_numpy(np.array(bias)).repeat(m, 1).requires_grad_()  # (m, K)
+        b = torch.from_numpy(np.array(bias[rows])).requires_grad_()  # (m, K)
         optimiser = torch.optim.Adam([w, b], lr=learning_rate)
 
         def log_psi(w: Any = w, b: Any = b, h: Any = h) -> Any:
@@ -58,3 +63,22 @@ def adam(
         with torch.no_grad():
             result[rows] = log_psi().exp().numpy()
     return result
+
+
+def starting_bias(
+    hidden: NDArray[np.float32],
+    head: NDArray[np.float32],
+    bias: NDArray[np.float32],
+    logp: NDArray[np.float64],
+) -> NDArray[np.float32]:
+    """Return the bias (n, K) with which softmax(W h + b) is the distribution that was read.
+
+    The head has one row per answer, but an answer may be several tokens ("8" and "85" after "0.",
+    or one with a space before it): then ``logp`` (n, K), normalised, differs from what W, h and
+    ``bias`` (K,) give, by more than rounding. Such rows get b = log p - W h.
+    """
+    states = np.nan_to_num(hidden.astype(np.float64))  # NaN where a pair failed
+    logits = states @ head.astype(np.float64).T + bias
+    missing = logp - (logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
+    apart = np.abs(np.where(logp > MIN_LOGP, missing, 0.0)).max(axis=1, keepdims=True)
+    return np.where(apart > ROUNDING, bias + missing, bias).astype(np.float32)

@@ -158,7 +158,7 @@ class Discode(DistributionDecoder):
         return np.exp(la), log_tau, logq
 
     def _adam(self, readings: Readings, seen: Alternatives) -> Floats:
-        from discode.decoders.adam import adam
+        from discode.decoders.adam import adam, starting_bias
 
         if readings.hidden is None or readings.head is None or readings.bias is None:
             raise InputError(
@@ -188,7 +188,7 @@ class Discode(DistributionDecoder):
         return adam(
             readings.hidden,
             readings.head,
-            readings.bias,
+            starting_bias(readings.hidden, readings.head, readings.bias, logp),
             loss,
             steps=self.steps,
             learning_rate=self.learning_rate,

@@ -67,9 +67,9 @@ class Fleur(Configurable):
     """FLEUR's score smoothing, with full-vocabulary probabilities (scale ``unit`` only).
 
     Raw score below 1: Σ_d 0.1·d·p(d) at the first decimal, plus Σ_d 0.01·d·p₂(d) where a
-    second decimal was generated. Raw score 1.0: 0.9·p('0') + p('1') at the integer token.
-    Nothing is renormalised, so mass off the digits counts as 0 and the rows of
-    ``distribution`` add up to less than 1.
+    second decimal other than 0 was generated (FLEUR reads "0.80" as 0.8). Raw score 1.0:
+    0.9·p('0') + p('1') at the integer token. Nothing is renormalised, so mass off the digits
+    counts as 0 and the rows of ``distribution`` add up to less than 1.
     """
 
     name = "fleur"
@@ -89,7 +89,8 @@ class Fleur(Configurable):
         score = 0.1 * _weighted_sum(p, seen.values)
         if readings.second_logp is not None:
             second = 0.01 * _weighted_sum(np.exp(readings.second_logp), seen.values)
-            score += np.where(np.isnan(second), 0.0, second)
+            written = readings.second_logp.argmax(axis=1) != 0
+            score += np.where(written & ~np.isnan(second), second, 0.0)
         integer = np.exp(integer_logp(readings))
         score = np.where(stem == 1, 0.9 * integer[:, 0] + integer[:, 1], score)
         # Rounded log-probabilities may add up to a hair over 1.

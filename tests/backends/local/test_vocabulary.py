@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import discode
+from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import FIVE, UNIT
 
@@ -14,7 +17,7 @@ pytest.importorskip("transformers", reason="local models need discode[hf]")
 pytest.importorskip("torchvision", reason="the image processors of most models need it")
 
 from discode.backends.local.backend import Local
-from tests.helpers.local_models import LOCAL_MODEL_MARKS
+from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
 from tests.helpers.tiny_lvlms import FAMILIES, make
 
 pytestmark = LOCAL_MODEL_MARKS
@@ -51,3 +54,21 @@ def test_digits_of_several_digits_are_added_up(llava: Path) -> None:
     assert list(longer) == sorted(longer)  # so that sums are the same in every run
     five = backend.runner.vocabulary.tokenize_prompt(FLEUR, FIVE, references=False)
     assert all(len(group) == 1 for group in five.answers[0])  # "15" is no 1 on 1-5
+
+
+def test_hidden_states_lead_to_the_answers_where_these_are_groups(tmp_path: Path) -> None:
+    """The head's row of "8" alone is not the answer 8 where "85" belongs to it, too."""
+    folder = make("llava_next_llama", tmp_path / "groups", answers=True)
+    pairs = [Pair(noise_images((80, 60))[0], caption) for caption in ("a dog", "x", "a cat")]
+    readings = Local(folder, device="cpu", read="forced").read(pairs, FLEUR, UNIT, hidden=True)
+    assert readings.hidden is not None
+    assert readings.head is not None
+    stem = readings.stem_logp.argmax(axis=1)
+    answers = np.exp(readings.answer_logp[np.arange(3), stem])
+    answers /= answers.sum(axis=1, keepdims=True)
+    alone = np.exp(readings.hidden @ readings.head.T)
+    alone /= alone.sum(axis=1, keepdims=True)
+    assert np.abs(alone - answers).max() > 0.001
+    start = discode.decode(readings, "discode", solver="adam", steps=0).distribution
+    assert start is not None
+    assert np.abs(start - answers).max() < 1e-5

@@ -44,6 +44,7 @@ class LocalOptions(TypedDict, total=False):
     device_map: Annotated[str, "auto spreads a model over several GPUs"]
     trust_remote_code: Annotated[bool, "run the code that comes with the model"]
     read: Annotated[str, "auto, forced (the stem is given) or generate (the paper's way)"]
+    second_decimal: Annotated[str, "auto reads it where the model would write one (0.85), or off"]
     packing: Annotated[str, "auto, or off for one forward pass per pair"]
     batch_captions: Annotated[int, "captions of an image that run at once (by memory)"]
     batch_images: Annotated[int, "images that run at once (by memory, at most 8)"]
@@ -62,6 +63,8 @@ class Local:
         trust_remote_code: Run the code that comes with the model. It may do anything.
         read: "forced" (the stems are given: one forward pass), "auto" (the same, but a model that
             would have begun otherwise generates its answer), or "generate" (the paper's way).
+        second_decimal: "auto" also reads it where the model would write one (0.85): FLEUR's rule
+            counts it. "off" leaves it out; a store of version 0.2 is continued with this.
         packing: "auto", or "off" for one forward pass per pair.
         batch_captions: Captions of an image that run at once; None: by memory.
         batch_images: Images that run at once; None: by memory, at most eight.
@@ -84,12 +87,14 @@ class Local:
         device_map: str | None = None,
         trust_remote_code: bool = False,
         read: str = "auto",
+        second_decimal: str = "auto",
         packing: str = "auto",
         batch_captions: int | None = None,
         batch_images: int | None = None,
     ) -> None:
-        if packing not in ("auto", "off"):
-            raise InputError(f"packing={packing!r} is not allowed; give 'auto' or 'off'")
+        for name, value in (("packing", packing), ("second_decimal", second_decimal)):
+            if value not in ("auto", "off"):
+                raise InputError(f"{name}={value!r} is not allowed; give 'auto' or 'off'")
         if read not in ("auto", "forced", "generate"):
             raise InputError(f"read={read!r} is not allowed; give 'auto', 'forced' or 'generate'")
         for name, number in (("batch_captions", batch_captions), ("batch_images", batch_images)):
@@ -112,7 +117,9 @@ class Local:
         # Whatever changes the numbers is part of the identity.
         self.identity = Identity(
             loaded.name,
-            loaded.revision + (f"+{read}" if read != "auto" else ""),
+            loaded.revision
+            + (f"+{read}" if read != "auto" else "")
+            + ("+second" if second_decimal == "auto" and read != "generate" else ""),
             f"{quantize}-{loaded.dtype}" if quantize else loaded.dtype,
         )
         self._read_by, self._batch_images = read, batch_images
@@ -134,6 +141,7 @@ class Local:
                 f"{loaded.name} was loaded but cannot be run: {short_message(error)}"
             ) from error
         self.runner.packed = packing_is_exact and packing == "auto"
+        self.runner.second_decimal = second_decimal == "auto"
 
     @property
     def capabilities(self) -> frozenset[str]:

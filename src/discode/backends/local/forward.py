@@ -6,7 +6,7 @@ Both give the same answers. :mod:`discode.backends.local.calibrate` checks that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,14 +24,28 @@ from discode.backends.local.fused import (
 from discode.backends.local.generate import MAX_NEW_TOKENS, GeneratedText
 from discode.backends.local.load import LoadedModel, short_message
 from discode.backends.local.memory import tokens_that_fit
-from discode.backends.local.packing import PackedLayout, packed_attention_mask, stack_layouts
-from discode.backends.local.vocabulary import TokenizedPrompt, Vocabulary, conversation
+from discode.backends.local.packing import (
+    PackedLayout,
+    packed_attention_mask,
+    stack_continuations,
+    stack_layouts,
+)
+from discode.backends.local.vocabulary import (
+    TokenizedPrompt,
+    Vocabulary,
+    conversation,
+    first_decimal,
+)
 from discode.errors import BackendError, require
 from discode.images import open_image
 from discode.pairs import Pair
 
 LogpAndStates = tuple[NDArray[np.float64], NDArray[np.float32]]
-"""Log-probabilities (N, R, I) of the wanted ids, and hidden states (N, R, D)."""
+"""Log-probabilities (N, R, I) of the wanted ids, and hidden states (N, R, D).
+
+Where a second decimal is looked for, the log-probabilities have a position more for each of the
+prompt's ``decimal_stems``: that after its likeliest first decimal. They are NaN where the model
+would end the number there."""
 LOG = logging.getLogger("discode")
 PER_TOKEN_INPUTS = {
     "token_type_ids": False,
@@ -83,7 +97,8 @@ class CaptionGroup:
 class ModelRunner:
     """Runs a loaded model.
 
-    ``packed`` says whether captions of an image share one pass; ``logit_scale`` is the factor f in
+    ``packed`` says whether captions of an image share one pass; ``second_decimal`` whether a
+    second decimal is looked for; ``logit_scale`` is the factor f in
     logits = f · states · head, or 0 where the logits are not such a product.
     """
 
@@ -93,12 +108,14 @@ class ModelRunner:
         self.vocabulary = Vocabulary(loaded.processor)
         self.batch_captions = batch_captions
         self.packed = True
+        self.second_decimal = False
         self.logit_scale = 0.0  # until the model is calibrated
         self.dtype = getattr(torch, loaded.dtype)
         self.text_config = loaded.model.config.get_text_config()
         self.lock = loaded.lock
         self._device = loaded.device
         self._head_rows: dict[TokenizedPrompt, Any] = {}
+        self._digit_tensors: dict[TokenizedPrompt, tuple[Any, Any, Any]] = {}
         self._rotary_modules: RotaryModules = {}
         if self._device.type == "cuda":  # elsewhere the matrix products take almost all the time
             fuse_norms(self.model)
@@ -199,7 +216,7 @@ class ModelRunner:
         self.run(ids, self.model_inputs(images), cache, keep=1)
         prefix = ids.shape[1]
         delta = self._rope_delta(len(images))
-        parts: list[tuple[Any, Any, list[NDArray[np.int64]]]] = []
+        parts: list[tuple[Any, Any, Any, list[NDArray[np.int64]]]] = []
         start, most = 0, max(map(len, suffixes))
         size = size or min(self._captions_per_chunk(groups), most)
         while start < most:
@@ -218,11 +235,16 @@ class ModelRunner:
                 continue
             start += size
         # Only now wait for the device: it has been given all its work.
-        fetched = [(logp.cpu().numpy(), states.cpu().numpy(), at) for logp, states, at in parts]
+        fetched = [(*(x.cpu().numpy() for x in part), at) for *part, at in parts]
         return [
             (
-                np.concatenate([logp[row][at[row]] for logp, _, at in fetched]),
-                np.concatenate([states[row][at[row]] for _, states, at in fetched]),
+                np.concatenate(
+                    [
+                        np.concatenate([logp[row][at[row]], more[row, : len(at[row])]], axis=1)
+                        for logp, more, _, at in fetched
+                    ]
+                ),
+                np.concatenate([states[row][at[row]] for _, _, states, at in fetched]),
             )
             for row in range(len(images))
         ]
@@ -234,29 +256,75 @@ class ModelRunner:
         cache: Any,
         prefix: int,
         delta: Any,
-    ) -> tuple[Any, Any, list[NDArray[np.int64]]]:
+    ) -> tuple[Any, Any, Any, list[NDArray[np.int64]]]:
         """Run a chunk of captions of each image over the cache of the prefixes.
 
-        Returns log-probabilities (B, P, I) and states (B, P, D) at P positions, still on the
-        device, and for each image which of the positions belong to its captions (N, R).
+        Returns log-probabilities (B, P, I) at P positions and (B, N, S, I) after the first decimals
+        of S stems, and states (B, P, D), all still on the device, and for each image which of the
+        positions belong to its captions (N, R).
         """
         torch = require("torch", "hf")
         layouts = [PackedLayout.of(several, tokenized.stems) for several in chunk]
         *rows, keep = stack_layouts(layouts)
         positions = np.unique(np.concatenate([wanted.ravel() for wanted in keep]))
-        tokens, steps, owner, branch = self._send(torch.from_numpy(np.stack(rows)))
+        tokens, *places = self._send(torch.from_numpy(np.stack(rows)))
         kept = self._send(torch.from_numpy(positions))
-        position_ids = prefix + steps
+        states, logits = self._run_packed(tokens, places, cache, prefix, delta, keep=kept)
+        logp = self._logp(states, logits, tokenized)
+        more = logp.new_empty(len(chunk), max(map(len, chunk)), 0, logp.shape[-1])
+        if stems := self._decimal_stems(tokenized):
+            follows, *added = stack_continuations(layouts, list(stems), list(stems.values()))
+            first = self._send(torch.from_numpy(np.searchsorted(positions, follows)))
+            first = logp.gather(1, first[..., None].expand(-1, -1, logp.shape[-1]))
+            # The likeliest first decimals never leave the device: nothing has to wait for them.
+            answer_of, digits, _ = self._digits(tokenized)
+            decimals = digits[(first.exp() @ answer_of).argmax(-1)]
+            sent = self._send(torch.from_numpy(np.stack(added)))
+            places = [torch.cat(pair, dim=1) for pair in zip(places, sent, strict=True)]
+            after = self._run_packed(decimals, places, cache, prefix, delta, keep=decimals.shape[1])
+            more = self._unless_ended(*after, tokenized).reshape(
+                len(chunk), -1, len(stems), logp.shape[-1]
+            )
+        cache.crop(prefix - cache.get_seq_length())
+        at = [np.searchsorted(positions, wanted) for wanted in keep]
+        return logp, more, states.float(), at
+
+    def _run_packed(
+        self, tokens: Any, places: list[Any], cache: Any, prefix: int, delta: Any, keep: Any
+    ) -> tuple[Any, Any]:
+        """Run packed tokens (B, Q), the last of those whose steps, owner and branch are given."""
+        steps, owner, branch = places
+        position_ids = prefix + steps[:, -tokens.shape[1] :]
         if delta is not None:
             position_ids = (position_ids + delta).expand(3, *position_ids.shape)
-        mask = self._packed_mask(owner, branch, steps, prefix)
+        mask = self._packed_mask(owner, branch, steps, prefix, last=tokens.shape[1])
         with use_grouped_attention(self.text_config):
-            states, logits = self.run(
-                tokens, {"position_ids": position_ids}, cache, keep=kept, mask=mask
+            return self.run(tokens, {"position_ids": position_ids}, cache, keep=keep, mask=mask)
+
+    def _decimal_stems(self, tokenized: TokenizedPrompt) -> dict[int, int]:
+        """Return the stems after whose first decimal a second one is looked for, with places."""
+        return tokenized.decimal_stems if self.second_decimal else {}
+
+    def _unless_ended(self, states: Any, logits: Any, tokenized: TokenizedPrompt) -> Any:
+        """Return log-probabilities (B, R, I), NaN where the likeliest token is not a digit."""
+        torch = require("torch", "hf")
+        goes_on = torch.isin(logits.argmax(-1), self._digits(tokenized)[2])
+        return self._logp(states, logits, tokenized).where(goes_on[..., None], torch.nan)
+
+    def _digits(self, tokenized: TokenizedPrompt) -> tuple[Any, Any, Any]:
+        """Return ``answer_of`` (I, K), the id of each digit (K,) and all ids of digits, as tensors.
+
+        Made once: a copy to the device would wait for what it has queued.
+        """
+        torch = require("torch", "hf")
+        if tokenized not in self._digit_tensors:
+            groups = tokenized.answers[0]
+            self._digit_tensors[tokenized] = (
+                torch.from_numpy(tokenized.answer_of).to(self._device),
+                torch.tensor([group[0] for group in groups], device=self._device),
+                torch.tensor([i for group in groups for i in group], device=self._device),
             )
-        cache.crop(-tokens.shape[1])
-        at = [np.searchsorted(positions, wanted) for wanted in keep]
-        return self._logp(states, logits, tokenized), states.float(), at
+        return self._digit_tensors[tokenized]
 
     def _pinned(self, tensor: Any) -> Any:
         """Convert and pin a tensor for the copy to the device; done in the preparing threads."""
@@ -267,7 +335,7 @@ class ModelRunner:
         """Copy to the device without waiting for the work it has queued."""
         return self._pinned(tensor).to(self._device, non_blocking=True)
 
-    def _packed_mask(self, owner: Any, branch: Any, steps: Any, prefix: int) -> Any:
+    def _packed_mask(self, owner: Any, branch: Any, steps: Any, prefix: int, last: int) -> Any:
         """Return the mask, or one per kind of layer where the model has several kinds."""
         config = self.text_config
         window = getattr(config, "sliding_window", None)
@@ -278,7 +346,9 @@ class ModelRunner:
         }
         kinds = set(getattr(config, "layer_types", None) or ())
         masks = {
-            kind: packed_attention_mask(owner, branch, steps, prefix, self.dtype, **bounds[kind])
+            kind: packed_attention_mask(
+                owner, branch, steps, prefix, self.dtype, last=last, **bounds[kind]
+            )
             for kind in (kinds & bounds.keys())
             or ({"full_attention"} if window is None else {"sliding_attention"})
         }
@@ -289,17 +359,40 @@ class ModelRunner:
     ) -> LogpAndStates:
         """Read one caption with one forward pass per stem: logp (R, I), states (R, D)."""
         torch = require("torch", "hf")
-        logp, states = [], []
-        for number, stem in enumerate(tokenized.stems):
+
+        def run(*stem: int) -> tuple[Any, Any]:
             rest = torch.tensor([[*suffix, *stem]])
             inputs = self.model_inputs([image], longer=rest.shape[1])
-            state, logits = self.run(
-                torch.cat([image.ids, rest], dim=1), inputs, None, keep=len(stem) + 1
-            )
+            return self.run(torch.cat([image.ids, rest], dim=1), inputs, None, keep=len(stem) + 1)
+
+        logp, states = [], []
+        for number, stem in enumerate(tokenized.stems):
+            state, logits = run(*stem)
             first = 1 if number else 0  # the position before the stems is read once
             logp.append(self._logp(state, logits, tokenized)[0, first:].cpu().numpy())
             states.append(state[0, first:].float().cpu().numpy())
+        logp.append(self._after_decimal(np.concatenate(logp), tokenized, run))
         return np.concatenate(logp), np.concatenate(states)
+
+    def _after_decimal(
+        self,
+        logp: NDArray[np.float64],
+        tokenized: TokenizedPrompt,
+        run: Callable[..., tuple[Any, Any]],
+    ) -> NDArray[np.float64]:
+        """Return log-probabilities (S, I) after the likeliest first decimals in ``logp`` (R, I).
+
+        ``run`` runs the model on the prompt and the ids it is given.
+        """
+        after = [logp[:0]]
+        for number, place in self._decimal_stems(tokenized).items():
+            answer, token = first_decimal(tokenized, logp[place])
+            if token in tokenized.second_digit:  # it holds the second decimal
+                after.append(np.full_like(logp[:1], np.nan))
+                continue
+            part = run(*tokenized.stems[number], tokenized.answers[number][answer][0])
+            after.append(self._unless_ended(*part, tokenized)[0, -1:].cpu().numpy())
+        return np.concatenate(after)
 
     def _run_whole_prompt(
         self, image: ProcessedImage, pair: Pair, tokenized: TokenizedPrompt
@@ -310,11 +403,15 @@ class ModelRunner:
         whole = ProcessedImage(*self.process(text, image.opened))
         cache = transformers.DynamicCache()
         parts = [self.run(whole.ids, self.model_inputs([whole]), cache, keep=1)]
-        for stem in tokenized.stems:
-            if stem:
-                parts.append(self.run(torch.tensor([stem]), {}, cache, keep=len(stem)))
-                cache.crop(-len(stem))
+
+        def run(*stem: int) -> tuple[Any, Any]:
+            part = self.run(torch.tensor([stem]), {}, cache, keep=len(stem))
+            cache.crop(-len(stem))
+            return part
+
+        parts += [run(*stem) for stem in tokenized.stems if stem]
         logp = [self._logp(*part, tokenized)[0].cpu().numpy() for part in parts]
+        logp.append(self._after_decimal(np.concatenate(logp), tokenized, run))
         states = [state[0].float().cpu().numpy() for state, _ in parts]
         return np.concatenate(logp), np.concatenate(states)
 
@@ -377,6 +474,7 @@ class ModelRunner:
         """Return how many captions of each image run at once, 0 where not even one may."""
         longest = max(len(suffix) for group in groups for suffix in group.suffixes)
         longest += sum(map(len, groups[0].tokenized.stems))
+        longest += len(self._decimal_stems(groups[0].tokenized))
         tokens = min(MAX_PACKED_TOKENS, self._tokens_that_fit())
         size = self.batch_captions or max(1, tokens // (len(groups) * longest))
         # Llama 4 counts places in the sequence, whatever the positions say, in steps of this size.
@@ -386,10 +484,11 @@ class ModelRunner:
         return int(size)
 
     def max_suffix(self, image: ProcessedImage, tokenized: TokenizedPrompt) -> int:
-        """Return how many tokens may follow an image's prefix, not counting the stems."""
+        """Return how many tokens may follow an image's prefix, not counting what is forced."""
         most = getattr(self.text_config, "max_position_embeddings", None) or 1 << 30
         used = image.ids.shape[1] - (len(tokenized.tail) if image.opened is not None else 0)
-        return int(most - used - max(map(len, tokenized.stems)))
+        longest = max(map(len, tokenized.stems)) + bool(self._decimal_stems(tokenized))
+        return int(most - used - longest)
 
     def images_that_fit(self, image: ProcessedImage) -> int:
         """Return how many prefixes like this one run at once."""

@@ -8,6 +8,9 @@ suffixes run as one sequence over its cache:
 
 Each suffix attends to the prefix and to itself, the stems of a caption do not attend to each other,
 and positions start anew after the prefix. So each answer is what a separate pass would give.
+
+What depends on those answers follows in a second pass over the same cache, one token per caption:
+the first decimal after its "0.", so that the second decimal can be read.
 """
 
 from __future__ import annotations
@@ -84,6 +87,32 @@ def stack_layouts(layouts: Sequence[PackedLayout]) -> tuple[Ints, Ints, Ints, In
     return tokens, steps, owner, branch, [layout.keep for layout in layouts]
 
 
+def stack_continuations(
+    layouts: Sequence[PackedLayout], branches: Sequence[int], places: Sequence[int]
+) -> tuple[Ints, Ints, Ints, Ints]:
+    """Lay out S tokens per caption that follow its answers at ``places``, on these branches.
+
+    Returns the positions (B, N·S) in the sequences that the tokens follow, and their steps, owner
+    and branch (B, N·S), padded as in :func:`stack_layouts`.
+
+    >>> layouts = [PackedLayout.of([[5, 6], [7]], [[1, 2], [3]]), PackedLayout.of([[8]], [[1, 2]])]
+    >>> follows, steps, owner, branch = stack_continuations(layouts, branches=[0], places=[2])
+    >>> follows.tolist(), steps.tolist(), owner.tolist()
+    ([[3, 7], [2, 0]], [[4, 3], [3, 0]], [[0, 1], [0, -11]])
+    """
+    width = max(len(layout.tokens) for layout in layouts)
+    most = max(len(layout.keep) for layout in layouts) * len(branches)
+    follows, steps = (np.zeros((len(layouts), most), np.int64) for _ in range(2))
+    owner = np.tile(-1 - width - np.arange(most), (len(layouts), 1))
+    for row, layout in enumerate(layouts):
+        at = layout.keep[:, list(places)].ravel()
+        follows[row, : len(at)] = at
+        steps[row, : len(at)] = layout.steps[at] + 1
+        owner[row, : len(at)] = layout.owner[at]
+    branch = np.tile(branches, (len(layouts), most // len(branches)))
+    return follows, steps, owner, branch
+
+
 def packed_attention_mask(
     owner: Any,
     branch: Any,
@@ -93,8 +122,11 @@ def packed_attention_mask(
     *,
     window: int | None = None,
     chunk: int | None = None,
+    last: int | None = None,
 ) -> Any:
     """Return the additive mask (B, 1, Q, prefix + Q) for tensors (B, Q), on their device.
+
+    With ``last``, only the rows of the last tokens: (B, 1, last, prefix + Q).
 
     A token attends to the prefix and, within its caption, to what comes before it on the trunk or
     on its own branch. ``window`` limits how far back it attends (sliding attention); ``chunk``
@@ -104,17 +136,18 @@ def packed_attention_mask(
     import torch
 
     batch, width = owner.shape
+    rows = width if last is None else last
     order = torch.arange(width, device=owner.device)
-    own = owner[:, :, None] == owner[:, None]
-    own &= (branch[:, None] == -1) | (branch[:, :, None] == branch[:, None])
-    own &= order[:, None] >= order
-    allowed = torch.cat([own.new_ones(batch, width, prefix), own], dim=2)
+    own = owner[:, -rows:, None] == owner[:, None]
+    own &= (branch[:, None] == -1) | (branch[:, -rows:, None] == branch[:, None])
+    own &= order[-rows:, None] >= order
+    allowed = torch.cat([own.new_ones(batch, rows, prefix), own], dim=2)
     if window or chunk:
-        here = (prefix + steps)[:, :, None]
+        here = (prefix + steps)[:, -rows:, None]
         front = torch.arange(prefix, device=owner.device).expand(batch, prefix)
         there = torch.cat([front, prefix + steps], dim=1)[:, None]
         near = here - there < window if window else here // (chunk or 1) == there // (chunk or 1)
-        near[:, order, prefix + order] = True
+        near[:, order[:rows], prefix + order[-rows:]] = True
         allowed &= near
-    mask = torch.zeros(batch, 1, width, prefix + width, dtype=dtype, device=owner.device)
+    mask = torch.zeros(batch, 1, rows, prefix + width, dtype=dtype, device=owner.device)
     return mask.masked_fill_(~allowed[:, None], torch.finfo(dtype).min)

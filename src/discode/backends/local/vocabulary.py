@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,29 @@ class TokenizedPrompt:
         """The columns of ``wanted`` that hold the first id of each answer."""
         column = {token: i for i, token in enumerate(self.wanted)}
         return [column[group[0]] for group in self.answers[0]]
+
+    @property
+    def decimal_stems(self) -> dict[int, int]:
+        """The numbers of the ``stems`` after which two decimals may follow, "0." on scale unit.
+
+        Each with its answers' place among the R positions: the end of the prompt, and every id of
+        every stem.
+        """
+        ends = np.cumsum([len(stem) for stem in self.stems]).tolist()
+        return {0: ends[0]} if self.scale.stems[0].endswith(".") else {}
+
+    @cached_property
+    def answer_of(self) -> NDArray[np.float64]:
+        """(I, K): 1 where an id of ``wanted`` belongs to an answer after the first stem."""
+        groups = [set(group) for group in self.answers[0]]
+        return np.array([[float(i in group) for group in groups] for i in self.wanted])
+
+    @cached_property
+    def second_digit(self) -> dict[int, int]:
+        """The answer that is the second digit of an id, for ids of several digits ("85": 5)."""
+        ids = [i for group in self.answers[0] for i in group[1:] if self.decimal_stems]
+        tokens = self.vocabulary.tokenizer.convert_ids_to_tokens(ids)
+        return {i: self.scale.answers.index(token[1]) for i, token in zip(ids, tokens, strict=True)}
 
     def render(self, caption: str, references: Sequence[str]) -> str:
         """Return the prompt with a caption, whose control tokens are disarmed."""
@@ -168,8 +192,9 @@ def readings_from_logp(
 ) -> Readings:
     """Turn log-probabilities (N, R, I) of ``tokenized.wanted`` at the R positions into readings.
 
-    With the rows of the head for ``tokenized.wanted``, ``head`` (I, D), the readings keep the
-    hidden states: those of ``states`` (N, R, D) before the answer.
+    One position more, if there is one, is that after the first decimal. With the rows of the head
+    for ``tokenized.wanted``, ``head`` (I, D), the readings keep the hidden states: those of
+    ``states`` (N, R, D) before the answer.
     """
     column = {token: i for i, token in enumerate(tokenized.wanted)}
     n, b, k = len(logp), len(tokenized.stems), len(tokenized.scale.answers)
@@ -195,11 +220,47 @@ def readings_from_logp(
         likelier = np.array(places)[stem_logp.argmax(axis=1)]
         hidden = states[np.arange(n), likelier]
         rows = head[tokenized.answer_columns]
+    second = None
+    if logp.shape[1] > place + 1:
+        second = second_decimals(tokenized, logp[:, places[0]], logp[:, place + 1])
+        second[stem_logp.argmax(axis=1) != 0] = np.nan  # "1.0" has one decimal
     return Readings(
         tokenized.scale,
         answer_logp.clip(max=0),
         stem_logp.clip(max=0),
         lead_logp=lead_logp.clip(max=0) if any(tokenized.stems) else None,
+        second_logp=None if second is None else second.clip(max=0),
         hidden=hidden,
         head=rows,
     )
+
+
+def first_decimal(tokenized: TokenizedPrompt, logp: NDArray[np.float64]) -> tuple[int, int]:
+    """Return the likeliest answer for ``logp`` (I,) after the first stem, and its likeliest id."""
+    answer = int((np.exp(logp) @ tokenized.answer_of).argmax())
+    column = np.where(tokenized.answer_of[:, answer] > 0, logp, -np.inf).argmax()
+    return answer, tokenized.wanted[int(column)]
+
+
+def second_decimals(
+    tokenized: TokenizedPrompt, before: NDArray[np.float64], after: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return log P(second decimal | the likeliest first one) (N, K).
+
+    ``before`` (N, I) are the log-probabilities after "0.", ``after`` (N, I) those after the first
+    decimal d: NaN where the model would end the number there, and so is the result. Where the
+    likeliest id of d has several digits ("85"), the second decimal is inside it:
+    P(5 | 8) = Σ P("85...") / (P("8") + Σ P("8...")).
+    """
+    belongs = tokenized.answer_of > 0
+    second = np.stack([np.logaddexp.reduce(after[:, own], axis=1) for own in belongs.T], axis=1)
+    column = {token: i for i, token in enumerate(tokenized.wanted)}
+    for row, logp in enumerate(before):
+        answer, token = first_decimal(tokenized, logp)
+        if token in tokenized.second_digit:
+            second[row] = -np.inf
+            for other in tokenized.answers[0][answer][1:]:
+                digit = tokenized.second_digit[other]
+                second[row, digit] = np.logaddexp(second[row, digit], logp[column[other]])
+            second[row] -= np.logaddexp.reduce(logp[belongs[:, answer]])
+    return second
