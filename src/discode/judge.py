@@ -16,7 +16,13 @@ from discode.decoders import Decoder, get_decoder
 from discode.decoders.bounds import truncation_bound
 from discode.errors import BackendError, ImageError, InputError
 from discode.images import ImageSource, image_digest
-from discode.pairs import Pair, batches_by_image, make_pairs, share_images
+from discode.pairs import (
+    Pair,
+    batches_by_image,
+    check_characters,
+    make_pairs,
+    share_images,
+)
 from discode.prompts import FLEUR, Prompt, get_prompt, needs_neutralising
 from discode.readings import Readings, ReadingsCollector
 from discode.readings.store import PairKey, ReadingStore, RunKey
@@ -103,14 +109,16 @@ class Judge:
         return self.decode(pairs, self.read(pairs, progress))
 
     def decode(
-        self, pairs: Sequence[Pair], readings: Readings, decoder: Decoder | None = None
+        self, pairs: Sequence[Pair], readings: Readings, decoder: str | Decoder | None = None
     ) -> Scores:
         """Decode readings of ``pairs``, by another decoder than the judge's own if one is given.
 
         Captions that carried control tokens are flagged "defused".
         """
-        own = decoder is None or decoder is self.decoder
-        decoder = decoder or self.decoder
+        if len(pairs) != len(readings):
+            raise InputError(f"{len(readings)} readings are not those of {len(pairs)} pairs")
+        decoder = self.decoder if decoder is None else get_decoder(decoder)
+        own = decoder is self.decoder
         with_references = sum(bool(pair.references) for pair in pairs)
         share = {len(pairs): "all", 0: "none"}.get(with_references, "some")
         defused = np.array([needs_neutralising(p.caption, *p.references) for p in pairs], bool)
@@ -138,13 +146,18 @@ class Judge:
 
     def _read_batch(self, pairs: Sequence[Pair]) -> Readings:
         """Read pairs with references and pairs without: their prompts differ."""
-        rows = {
-            True: [row for row, pair in enumerate(pairs) if pair.references],
-            False: [row for row, pair in enumerate(pairs) if not pair.references],
-        }
-        if rows[True] and rows[False]:
+        rows: dict[bool, list[int]] = {True: [], False: []}
+        broken: dict[int, str] = {}
+        for row, pair in enumerate(pairs):
+            try:
+                check_characters(pair.caption, *pair.references)
+                rows[bool(pair.references)].append(row)
+            except InputError as error:
+                broken[row] = str(error)
+        if broken or (rows[True] and rows[False]):
             collector = ReadingsCollector(self.scale, len(pairs))
-            for mine in rows.values():
+            collector.add(Readings.failed(self.scale, list(broken.values())), list(broken))
+            for mine in filter(None, rows.values()):
                 collector.add(self._read_batch([pairs[row] for row in mine]), mine)
             return collector.readings()
         try:

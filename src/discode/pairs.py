@@ -36,6 +36,18 @@ class Pair:
     id: str = ""
 
 
+def check_characters(*texts: str) -> None:
+    """Raise :class:`InputError` for half a character, which no file and no model can hold.
+
+    >>> check_characters("a \\ud800 cat")
+    Traceback (most recent call last):
+    discode.errors.InputError: 'a \\ud800 cat' contains half a character (a lone surrogate)
+    """
+    for text in texts:
+        if not text.isascii() and text.encode(errors="replace").decode() != text:
+            raise InputError(f"{text!r} contains half a character (a lone surrogate)")
+
+
 def group_by_image(pairs: Iterable[Pair | None]) -> list[list[int]]:
     """Return the numbers of the pairs of each image, in order of appearance; None has no image.
 

@@ -95,7 +95,7 @@ class Kind:
                 if elsewhere:
                     raise InputError(f"{name}={value} is not for {self.about}")
                 names = ", ".join(known) or "no options"
-                hint = suggest(name, known)
+                hint = suggest(name, [*known, "method", "prompt", "scale", "store", "batch_size"])
                 raise UnknownNameError(
                     f"unknown model option {name!r}{hint or ';'} {self.about} takes: {names}"
                 )

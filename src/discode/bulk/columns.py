@@ -16,7 +16,7 @@ COLUMNS: dict[str, str] = {
     "source": "the input file; null for an image that was given on the command line",
     "row": "the row's number in that file, from 0",
     "image": "the image, as the input names it; null where it has no name",
-    "caption": "the caption; null where the row has none that can be used",
+    "caption": "the caption; null where the row has none",
     "method": "the decoder, as it was asked for; a row for each of several",
     "score": "the score; null where there is none",
     "raw": "the answer that greedy decoding would print; null where there is none",

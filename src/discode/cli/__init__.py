@@ -93,7 +93,10 @@ def main() -> None:
         name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
         if any(name in kind.options() for kind in KINDS.values()):
             text = f"--{name.replace('_', '-')} is an option of models: give -M {name}=VALUE"
-        code = _say(f"{text} (discode --help lists what there is)", 2) if text else 2
+            where = "discode models --options"
+        else:
+            where = f"{getattr(getattr(error, 'ctx', None), 'command_path', 'discode')} --help"
+        code = _say(f"{text} ({where} lists what there is)", 2) if text else 2
     sys.exit(code if isinstance(code, int) else 0)
 
 

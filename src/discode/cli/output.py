@@ -238,7 +238,8 @@ def report(totals: Totals, signatures: Mapping[str, str]) -> None:
     for method, counts in totals.methods.items():
         flags = ", ".join(f"{count} {name}" for name, count in counts.flags.items() if count)
         mean = totals.mean(method)
-        line = f"{method}: {totals.rows} items, mean {'nan' if math.isnan(mean) else f'{mean:.4f}'}"
+        items = "1 item" if totals.rows == 1 else f"{totals.rows} items"
+        line = f"{method}: {items}, mean {'nan' if math.isnan(mean) else f'{mean:.4f}'}"
         note(line + (f" ({flags})" if flags else ""))
         if counts.bound is not None:
             worst = f"truncated rows may be wrong by up to {counts.bound:.4f} (column bound)"

@@ -259,6 +259,7 @@ def _score(
     """Score chunks into a file, JSON lines or a table, and charts of the first ones."""
     before = {name: without_prior(decoder) for name, decoder in methods.items()} if show else None
     first: list[ScoredChunk] = []
+    made: dict[str, set[str]] = {}
     table = None if as_json or (out is not None and not show) else output.TableWriter()
 
     def write(chunk: ScoredChunk) -> None:
@@ -266,6 +267,8 @@ def _score(
             writer.write(chunk.rows)
         if not first:
             first.append(chunk)
+        for name, lines in chunk.rows.signatures.items():
+            made.setdefault(name, set()).update(lines)
 
     with ExitStack() as stack:
         writers: list[ScoreWriter] = [] if table is None else [table]
@@ -282,7 +285,9 @@ def _score(
         output.show(chunk.rows, chunk.before)
     if table is not None:
         table.print()
-    return totals, first[0].signatures
+    # Where some pairs had references and some had not, the rows differ: the judge's own then.
+    shown = {n: made[n].pop() if len(made[n]) == 1 else first[0].signatures[n] for n in made}
+    return totals, shown
 
 
 def _finish(

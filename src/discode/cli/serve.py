@@ -46,11 +46,13 @@ def serve(
         str | None, typer.Option(help="fleur, caption-last, or a text file of your own.")
     ] = None,
     store: Annotated[Path | None, typer.Option(help="Keep readings here and reuse them.")] = None,
-    batch_size: Annotated[int, typer.Option(help="Pairs a batch.")] = 64,
-    max_body: Annotated[int, typer.Option(help="MiB a request.")] = 20,
-    max_captions: Annotated[int, typer.Option(help="Captions a request.")] = 256,
-    max_requests: Annotated[int, typer.Option(help="Requests at once; more get 503.")] = 512,
-    timeout: Annotated[float, typer.Option(help="Seconds a request.")] = 60.0,
+    batch_size: Annotated[int, typer.Option(help="Pairs per batch.")] = 64,
+    max_body: Annotated[int, typer.Option(help="MiB per request.")] = 20,
+    max_captions: Annotated[int, typer.Option(help="Captions per request.")] = 256,
+    max_requests: Annotated[
+        int, typer.Option(help="Requests to this server at once; more get 503.")
+    ] = 512,
+    timeout: Annotated[float, typer.Option(help="Seconds per request.")] = 60.0,
     threads: Threads = None,
     device: Device = None,
     dtype: Dtype = None,

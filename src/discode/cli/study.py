@@ -9,7 +9,7 @@ from rich.table import Table
 
 from discode.backends import open_backend
 from discode.cli import output
-from discode.cli.model_options import BaseUrl, Device, Dtype, Model, ModelOption, model_options
+from discode.cli.model_options import BaseUrl, Device, Dtype, ModelOption, model_options
 from discode.errors import InputError
 from discode.images import demo_path
 from discode.studies import cost as study
@@ -24,7 +24,9 @@ def _root() -> None:
 
 @app.command()
 def cost(
-    model: Model = None,
+    model: Annotated[
+        str | None, typer.Option(help="A local model: ORG/NAME of a hub or a folder.")
+    ] = None,
     model_option: ModelOption = None,
     random_weights: Annotated[
         str | None,

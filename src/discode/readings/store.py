@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from discode.errors import InputError, StoreError
+from discode.pairs import check_characters
 from discode.readings import Identity, Readings
 from discode.scales import Scale, get_scale
 
@@ -85,9 +86,7 @@ class PairKey:
     references: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for text in (self.caption, *self.references):
-            if not text.isascii() and text.encode(errors="replace").decode() != text:
-                raise InputError(f"{text!r} contains half a character (a lone surrogate)")
+        check_characters(self.caption, *self.references)
 
 
 def _writable(path: Path) -> bool:

@@ -44,6 +44,7 @@ _MISTAKES = {
     404: "there is no such model or address",
 }
 _MAX_WAIT = 120.0  # seconds that a server may ask to wait
+_LONGEST_WAIT = 86_400.0  # seconds that an option may ask for: a day
 _MOST_TOKENS = 10**8  # of one request; more cannot be a count
 
 
@@ -154,9 +155,9 @@ class ChatClient:
             raise InputError("an endpoint needs the name of the model to ask")
         if self.tries < 1:
             raise InputError(f"tries={self.tries} is not allowed; give 1 or more")
-        if not self.pause >= 0:
+        if not 0 <= self.pause <= _LONGEST_WAIT:
             raise InputError(f"pause={self.pause} is not allowed; give 0 seconds or more")
-        if not self.timeout > 0:
+        if not 0 < self.timeout <= _LONGEST_WAIT:
             raise InputError(f"timeout={self.timeout} is not allowed; give seconds above 0")
         keep_out_of_logs(self.key_variable)
         connections = ConnectionPool(self.timeout)
