@@ -94,3 +94,9 @@ def test_examples_of_the_scripts_that_make_the_site(name: str) -> None:
     results = doctest.testmod(module)
     assert results.attempted
     assert not results.failed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_fences_are_closed(page: Path) -> None:
+    fences = re.findall(r"^ *(?:```|~~~)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(fences) % 2 == 0

@@ -318,3 +318,24 @@ def test_captions_of_an_image_share_a_batch_wherever_they_stand(tmp_path: Path) 
     scores = judge.score_pairs(pairs)
     assert [len(set(batch)) for batch in seen] == [1, 1]
     np.testing.assert_allclose(scores.value, [float(judge.score_pairs([pair])) for pair in pairs])
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_half_a_character_fails_with_and_without_a_store(
+    tmp_path: Path, image: Path, stored: bool
+) -> None:
+    judge = discode.load(FakeModel(), store=tmp_path / "r.db" if stored else None)
+    scores = judge.score(image, ["a cat", "a \ud800 cat", "a dog"])
+    assert np.isnan(scores.value).tolist() == [False, True, False]
+    assert "half a character" in scores.errors[1]
+
+
+def test_readings_are_decoded_with_their_own_pairs_by_any_decoder(image: Path) -> None:
+    judge = discode.load(FakeModel())
+    pairs = discode.make_pairs(image, ["a cat", "a dog"])
+    readings = judge.read(pairs)
+    raw = judge.decode(pairs, readings, "raw")
+    assert raw.signature["decoder"].startswith("raw(")
+    assert raw.value.tolist() == discode.decode(readings, "raw").value.tolist()
+    with pytest.raises(InputError, match="2 readings are not those of 1 pairs"):
+        judge.decode(pairs[:1], readings)

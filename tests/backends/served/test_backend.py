@@ -332,6 +332,8 @@ def test_bad_options(server: Server) -> None:
         ({"top": 0}, "top=0"),
         ({"tries": 0}, "tries=0"),
         ({"pause": -1.0}, "pause=-1"),
+        ({"pause": float("inf")}, "pause=inf"),
+        ({"timeout": 1e300}, "timeout=1e"),
     ):
         with pytest.raises(InputError, match=reason) as caught:
             Served("tiny", **options)
