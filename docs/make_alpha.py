@@ -108,6 +108,8 @@ class Agreement:
 
     def cells(self, score: Any, base: Any) -> list[str]:
         """Return each statistic in percent, with its difference from that of ``base`` (N,)."""
+        if score is not base and np.array_equal(score, base):
+            return ["the same"] * 3
         rows = np.repeat(self.image, 3)
         cells = []
         for a, b, clusters in zip(
@@ -177,7 +179,9 @@ def ties_at_the_top(folder: Path, store: str | None) -> None:
 
     said = (folder / "fleur/fleur_flickr8k_expert.txt").read_text()
     ones, rows = said.count("model score : 1.0"), said.count("model score : ")
-    print(f"FLEUR's own file: {ones} of {rows} raw scores are 1.0.\n")
+    print(f"\nFLEUR's own file: {ones} of {rows} raw scores are 1.0.")
+    counts = {name: len(agreement.better) for name, (_, agreement) in sources.items()}
+    print(f"Preferences: {counts}.\n")
     readings_of = {"raw": ("greedy", "joint"), "fleur": ("",)}
     print('| photo | after "1." | method | reading | ties | τ_c | τ_b | preferences |')
     print("| --- " * 8 + "|")
@@ -204,7 +208,7 @@ def ties_at_the_top(folder: Path, store: str | None) -> None:
                 for reading in ("graded", "joint"):
                     score = read_as(readings, "discode", reading)
                     tau_c, _, right = judged[model].cells(score, base)
-                    row += [cell.partition(" ")[2].strip("()") for cell in (tau_c, right)]
+                    row += [cell.partition(" (")[2].strip(")") or cell for cell in (tau_c, right)]
                 print(f"| {' | '.join(row)} |", flush=True)
 
 
