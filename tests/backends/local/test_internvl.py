@@ -163,7 +163,7 @@ def test_it_is_opened_by_its_name(tmp_path: Path) -> None:
     (cache / "refs" / "main").write_text(commit)
     weights = sorted(load_file(folder / "model.safetensors").items())
     (folder / "model.safetensors").unlink()
-    names = {}
+    names: dict[str, str] = {}
     for number, part in enumerate((weights[:20], weights[20:])):
         names |= dict.fromkeys(dict(part), f"model-{number}.safetensors")
         save_file(dict(part), folder / f"model-{number}.safetensors")
