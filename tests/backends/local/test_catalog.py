@@ -8,7 +8,7 @@ pytest.importorskip("torch", reason="local models need discode[hf]")
 pytest.importorskip("transformers", reason="local models need discode[hf]")
 pytest.importorskip("torchvision", reason="the image processors of most models need it")
 
-from discode.backends.local.catalog import CATALOG, LAYOUT, NO_ADAPTER, STAND_IN, TINY, UNTRIED
+from discode.backends.local.catalog import CATALOG, NO_ADAPTER, STAND_IN, TINY, TRANSLATED, UNTRIED
 from tests.helpers.tiny_lvlms import FAMILIES, UNPACKED
 from tests.helpers.tiny_remote.make import PACKED as REMOTE
 
@@ -21,12 +21,11 @@ def test_the_catalog_says_what_was_tried() -> None:
         if stand_in is not None:
             assert (row.tested, row.packed) == (STAND_IN, REMOTE[stand_in]), row.hub
         elif row.kind in packed:
-            assert row.tested in (TINY, LAYOUT), row.hub
-            assert row.packed == packed[row.kind], row.hub
+            assert (row.tested, row.packed) == (TINY, packed[row.kind]), row.hub
         else:
             assert (row.tested, row.packed, row.note) == (UNTRIED, False, NO_ADAPTER), row.hub
         # the original layout of the hub is translated (test_internvl), -hf is transformers' own
         original = row.kind == "internvl" and not row.hub.endswith("-hf")
-        assert (row.tested == LAYOUT) == original, row.hub
+        assert row.note.startswith(TRANSLATED) == original, row.hub
     assert sum(bool(row.paper) for row in CATALOG) == 10
     assert [row.hub for row in CATALOG if "default" in row.note] == ["llava-hf/llava-next-72b-hf"]

@@ -12,7 +12,12 @@ import numpy as np
 import pytest
 
 from discode.errors import InputError
-from tests.helpers.local_models import LOCAL_MODEL_MARKS, largest_difference, noise_image
+from tests.helpers.local_models import (
+    LOCAL_MODEL_MARKS,
+    largest_difference,
+    noise_image,
+    run_python,
+)
 
 pytest.importorskip("torch", reason="local models need discode[hf]")
 pytest.importorskip("transformers", reason="local models need discode[hf]")
@@ -139,6 +144,38 @@ def test_its_code_is_never_run(tmp_path: Path) -> None:
         (folder / f"{name}.py").write_text("raise SystemExit('this code was run')")
     for trusted in (False, True):
         load_model(str(folder), device="cpu", trust_remote_code=trusted)
+
+
+CACHED = """
+from discode.backends.local.check import check_model
+from discode.backends.local.load import load_model
+print(check_model("OpenGVLab/InternVL2_5-8B").route)
+loaded = load_model("OpenGVLab/InternVL2_5-8B", device="cpu", dtype="bfloat16", device_map="auto")
+print(type(loaded.model).__name__, loaded.name, loaded.revision, loaded.model.dtype)
+"""
+
+
+def test_it_is_opened_by_its_name(tmp_path: Path) -> None:
+    """From the hub's cache, sharded as it is there, in another dtype, placed by accelerate."""
+    cache, commit = tmp_path / "hub" / "models--OpenGVLab--InternVL2_5-8B", "0123456789" * 4
+    folder = tiny.make(cache / "snapshots" / commit, "internlm2")
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text(commit)
+    weights = sorted(load_file(folder / "model.safetensors").items())
+    (folder / "model.safetensors").unlink()
+    names: dict[str, str] = {}
+    for number, part in enumerate((weights[:20], weights[20:])):
+        names |= dict.fromkeys(dict(part), f"model-{number}.safetensors")
+        save_file(dict(part), folder / f"model-{number}.safetensors")
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": names}))
+    done = run_python(CACHED, HF_HOME=str(tmp_path), HF_HUB_OFFLINE="1")
+    assert done.returncode == 0, done.stderr
+    route, opened = done.stdout.splitlines()
+    assert "is translated" in route
+    assert opened == (
+        f"InternVLForConditionalGeneration OpenGVLab/InternVL2_5-8B {commit[:12]} torch.bfloat16"
+    )
 
 
 @pytest.mark.data

@@ -159,7 +159,7 @@ def test_settings_that_cannot_be(llava: Path, tmp_path: Path, settings: Any) -> 
     config = folder / "config.json"
     whole = json.loads(config.read_text())
     config.write_text(json.dumps(whole | settings if isinstance(settings, dict) else settings))
-    with pytest.raises(InputError, match="cannot load") as caught:
+    with pytest.raises(InputError, match=r"cannot (load|be read)") as caught:
         Local(folder, device="cpu")
     assert "\n" not in str(caught.value)
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 TINY = "tiny"
-"""A tiny checkpoint of the same transformers class was run, packed and not."""
-LAYOUT = "tiny, original layout"
-"""A tiny checkpoint in the layout of the hub was run, packed and not, against its own formulas."""
+"""A tiny checkpoint of the same class, in the layout of the hub, was run, packed and not."""
 STAND_IN = "stand-in"
 """Tiny code with the same interface was run."""
 UNTRIED = ""
@@ -45,7 +43,7 @@ class HubModel:
         return 0.56 * self.billions
 
 
-TRANSLATED = "opens as the hub has it; its own code is not run"
+TRANSLATED = "opens in its original layout; its own code is not run"
 NO_ADAPTER = "does not open: its own code, without an adapter here"
 CATALOG = (
     HubModel("llava-hf/llama3-llava-next-8b-hf", 8.4, "llava_next", paper="LLaVA-NeXT-8B"),
@@ -56,11 +54,11 @@ CATALOG = (
         note="the paper's default",
     ),
     HubModel(
-        "OpenGVLab/InternVL2_5-8B", 8.1, "internvl", paper="InternVL-2.5-8B", tested=LAYOUT,
+        "OpenGVLab/InternVL2_5-8B", 8.1, "internvl", paper="InternVL-2.5-8B",
         note=f"{TRANSLATED}; so do 1B, 2B, 4B, 26B and 38B",
     ),
     HubModel(
-        "OpenGVLab/InternVL2_5-78B", 78.4, "internvl", paper="InternVL-2.5-78B", tested=LAYOUT,
+        "OpenGVLab/InternVL2_5-78B", 78.4, "internvl", paper="InternVL-2.5-78B",
         note=TRANSLATED,
     ),
     HubModel("Qwen/Qwen2-VL-7B-Instruct", 8.3, "qwen2_vl", paper="Qwen2-VL-7B-Instruct"),
@@ -82,7 +80,7 @@ CATALOG = (
         note="InternVL2_5-8B after preference training, converted already",
     ),
     HubModel("OpenGVLab/InternVL3-8B-hf", 7.9, "internvl"),
-    HubModel("OpenGVLab/InternVL3-8B", 7.9, "internvl", tested=LAYOUT, note=TRANSLATED),
+    HubModel("OpenGVLab/InternVL3-8B", 7.9, "internvl", note=TRANSLATED),
     HubModel("google/gemma-3-12b-it", 12.2, "gemma3"),
     HubModel("HuggingFaceTB/SmolVLM2-2.2B-Instruct", 2.2, "smolvlm"),
     HubModel("HuggingFaceM4/Idefics3-8B-Llama3", 8.5, "idefics3"),
