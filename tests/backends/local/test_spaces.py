@@ -39,7 +39,7 @@ class Processor:
         self.tokenizer, self.prompt = tokenizer, prompt
 
     def apply_chat_template(self, conversation: Any, **_: Any) -> str:
-        return self.prompt % conversation[0]["content"][1]["text"]
+        return self.prompt % str(conversation[0]["content"][1]["text"])
 
 
 def tokenizer(vocabulary: dict[str, int], merges: Any = (), *, how: str) -> Any:
