@@ -12,6 +12,7 @@ import pytest
 
 import discode
 from discode.errors import InputError
+from discode.images import open_image
 from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import FIVE, UNIT
@@ -66,10 +67,10 @@ def fleur_loop(backend: Local, pair: Pair, raw: str) -> tuple[str, float]:
     """
     processor, model = backend.runner.processor, backend.runner.model
     vocabulary = processor.tokenizer.get_vocab()
-    numbers = {token: i for token, i in vocabulary.items() if token.isascii() and token.isdigit()}
+    numbers: dict[str, int] = {t: i for t, i in vocabulary.items() if t.isascii() and t.isdigit()}
     begins = [[vocabulary[raw[0]]], [vocabulary["."]]]
     begins += [[i for token, i in numbers.items() if token[0] == raw[2]]]
-    inputs = ask(processor, pair.image, FLEUR.render(pair.caption, (), UNIT))
+    inputs = ask(processor, open_image(pair.image), FLEUR.render(pair.caption, (), UNIT))
     start = inputs["input_ids"].shape[1]
     everything = list(range(len(model.get_output_embeddings().weight)))
 
@@ -85,7 +86,7 @@ def fleur_loop(backend: Local, pair: Pair, raw: str) -> tuple[str, float]:
     text = processor.tokenizer.decode(tokens, skip_special_tokens=True).strip()
     found = re.match(r"[01]\.\d+", text)
     assert found, text
-    p = [logits[0].softmax(-1).tolist() for logits in out.logits]
+    p: list[list[float]] = [logits[0].softmax(-1).tolist() for logits in out.logits]
 
     def weighted(p: list[float], after: str = "") -> float:
         """Σ d·p(d) over the digits d that follow ``after`` in a token."""
@@ -149,7 +150,10 @@ def test_packed_equals_plain(family: str, tmp_path: Path) -> None:
         plain = backend.read(pairs, FLEUR, UNIT)
         for other in (chunks, plain):
             assert largest_difference(packed, other) < 1e-4
+            assert packed.second_logp is not None
+            assert other.second_logp is not None
             np.testing.assert_allclose(packed.second_logp, other.second_logp, atol=1e-4)
+        assert packed.second_logp is not None
         seen += int(np.isfinite(packed.second_logp).any(axis=1).sum())
         if seen:
             return

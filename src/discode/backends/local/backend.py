@@ -46,6 +46,7 @@ class LocalOptions(TypedDict, total=False):
     read: Annotated[str, "auto, forced (the stem is given) or generate (the paper's way)"]
     second_decimal: Annotated[str, "auto reads it where the model would write one (0.85), or off"]
     packing: Annotated[str, "auto, or off for one forward pass per pair"]
+    legacy_spaces: Annotated[str, "keep, or off: no spaces that transformers adds to prompts (Yi)"]
     batch_captions: Annotated[int, "captions of an image that run at once (by memory)"]
     batch_images: Annotated[int, "images that run at once (by memory, at most 8)"]
 
@@ -66,6 +67,8 @@ class Local:
         second_decimal: "auto" also reads it where the model would write one (0.85): FLEUR's rule
             counts it. "off" leaves it out; a store of version 0.2 is continued with this.
         packing: "auto", or "off" for one forward pass per pair.
+        legacy_spaces: "keep" what transformers puts after special tokens, or "off"; a warning says
+            when a model was trained without (LLaVA-NeXT-34B).
         batch_captions: Captions of an image that run at once; None: by memory.
         batch_images: Images that run at once; None: by memory, at most eight.
 
@@ -89,6 +92,7 @@ class Local:
         read: str = "auto",
         second_decimal: str = "auto",
         packing: str = "auto",
+        legacy_spaces: str = "keep",
         batch_captions: int | None = None,
         batch_images: int | None = None,
     ) -> None:
@@ -97,6 +101,10 @@ class Local:
                 raise InputError(f"{name}={value!r} is not allowed; give 'auto' or 'off'")
         if read not in ("auto", "forced", "generate"):
             raise InputError(f"read={read!r} is not allowed; give 'auto', 'forced' or 'generate'")
+        if legacy_spaces not in ("keep", "off"):
+            raise InputError(
+                f"legacy_spaces={legacy_spaces!r} is not allowed; give 'keep' or 'off'"
+            )
         for name, number in (("batch_captions", batch_captions), ("batch_images", batch_images)):
             if number is not None and number < 1:
                 raise InputError(f"{name}={number} is not allowed; give 1 or more")
@@ -111,6 +119,7 @@ class Local:
                 quantize=quantize,
                 device_map=device_map,
                 trust_remote_code=trust_remote_code,
+                legacy_spaces=legacy_spaces,
             )
         )
         self.runner = ModelRunner(loaded, batch_captions)
@@ -119,6 +128,7 @@ class Local:
             loaded.name,
             loaded.revision
             + (f"+{read}" if read != "auto" else "")
+            + ("+legacy_spaces=off" if legacy_spaces == "off" else "")
             + ("+second" if second_decimal == "auto" and read != "generate" else ""),
             f"{quantize}-{loaded.dtype}" if quantize else loaded.dtype,
         )

@@ -15,6 +15,7 @@ from typing import Any
 
 from discode.backends.local import hub, internvl, memory
 from discode.backends.local.adapters import REMOTE_CODE_MODELS, RemoteCodeModel, load_remote_code
+from discode.backends.local.spaces import check_spaces
 from discode.errors import BackendError, DiscodeError, InputError, require
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
@@ -93,6 +94,7 @@ def load_model(
     quantize: str | None = None,
     device_map: str | None = None,
     trust_remote_code: bool = False,
+    legacy_spaces: str = "keep",
 ) -> LoadedModel:
     """Load a hub name or a folder: safetensors only, and remote code only if the user says so."""
     mend_torchvision()
@@ -152,6 +154,8 @@ def load_model(
     if remote:
         model = processor = remote.adapter(model, processor)
     cached = None if folder.is_dir() else hub.cached_folder(name, revision)
+    if not remote:
+        check_spaces(name, processor, cached or folder, legacy_spaces)
     commit = cached.name if cached else revision or "main"
     return LoadedModel(
         model,
