@@ -6,8 +6,10 @@ followed by the stem and the answer, and looking at what was added.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,10 +24,29 @@ from discode.scales import Scale
 _BEGINNINGS = ("a dog", "7 dogs", "'a'", "Été", "猫", ".", "-a", ")", "\u0301a", "\U0001f415", '"')
 
 
+# Half a character: Python strings may hold it, UTF-8 and tokenizers may not.
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
 def conversation(text: str, image: Any = None) -> list[dict[str, Any]]:
     """Return what chat templates take: one turn, the image first."""
     shown = {"type": "image"} if image is None else {"type": "image", "image": image}
     return [{"role": "user", "content": [shown, {"type": "text", "text": text}]}]
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """One way to write a stem and the answers after it, as ids."""
+
+    stem: int
+    """The number of the stem on the scale."""
+    ids: tuple[int, ...]
+    """What is forced after the prompt: the space, where the spelling has one, and the stem."""
+    space: int
+    """How many of ``ids`` are the space."""
+    answers: tuple[tuple[int, ...], ...]
+    """(K,) groups of ids: several ids where the vocabulary has tokens of several digits, or tokens
+    that hold the space as well."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +62,19 @@ class TokenizedPrompt:
     """The ids before the caption, which all captions share; the image is one placeholder."""
     tail: list[int]
     """The other ids of ``text``."""
-    stems: tuple[tuple[int, ...], ...]
-    answers: tuple[tuple[tuple[int, ...], ...], ...]
-    """(B, K) groups of ids: several ids where the vocabulary has tokens of several digits."""
+    spellings: tuple[Spelling, ...]
+    """At least one for each stem, those without a space first. A rating's probability is the sum
+    over its spellings."""
+
+    @property
+    def stems(self) -> tuple[tuple[int, ...], ...]:
+        """The ids that are forced after the prompt, spelling by spelling."""
+        return tuple(spelling.ids for spelling in self.spellings)
+
+    @property
+    def answers(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """The groups of ids of the answers, spelling by spelling."""
+        return tuple(spelling.answers for spelling in self.spellings)
 
     @property
     def answer_columns(self) -> list[int]:
@@ -53,6 +84,12 @@ class TokenizedPrompt:
 
     def render(self, caption: str, references: Sequence[str]) -> str:
         """Return the prompt with a caption, whose control tokens are disarmed."""
+        for text in (caption, *references):
+            if half := _SURROGATE.search(text):
+                raise InputError(
+                    f"half a character (U+{ord(half[0]):04X}) at position {half.start()}: the text "
+                    "was cut or decoded wrongly"
+                )
         control = self.vocabulary.control_tokens
         return self.prompt.render(caption, references, self.scale, control)
 
@@ -122,23 +159,50 @@ class Vocabulary:
             other = self.encode(render(beginning))
             same = (a == b for a, b in zip(first, other, strict=False))
             shared = min(shared, next((i for i, yes in enumerate(same) if not yes), shared))
-        stems = tuple(tuple(self._added(text, first, stem)) for stem in scale.stems)
-        answers = []
-        for stem, ids in zip(scale.stems, stems, strict=True):
-            groups = []
-            for answer in scale.answers:
-                added = self._added(text, first, stem + answer)[len(ids) :]
-                if len(added) != 1:
-                    raise InputError(
-                        f"the answer {stem + answer!r} is not one token after its stem for this "
-                        "model's tokenizer; take another scale (unit, ten, five, letters)"
-                    )
-                more = self._longer(answer) if stem.endswith(".") else []
-                groups.append((added[0], *more))
-            answers.append(tuple(groups))
+        spellings: list[Spelling] = []
+        for number in range(len(scale.stems)):
+            spellings.append(self._spell(text, first, "", number, scale))
+        for number in range(len(scale.stems)):
+            try:
+                spaced = self._spell(text, first, " ", number, scale)
+            except InputError:
+                continue  # the end of the prompt swallows the space, or no answer follows it
+            if spaced.ids == spellings[number].ids:  # one token holds the space and the answer
+                pairs = zip(spellings[number].answers, spaced.answers, strict=True)
+                groups = tuple(tuple(dict.fromkeys((*one, *other))) for one, other in pairs)
+                spellings[number] = replace(spellings[number], answers=groups)
+            elif self.may_begin_with_space(text):
+                spellings.append(spaced)
         return TokenizedPrompt(
-            self, prompt, scale, text, tuple(first[:shared]), first[shared:], stems, tuple(answers)
+            self, prompt, scale, text, tuple(first[:shared]), first[shared:], tuple(spellings)
         )
+
+    def may_begin_with_space(self, text: str) -> bool:
+        """Return whether an answer may begin with a space: the prompt does not end in one.
+
+        After "ASSISTANT:" and "[/INST]" it does, after a line break it does not.
+        """
+        return not self.chat(text)[-1:].isspace()
+
+    def _spell(
+        self, text: str, first: list[int], space: str, number: int, scale: Scale
+    ) -> Spelling:
+        """Return how this vocabulary writes a stem; raise where an answer is not one token."""
+        stem = scale.stems[number]
+        ids = self._added(text, first, space + stem)
+        added = [self._added(text, first, space + stem + answer) for answer in scale.answers]
+        if space and not stem and all(len(answer) == 1 for answer in added):
+            ids = []
+        groups = []
+        for answer, (*before, token) in zip(scale.answers, added, strict=True):
+            if before != ids:
+                raise InputError(
+                    f"the answer {stem + answer!r} is not one token after its stem for this "
+                    "model's tokenizer; take another scale (unit, ten, five, letters)"
+                )
+            groups.append((token, *(self._numbers.get(answer, ()) if stem.endswith(".") else ())))
+        space_width = max(0, len(ids) - len(self._added(text, first, stem)))
+        return Spelling(number, tuple(ids), space_width, tuple(groups))
 
     def _added(self, text: str, first: list[int], continuation: str) -> list[int]:
         ids = self.encode(text, continuation)
@@ -148,16 +212,18 @@ class Vocabulary:
             )
         return ids[len(first) :]
 
-    def _longer(self, digit: str) -> list[int]:
-        """Return tokens of several digits that begin with ``digit``: "85" begins with 8.
+    @cached_property
+    def _numbers(self) -> dict[str, list[int]]:
+        """Tokens of several digits by their first: "85" begins with 8.
 
         After "0." they have the same first decimal, so their probability belongs to it.
         """
-        return sorted(  # a vocabulary's order changes from run to run, and sums with it
-            int(i)
-            for token, i in self.tokenizer.get_vocab().items()
-            if len(token) > 1 and token.isascii() and token.isdigit() and token[0] == digit
-        )
+        found: dict[str, list[int]] = {}
+        for token, i in self.tokenizer.get_vocab().items():
+            if len(token) > 1 and token.isascii() and token.isdigit():
+                found.setdefault(token[0], []).append(int(i))
+        # A vocabulary's order changes from run to run, and sums with it.
+        return {digit: sorted(ids) for digit, ids in found.items()}
 
 
 def readings_from_logp(
@@ -165,41 +231,57 @@ def readings_from_logp(
     logp: NDArray[np.float64],
     states: NDArray[np.float32],
     head: NDArray[np.float32] | None,
+    how: str = "forced",
 ) -> Readings:
     """Turn log-probabilities (N, R, I) of ``tokenized.wanted`` at the R positions into readings.
+
+    A stem's probability is the sum over its spellings, and so is that of each answer after it:
+    whether the model writes a space first makes no difference to the rating.
 
     With the rows of the head for ``tokenized.wanted``, ``head`` (I, D), the readings keep the
     hidden states: those of ``states`` (N, R, D) before the answer.
     """
     column = {token: i for i, token in enumerate(tokenized.wanted)}
-    n, b, k = len(logp), len(tokenized.stems), len(tokenized.scale.answers)
-    stem_logp, lead_logp = np.zeros((n, b)), np.zeros((n, b))
-    answer_logp = np.empty((n, b, k))
+    n, b, k = len(logp), len(tokenized.scale.stems), len(tokenized.scale.answers)
+    m = len(tokenized.spellings)
+    path_logp, first_logp = np.zeros((n, m)), np.zeros((n, m))
+    after_logp = np.empty((n, m, k))
     places = []
     place = 0
-    for number, (stem, groups) in enumerate(zip(tokenized.stems, tokenized.answers, strict=True)):
+    for number, spelling in enumerate(tokenized.spellings):
         before = 0
-        for step, token in enumerate(stem):
-            value = logp[:, before, column[token]]
-            stem_logp[:, number] += value
-            if step == 0:
-                lead_logp[:, number] = value
+        for step, token in enumerate(spelling.ids):
+            path_logp[:, number] += logp[:, before, column[token]]
+            if step == spelling.space:
+                first_logp[:, number] = path_logp[:, number]
             place += 1
             before = place
         places.append(before)
-        for answer, group in enumerate(groups):
+        for answer, group in enumerate(spelling.answers):
             columns = [column[token] for token in group]
-            answer_logp[:, number, answer] = np.logaddexp.reduce(logp[:, before, columns], axis=-1)
+            after_logp[:, number, answer] = np.logaddexp.reduce(logp[:, before, columns], axis=-1)
+    stem_logp, lead_logp, answer_logp = np.empty((n, b)), np.empty((n, b)), np.empty((n, b, k))
+    likeliest = np.empty((n, b), np.intp)
+    for stem in range(b):
+        of = [i for i, spelling in enumerate(tokenized.spellings) if spelling.stem == stem]
+        # The empty stem is certain, with or without a space after it: hence the bound.
+        stem_logp[:, stem] = np.logaddexp.reduce(path_logp[:, of], axis=1).clip(max=0)
+        lead_logp[:, stem] = np.logaddexp.reduce(first_logp[:, of], axis=1)
+        weight = path_logp[:, of] - stem_logp[:, stem, None]
+        joint = weight[:, :, None] + after_logp[:, of]
+        answer_logp[:, stem] = np.logaddexp.reduce(joint, axis=1)
+        likeliest[:, stem] = np.array(places)[of][joint.max(axis=2).argmax(axis=1)]
     hidden = rows = None
     if head is not None:
-        likelier = np.array(places)[stem_logp.argmax(axis=1)]
-        hidden = states[np.arange(n), likelier]
+        every = np.arange(n)
+        hidden = states[every, likeliest[every, stem_logp.argmax(axis=1)]]
         rows = head[tokenized.answer_columns]
     return Readings(
         tokenized.scale,
         answer_logp.clip(max=0),
-        stem_logp.clip(max=0),
-        lead_logp=lead_logp.clip(max=0) if any(tokenized.stems) else None,
+        stem_logp,
+        lead_logp=lead_logp.clip(max=0) if any(tokenized.scale.stems) else None,
         hidden=hidden,
         head=rows,
+        how=np.full(n, how),
     )
