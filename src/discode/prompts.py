@@ -7,7 +7,9 @@ token of a chat template or an image placeholder is broken by a space.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import itertools
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -45,8 +47,8 @@ _ANGLE = re.compile(r"([<＜﹤])(?=[^\s<>＜＞﹤﹥]{1,64}[>＞﹥])")
 _BAR = re.compile(r"([<＜﹤])(?=[|｜])|([|｜])(?=[>＞﹥])")
 # "[INST]", "[/INST]", "[IMG_BREAK]", "[gMASK]", "[control_8]"
 _BRACKET = re.compile(r"([\[［])(?=/?\w{1,32}[\]］])")
-# "USER:", "ASSISTANT:", the roles of templates that have no tokens for them
-_ROLE = re.compile(r"\b(user|assistant|system|human|model|gpt)(?=:)", re.IGNORECASE)
+# "USER:", "ASSISTANT:", "Answer:", the roles of templates that have no tokens for them
+_ROLE = re.compile(r"\b(user|assistant|system|human|model|gpt|question|answer)(?=:)", re.IGNORECASE)
 # Line breaks of any script, and control characters: they could forge a new paragraph.
 _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
@@ -75,11 +77,23 @@ def neutralise(text: str, control_tokens: Collection[str] = ()) -> str:
     text = _ROLE.sub(r"\1 ", text)
     # Longest first, since a token may contain another one; until none is left, since breaking
     # one may join the ends of another. What a space cannot break is taken out.
-    tokens = sorted({t for t in control_tokens if t.strip()}, key=len, reverse=True)
+    by_first = _by_first_character(frozenset(control_tokens))
+    begun = (by_first[character] for character in by_first.keys() & {*text, " "})
+    tokens = sorted(itertools.chain.from_iterable(begun), key=lambda token: (-len(token), token))
     while found := next((token for token in tokens if token in text), None):
         broken = f"{found[0]} {found[1:]}"
         text = text.replace(found, " " if found in broken else broken)
     return text
+
+
+@functools.lru_cache(maxsize=8)
+def _by_first_character(control_tokens: frozenset[str]) -> dict[str, list[str]]:
+    """Sort a model's control tokens by their first character: few captions contain any of these."""
+    found: dict[str, list[str]] = {}
+    for token in control_tokens:
+        if token.strip():
+            found.setdefault(token[0], []).append(token)
+    return found
 
 
 def needs_neutralising(*texts: str) -> bool:

@@ -60,9 +60,9 @@ def make(family: str, folder: Path, *, answers: bool = False, begins: str = "num
                 weight.add_(torch.randn_like(weight), alpha=0.15)
         if answers:
             prompt = ask(processor, Image.new("RGB", (16, 16)), "a dog")["input_ids"][0]
-            layers = model.get_input_embeddings(), model.get_output_embeddings()
-            tok = processor.tokenizer
-            plant(*(x.weight for x in layers), tok.get_vocab(), prompt[-1], tok.eos_token_id, begins)
+            embedding = model.get_input_embeddings().weight
+            head, tok = model.get_output_embeddings().weight, processor.tokenizer
+            plant(embedding, head, tok.get_vocab(), int(prompt[-1]), tok.eos_token_id, begins)
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder

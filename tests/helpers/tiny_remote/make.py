@@ -78,7 +78,9 @@ def make(family: str, folder: Path, *, answers: bool = False, begins: str = "num
 def _plant(model: Any, folder: Path, begins: str) -> None:
     made = json.loads((folder / "tokenizer.json").read_text())
     vocabulary = made["model"]["vocab"]
-    eos = next(t["id"] for t in made["added_tokens"] if t["content"] in ("<|eot_id|>", "<|im_end|>"))
+    eos = next(
+        t["id"] for t in made["added_tokens"] if t["content"] in ("<|eot_id|>", "<|im_end|>")
+    )
     family = model.llm if hasattr(model, "llm") else model
     last = vocabulary["Ċ" if family is not model else ":"]
     plant(family.model.embed_tokens.weight, family.lm_head.weight, vocabulary, last, eos, begins)

@@ -87,8 +87,8 @@ class TokenizedPrompt:
         for text in (caption, *references):
             if half := _SURROGATE.search(text):
                 raise InputError(
-                    f"half a character (U+{ord(half[0]):04X}) at position {half.start()}: the text "
-                    "was cut or decoded wrongly"
+                    f"{text[: half.start()][-20:]!r} is followed by half a character (a lone "
+                    f"surrogate, U+{ord(half[0]):04X})"
                 )
         control = self.vocabulary.control_tokens
         return self.prompt.render(caption, references, self.scale, control)
@@ -159,23 +159,32 @@ class Vocabulary:
             other = self.encode(render(beginning))
             same = (a == b for a, b in zip(first, other, strict=False))
             shared = min(shared, next((i for i, yes in enumerate(same) if not yes), shared))
-        spellings: list[Spelling] = []
-        for number in range(len(scale.stems)):
-            spellings.append(self._spell(text, first, "", number, scale))
-        for number in range(len(scale.stems)):
-            try:
-                spaced = self._spell(text, first, " ", number, scale)
-            except InputError:
-                continue  # the end of the prompt swallows the space, or no answer follows it
-            if spaced.ids == spellings[number].ids:  # one token holds the space and the answer
-                pairs = zip(spellings[number].answers, spaced.answers, strict=True)
-                groups = tuple(tuple(dict.fromkeys((*one, *other))) for one, other in pairs)
-                spellings[number] = replace(spellings[number], answers=groups)
-            elif self.may_begin_with_space(text):
-                spellings.append(spaced)
+        spellings = self._spellings(text, first, scale)
         return TokenizedPrompt(
-            self, prompt, scale, text, tuple(first[:shared]), first[shared:], tuple(spellings)
+            self, prompt, scale, text, tuple(first[:shared]), first[shared:], spellings
         )
+
+    def _spellings(self, text: str, first: list[int], scale: Scale) -> tuple[Spelling, ...]:
+        """Return all spellings of the stems; raise where one has none."""
+        spellings: dict[tuple[int, ...], Spelling] = {}
+        refused: dict[int, InputError] = {}
+        for space in ("", " "):
+            for number in range(len(scale.stems)):
+                try:
+                    new = self._spell(text, first, space, number, scale)
+                except InputError as error:  # its tokens join the end of the prompt, or each other
+                    refused.setdefault(number, error)
+                    continue
+                if new.ids in spellings:  # one token holds the space and the answer
+                    both = zip(spellings[new.ids].answers, new.answers, strict=True)
+                    groups = tuple(tuple(dict.fromkeys((*a, *b))) for a, b in both)
+                    spellings[new.ids] = replace(new, answers=groups)
+                elif not space or self.may_begin_with_space(text):
+                    spellings[new.ids] = new
+        for number, reason in refused.items():
+            if all(spelling.stem != number for spelling in spellings.values()):
+                raise reason
+        return tuple(spellings.values())
 
     def may_begin_with_space(self, text: str) -> bool:
         """Return whether an answer may begin with a space: the prompt does not end in one.
@@ -201,8 +210,9 @@ class Vocabulary:
                     "model's tokenizer; take another scale (unit, ten, five, letters)"
                 )
             groups.append((token, *(self._numbers.get(answer, ()) if stem.endswith(".") else ())))
-        space_width = max(0, len(ids) - len(self._added(text, first, stem)))
-        return Spelling(number, tuple(ids), space_width, tuple(groups))
+        alone = self._added(text, first, space)
+        width = len(alone) if ids[: len(alone)] == alone else 0
+        return Spelling(number, tuple(ids), width, tuple(groups))
 
     def _added(self, text: str, first: list[int], continuation: str) -> list[int]:
         ids = self.encode(text, continuation)
