@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
@@ -77,9 +76,9 @@ def neutralise(text: str, control_tokens: Collection[str] = ()) -> str:
     text = _ROLE.sub(r"\1 ", text)
     # Longest first, since a token may contain another one; until none is left, since breaking
     # one may join the ends of another. What a space cannot break is taken out.
-    by_first = _by_first_character(frozenset(control_tokens))
-    begun = (by_first[character] for character in by_first.keys() & {*text, " "})
-    tokens = sorted(itertools.chain.from_iterable(begun), key=lambda token: (-len(token), token))
+    tokens, firsts = _longest_first(frozenset(control_tokens))
+    if firsts.isdisjoint(text):
+        return text
     while found := next((token for token in tokens if token in text), None):
         broken = f"{found[0]} {found[1:]}"
         text = text.replace(found, " " if found in broken else broken)
@@ -87,13 +86,10 @@ def neutralise(text: str, control_tokens: Collection[str] = ()) -> str:
 
 
 @functools.lru_cache(maxsize=8)
-def _by_first_character(control_tokens: frozenset[str]) -> dict[str, list[str]]:
-    """Sort a model's control tokens by their first character: few captions contain any of these."""
-    found: dict[str, list[str]] = {}
-    for token in control_tokens:
-        if token.strip():
-            found.setdefault(token[0], []).append(token)
-    return found
+def _longest_first(control_tokens: frozenset[str]) -> tuple[list[str], frozenset[str]]:
+    """Sort a model's control tokens, thousands for some; and return their first characters."""
+    tokens = sorted(filter(str.strip, control_tokens), key=lambda token: (-len(token), token))
+    return tokens, frozenset(token[0] for token in tokens)
 
 
 def needs_neutralising(*texts: str) -> bool:
