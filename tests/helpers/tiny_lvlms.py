@@ -27,11 +27,11 @@ from tests.helpers.tiny_planted import plant
 FAMILIES: dict[str, Callable[[], Parts]] = {
     family.__name__: family
     for family in (
-        plain.llava_next_llama, plain.llava_next_mistral, plain.llava_next_qwen2,
-        plain.llava_onevision, plain.internvl, special.qwen2_vl, special.qwen2_5_vl,
-        special.qwen3_vl, special.gemma3, special.gemma3_short_window, plain.idefics3,
-        plain.smolvlm, plain.mistral3, special.glm4v, plain.aya_vision, special.paligemma,
-        plain.lfm2_vl, plain.llama4, plain.mllama,
+        plain.llava_next_llama, plain.llava_next_vicuna, plain.llava_next_mistral,
+        plain.llava_next_qwen2, plain.llava_onevision, plain.internvl, special.qwen2_vl,
+        special.qwen2_5_vl, special.qwen3_vl, special.gemma3, special.gemma3_short_window,
+        plain.idefics3, plain.smolvlm, plain.mistral3, special.glm4v, plain.aya_vision,
+        special.paligemma, plain.lfm2_vl, plain.llama4, plain.mllama,
     )
 }  # fmt: skip
 UNPACKED = {"paligemma", "lfm2_vl", "mllama"}

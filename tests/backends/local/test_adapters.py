@@ -27,7 +27,7 @@ from safetensors.torch import load_file, save_file
 
 from discode.backends.local.backend import Local
 from discode.backends.local.load import folder_digest
-from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
+from tests.helpers.local_models import LOCAL_MODEL_MARKS, count_generated, noise_images
 from tests.helpers.tiny_remote.make import PACKED, make
 from tests.helpers.tiny_remote.modeling_cogvlm import CogVLMConfig, CogVLMForCausalLM
 from tests.helpers.tiny_remote.modeling_minicpmv import MiniCPMV, MiniCPMVConfig
@@ -182,6 +182,17 @@ def test_generate_reads_what_was_written(talks: list[Path]) -> None:
         assert np.abs(said.answer_logp - forced.answer_logp).max() < 1e-4
         assert np.abs(said.stem_logp - forced.stem_logp).max() < 1e-4
         assert np.abs(said.hidden - forced.hidden).max() < 1e-4
+
+
+@pytest.mark.parametrize("begins", ["number", "space"])
+def test_cogvlm_may_begin_with_a_space_or_not(begins: str, tmp_path: Path) -> None:
+    backend = local(make("cogvlm", tmp_path / "cogvlm", answers=True, begins=begins))
+    pairs = [Pair(image, text) for image in noise_images((80, 60)) for text in CAPTIONS]
+    with count_generated(backend) as count:
+        said = backend.read(pairs, FLEUR, UNIT)
+    assert not count
+    assert said.lead_logp is not None
+    assert np.exp(said.lead_logp).sum(axis=1).min() > 0.9
 
 
 def test_other_prompts_scales_and_references(folder: Path) -> None:

@@ -62,7 +62,9 @@ def test_generate_reads_what_was_written(tmp_path: Path) -> None:
         assert np.abs(getattr(said, name) - getattr(auto, name)).max() < 1e-4, name
 
 
-@pytest.mark.parametrize("family", ["llava_next_mistral", "idefics3", "mistral3", "paligemma"])
+@pytest.mark.parametrize(
+    "family", ["llava_next_vicuna", "llava_next_mistral", "idefics3", "paligemma"]
+)
 @pytest.mark.parametrize("scale", [UNIT, TEN, LETTERS], ids=lambda scale: scale.name)
 def test_a_space_before_the_rating_needs_no_generation(
     family: str, scale: Scale, tmp_path: Path
