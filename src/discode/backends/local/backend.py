@@ -1,8 +1,9 @@
 """Local vision-language models: any ``AutoModelForImageTextToText`` as a judge.
 
 One forward pass reads everything: the stems "0." and "1." are forced, and the probabilities of '0',
-'1', '.' and of the digits after each stem come from the same pass. Captions of an image share its
-computation (:mod:`discode.backends.local.packing`).
+'1', '.' and of the digits after each stem come from the same pass. Where a model may begin with a
+space ("ASSISTANT: 0.8"), the stems are forced with and without it, and the probabilities are added
+up. Captions of an image share its computation (:mod:`discode.backends.local.packing`).
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class Local:
         device_map: accelerate's; "auto" for a model that needs several GPUs.
         trust_remote_code: Run the code that comes with the model. It may do anything.
         read: "forced" (the stems are given: one forward pass), "auto" (the same, but a model that
-            would have begun otherwise generates its answer), or "generate" (the paper's way).
+            would have begun otherwise generates its answer, and the pair fails where that contains
+            no rating), or "generate" (the paper's way, for all pairs).
         packing: "auto", or "off" for one forward pass per pair.
         batch_captions: Captions of an image that run at once; None: by memory.
         batch_images: Images that run at once; None: by memory, at most eight.
