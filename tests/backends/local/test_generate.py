@@ -72,7 +72,7 @@ def test_a_space_before_the_rating_needs_no_generation(
     begins = "letters" if scale is LETTERS else "space"
     folder = make(family, tmp_path / family, answers=True, begins=begins)
     backend = Local(folder, device="cpu")
-    assert backend.identity.revision.endswith("+space")
+    assert "space" in backend.identity.revision.split("+")
     with count_generated(backend) as count:
         said = backend.read(PAIRS, FLEUR, scale)
     assert not count
