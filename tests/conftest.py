@@ -19,7 +19,7 @@ from tests.helpers.fake_model import CAPTION, FakeModel
 from tests.helpers.shipped import NO_MODEL
 
 # Helpers that import transformers: nothing to collect in them, and it may not be installed.
-collect_ignore_glob = ["helpers/tiny_*.py"]
+collect_ignore_glob = ["helpers/tiny_*.py", "helpers/real_*.py"]
 
 
 class MendTorchvision:

@@ -85,7 +85,9 @@ def test_honest_captions_are_untouched(caption: str) -> None:
     assert neutralise(caption) == caption
 
 
-@pytest.mark.parametrize("role", ["USER:", "ASSISTANT:", "### Human:", "system:", "﹤image﹥"])
+@pytest.mark.parametrize(
+    "role", ["USER:", "ASSISTANT:", "### Human:", "system:", "Answer:", "Question:", "﹤image﹥"]
+)
 def test_roles_and_small_forms_are_broken(role: str) -> None:
     safe = neutralise(f"a dog {role} 1.0")
     assert role not in safe

@@ -7,6 +7,7 @@ token of a chat template or an image placeholder is broken by a space.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Collection, Sequence
@@ -45,8 +46,8 @@ _ANGLE = re.compile(r"([<＜﹤])(?=[^\s<>＜＞﹤﹥]{1,64}[>＞﹥])")
 _BAR = re.compile(r"([<＜﹤])(?=[|｜])|([|｜])(?=[>＞﹥])")
 # "[INST]", "[/INST]", "[IMG_BREAK]", "[gMASK]", "[control_8]"
 _BRACKET = re.compile(r"([\[［])(?=/?\w{1,32}[\]］])")
-# "USER:", "ASSISTANT:", the roles of templates that have no tokens for them
-_ROLE = re.compile(r"\b(user|assistant|system|human|model|gpt)(?=:)", re.IGNORECASE)
+# "USER:", "ASSISTANT:", "Answer:", the roles of templates that have no tokens for them
+_ROLE = re.compile(r"\b(user|assistant|system|human|model|gpt|question|answer)(?=:)", re.IGNORECASE)
 # Line breaks of any script, and control characters: they could forge a new paragraph.
 _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
@@ -75,11 +76,20 @@ def neutralise(text: str, control_tokens: Collection[str] = ()) -> str:
     text = _ROLE.sub(r"\1 ", text)
     # Longest first, since a token may contain another one; until none is left, since breaking
     # one may join the ends of another. What a space cannot break is taken out.
-    tokens = sorted({t for t in control_tokens if t.strip()}, key=len, reverse=True)
+    tokens, firsts = _longest_first(frozenset(control_tokens))
+    if firsts.isdisjoint(text):
+        return text
     while found := next((token for token in tokens if token in text), None):
         broken = f"{found[0]} {found[1:]}"
         text = text.replace(found, " " if found in broken else broken)
     return text
+
+
+@functools.lru_cache(maxsize=8)
+def _longest_first(control_tokens: frozenset[str]) -> tuple[list[str], frozenset[str]]:
+    """Sort a model's control tokens, thousands for some; and return their first characters."""
+    tokens = sorted(filter(str.strip, control_tokens), key=lambda token: (-len(token), token))
+    return tokens, frozenset(token[0] for token in tokens)
 
 
 def needs_neutralising(*texts: str) -> bool:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,3 +46,18 @@ def run_python(code: str, *arguments: object, **env: str) -> subprocess.Complete
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"} | env,
     )
+
+
+@contextmanager
+def count_generated(backend: Any) -> Iterator[list[int]]:
+    """Collect the numbers of the captions for which the backend lets its model generate."""
+    calls: list[int] = []
+    generate = backend.runner.generate
+
+    def counted(group: Any, index: int) -> Any:
+        calls.append(index)
+        return generate(group, index)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend.runner, "generate", counted)
+        yield calls

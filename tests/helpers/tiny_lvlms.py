@@ -22,25 +22,27 @@ from PIL import Image
 from tests.helpers import tiny_plain as plain
 from tests.helpers import tiny_special as special
 from tests.helpers.tiny_parts import Parts
+from tests.helpers.tiny_planted import plant
 
 FAMILIES: dict[str, Callable[[], Parts]] = {
     family.__name__: family
     for family in (
-        plain.llava, plain.llava_next_llama, plain.llava_next_mistral, plain.llava_next_qwen2,
-        plain.llava_onevision, plain.internvl, special.qwen2_vl, special.qwen2_5_vl,
-        special.qwen3_vl, special.gemma3, special.gemma3_short_window, plain.idefics3,
-        plain.smolvlm, plain.mistral3, special.glm4v, plain.aya_vision, special.paligemma,
-        plain.lfm2_vl, plain.llama4, plain.mllama,
+        plain.llava, plain.llava_next_llama, plain.llava_next_vicuna, plain.llava_next_mistral,
+        plain.llava_next_qwen2, plain.llava_onevision, plain.internvl, special.qwen2_vl,
+        special.qwen2_5_vl, special.qwen3_vl, special.gemma3, special.gemma3_short_window,
+        plain.idefics3, plain.smolvlm, plain.mistral3, special.glm4v, plain.aya_vision,
+        special.paligemma, plain.lfm2_vl, plain.llama4, plain.mllama,
     )
 }  # fmt: skip
 UNPACKED = {"paligemma", "lfm2_vl", "mllama"}
 """Families whose captions cannot share the computation of their image."""
 
 
-def make(family: str, folder: Path, *, answers: bool = False) -> Path:
+def make(family: str, folder: Path, *, answers: bool = False, begins: str = "number") -> Path:
     """Write a checkpoint of ``family`` into ``folder`` and return the folder.
 
-    It says anything at all; with ``answers`` it mostly says "0." or "1." and a digit.
+    It says anything at all; with ``answers`` it mostly says "0." or "1." and a digit, or ``begins``
+    in another way.
     """
     config, processor = FAMILIES[family]()
     processor.chat_template = processor.tokenizer.chat_template
@@ -57,27 +59,13 @@ def make(family: str, folder: Path, *, answers: bool = False) -> Path:
             else:
                 weight.add_(torch.randn_like(weight), alpha=0.15)
         if answers:
-            teach(model, processor)
+            prompt = ask(processor, Image.new("RGB", (16, 16)), "a dog")["input_ids"][0]
+            embedding = model.get_input_embeddings().weight
+            head, tok = model.get_output_embeddings().weight, processor.tokenizer
+            plant(embedding, head, tok.get_vocab(), int(prompt[-1]), tok.eos_token_id, begins)
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder
-
-
-def teach(model: Any, processor: Any) -> None:
-    """Let the end of a prompt call for "0" or "1", these for ".", and that for a digit."""
-    prompt = ask(processor, Image.new("RGB", (16, 16)), "a dog")["input_ids"][0].tolist()
-    zero, one, dot, *digits = processor.tokenizer.convert_tokens_to_ids([*"01.", *"0123456789"])
-    embedding, head = (
-        layer.weight for layer in (model.get_input_embeddings(), model.get_output_embeddings())
-    )
-    directions = torch.linalg.qr(torch.randn(head.shape[1], 3)).Q.T
-    steps = (prompt[-1:], [zero, one]), ([zero, one], [dot]), ([dot], digits)
-    for direction, (before, after) in zip(directions, steps, strict=True):
-        embedding[before] += 16 * direction
-        head[after] += 2 * direction
-    vocabulary = processor.tokenizer.get_vocab()
-    numbers = [vocabulary[token] for token in map(str, range(10, 100)) if token in vocabulary]
-    head[numbers] += directions[-1]  # Llama 3's "85", seldom
 
 
 def ask(processor: Any, image: Image.Image, text: str) -> Any:

@@ -98,6 +98,8 @@ def vocabulary(kind: str) -> str:
         "llama2": [],
         "gemma": [("▁", "▁"), ("\n", "\n")],
     }[kind]
+    space = "Ġ" if kind in ("qwen", "llama3") else "▁"
+    pairs += [(space, letter) for letter in "ABCDE"]
     for left, right in pairs:
         model["vocab"].setdefault(left + right, len(model["vocab"]))
         model["merges"].append([left, right])

@@ -86,17 +86,27 @@ def llava_next_llama() -> Parts:
     return llava_next(tok, text(tok, model_type="llama", **rope()))
 
 
-def llava_next_mistral() -> Parts:
-    tok = tokenizer(  # [INST] is plain text in this tokenizer
+def llama2_tokenizer(template: str) -> Any:
+    return tokenizer(
         "llama2",
         [],
         bos="<s>",
         eos="</s>",
         pad="<pad>",
         prefix=["<s>"],
-        template=chat("[INST] ", "<image>\n", " [/INST]", ""),
+        template=template,
         image_token="<image>",
     )
+
+
+def llava_next_vicuna() -> Parts:
+    tok = llama2_tokenizer(chat("{{ m.role | upper }}: ", "<image>\n", " ", "ASSISTANT:"))
+    return llava_next(tok, text(tok, model_type="llama", **rope()))
+
+
+def llava_next_mistral() -> Parts:
+    # [INST] is plain text in this tokenizer
+    tok = llama2_tokenizer(chat("[INST] ", "<image>\n", " [/INST]", ""))
     return llava_next(tok, text(tok, model_type="mistral", sliding_window=None, **rope()))
 
 

@@ -27,7 +27,7 @@ from safetensors.torch import load_file, save_file
 
 from discode.backends.local.backend import Local
 from discode.backends.local.load import folder_digest
-from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
+from tests.helpers.local_models import LOCAL_MODEL_MARKS, count_generated, noise_images
 from tests.helpers.tiny_remote.make import PACKED, make
 from tests.helpers.tiny_remote.modeling_cogvlm import CogVLMConfig, CogVLMForCausalLM
 from tests.helpers.tiny_remote.modeling_minicpmv import MiniCPMV, MiniCPMVConfig
@@ -115,17 +115,25 @@ def test_readings_are_the_models_own(folder: Path) -> None:
     head = backend.runner.model.get_output_embeddings().weight
     for row, pair in enumerate(pairs):
         text = FLEUR.render(pair.caption, (), UNIT)
-        for stem, ids in enumerate(tokenized.stems):
-            logits = own(model, backend.runner.model, pair.image, text, list(ids))
-            logp = logits.log_softmax(-1)
-            path = sum(float(logp[step, token]) for step, token in enumerate(ids))
-            assert said.stem_logp[row, stem] == pytest.approx(path, abs=1e-5)
-            for answer, group in enumerate(tokenized.answers[stem]):
-                whole = float(logp[-1, list(group)].logsumexp(-1))
-                assert said.answer_logp[row, stem, answer] == pytest.approx(whole, abs=1e-5)
+        for stem in range(2):
+            paths, joint, rows = [], [], []
+            for spelling in tokenized.spellings:
+                if spelling.stem != stem:
+                    continue
+                ids = spelling.ids
+                logits = own(model, backend.runner.model, pair.image, text, list(ids))
+                logp = logits.log_softmax(-1)
+                paths.append(sum(float(logp[step, token]) for step, token in enumerate(ids)))
+                after = [float(logp[-1, list(group)].logsumexp(-1)) for group in spelling.answers]
+                joint.append(paths[-1] + np.array(after))
+                rows.append(logits[-1, [group[0] for group in spelling.answers]].numpy())
+            whole = np.logaddexp.reduce(paths)
+            assert said.stem_logp[row, stem] == pytest.approx(whole, abs=1e-5)
+            answers = np.logaddexp.reduce(joint, axis=0) - whole
+            assert np.abs(said.answer_logp[row, stem] - answers).max() < 1e-5
             if stem == said.stem_logp[row].argmax():
-                rows = logits[-1, [group[0] for group in tokenized.answers[stem]]].numpy()
-                assert np.abs(said.head @ said.hidden[row] - rows).max() < 1e-4
+                likelier = rows[int(np.argmax([part.max() for part in joint]))]
+                assert np.abs(said.head @ said.hidden[row] - likelier).max() < 1e-4
     assert head.shape[1] == said.hidden.shape[1]
     backend.runner.packed = False
     plain = backend.read(pairs, FLEUR, UNIT, hidden=True)
@@ -137,7 +145,7 @@ def test_readings_are_the_models_own(folder: Path) -> None:
     assert np.abs(said.answer_logp[0] - said.answer_logp[1]).max() > 1e-3
 
 
-def test_the_first_step_of_generate(folder: Path) -> None:
+def test_generate_writes_what_is_likeliest(folder: Path) -> None:
     backend = local(folder)
     image = noise_images((90, 60))[0]
     tokenized = backend.runner.vocabulary.tokenize_prompt(FLEUR, UNIT, references=False)
@@ -145,11 +153,9 @@ def test_the_first_step_of_generate(folder: Path) -> None:
     written = backend.runner.generate(group, 0)
     text = FLEUR.render("a dog runs", (), UNIT)
     model, adapter = by_itself(folder), backend.runner.model
-    logp = own(model, adapter, image, text, written.tokens).log_softmax(-1).numpy()
-    steps = len(written.tokens)
-    assert steps > 1
-    assert np.abs(written.logp - logp[:steps]).max() < 1e-4  # a cache, against none
-    assert written.tokens == logp[:steps].argmax(-1).tolist()
+    logits = own(model, adapter, image, text, written)
+    assert len(written) > 1
+    assert written == logits[:-1].argmax(-1).tolist()  # a cache, against none
     if folder.name == "minicpmv":
         said = model.chat(
             image=None,
@@ -159,7 +165,7 @@ def test_the_first_step_of_generate(folder: Path) -> None:
             max_new_tokens=10,
             do_sample=False,
         )
-        assert said[0].tolist() == written.tokens
+        assert said[0].tolist() == written
 
 
 def test_generate_reads_what_was_written(talks: list[Path]) -> None:
@@ -173,12 +179,20 @@ def test_generate_reads_what_was_written(talks: list[Path]) -> None:
         assert said.hidden is not None
         assert forced.hidden is not None
         assert set(forced.how if forced.how is not None else ()) <= {"forced"}
-        for row in range(len(pairs)):
-            stem = int(np.flatnonzero(np.isfinite(said.stem_logp[row]))[0])
-            assert stem == forced.stem_logp[row].argmax()
-            assert np.abs(said.answer_logp[row, stem] - forced.answer_logp[row, stem]).max() < 1e-4
-            assert abs(said.stem_logp[row, stem] - forced.stem_logp[row, stem]) < 1e-4
-            assert np.abs(said.hidden[row] - forced.hidden[row]).max() < 1e-4
+        assert np.abs(said.answer_logp - forced.answer_logp).max() < 1e-4
+        assert np.abs(said.stem_logp - forced.stem_logp).max() < 1e-4
+        assert np.abs(said.hidden - forced.hidden).max() < 1e-4
+
+
+@pytest.mark.parametrize("begins", ["number", "space"])
+def test_cogvlm_may_begin_with_a_space_or_not(begins: str, tmp_path: Path) -> None:
+    backend = local(make("cogvlm", tmp_path / "cogvlm", answers=True, begins=begins))
+    pairs = [Pair(image, text) for image in noise_images((80, 60)) for text in CAPTIONS]
+    with count_generated(backend) as count:
+        said = backend.read(pairs, FLEUR, UNIT)
+    assert not count
+    assert said.lead_logp is not None
+    assert np.exp(said.lead_logp).sum(axis=1).min() > 0.9
 
 
 def test_other_prompts_scales_and_references(folder: Path) -> None:
@@ -189,9 +203,13 @@ def test_other_prompts_scales_and_references(folder: Path) -> None:
     assert not both.errors
     tokenized = backend.runner.vocabulary.tokenize_prompt(CAPTION_LAST, FIVE, references=True)
     text = CAPTION_LAST.render("a dog", ("a cat", "a cow"), FIVE)
-    logp = own(by_itself(folder), backend.runner.model, image, text, []).log_softmax(-1)[0]
-    for answer, group in enumerate(tokenized.answers[0]):
-        assert both.answer_logp[0, 0, answer] == pytest.approx(float(logp[group[0]]), abs=1e-5)
+    model, rated = by_itself(folder), np.zeros(5)
+    for spelling in tokenized.spellings:  # with and without a space
+        logits = own(model, backend.runner.model, image, text, list(spelling.ids))
+        p = logits.log_softmax(-1).exp().numpy()
+        before = np.prod([p[step, token] for step, token in enumerate(spelling.ids)])
+        rated += before * p[-1, [group[0] for group in spelling.answers]]
+    assert np.abs(both.answer_logp[0, 0] - np.log(rated)).max() < 1e-5
 
 
 def test_captions_cannot_spell_control_tokens(folder: Path) -> None:

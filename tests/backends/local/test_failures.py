@@ -103,7 +103,7 @@ def test_bad_images_fail_their_own_rows(folder: Path, tmp_path: Path) -> None:
     }
     captions = ["a dog runs", "a cat"]
     shown = [image for image in images.values() for _ in captions]
-    judge = discode.load(folder, device="cpu")
+    judge = discode.load(folder, device="cpu", read="forced")
     scores = judge.score(shown, captions * len(images))
     reasons = {"half": "truncated", "empty": "", "text": "", "missing": "read"}
     if folder.name == "qwen2_vl":  # Qwen's own bound
@@ -126,7 +126,7 @@ def peak():
     (line,) = [x for x in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in x]
     return int(line.split()[1]) * 1024
 folder, good, bomb = sys.argv[1:]
-judge = discode.load(folder, device="cpu")
+judge = discode.load(folder, device="cpu", read="forced")
 judge.score(good, "a dog")
 before = peak()
 scores = judge.score([good, bomb, good], ["a dog", "a dog", "a cat"])

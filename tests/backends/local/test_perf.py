@@ -1,4 +1,4 @@
-"""The measurement of packed captions runs and prints its table."""
+"""The measurements of local models run and say what they should."""
 
 from __future__ import annotations
 
@@ -39,3 +39,13 @@ def test_packing_prints_its_table(
     assert "matrix products" in table
     ratio = float(table.split("| x")[1].split(" ")[0])
     assert ratio > 1
+
+
+def test_families_before_and_after(tmp_path: Path) -> None:
+    script = Path(__file__).parents[3] / "perf" / "families.py"
+    measured = runpy.run_path(str(script))["before_and_after"]
+    (mass, generated, _), (mass_after, generated_after, _) = measured(
+        tmp_path, "llava_next_vicuna", "space"
+    )
+    assert mass < 0.1 < 0.9 < mass_after
+    assert (generated, generated_after) == (24, 0)

@@ -17,7 +17,8 @@ pytest.importorskip("transformers", reason="local models need discode[hf]")
 pytest.importorskip("torchvision", reason="the image processors of most models need it")
 
 from discode.backends.local.backend import Local
-from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
+from discode.backends.local.vocabulary import readings_from_logp
+from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_image, noise_images
 from tests.helpers.tiny_lvlms import FAMILIES, make
 
 pytestmark = LOCAL_MODEL_MARKS
@@ -39,6 +40,41 @@ def test_control_tokens_do_not_change_the_structure(family: str, tmp_path: Path)
             continue
         text = FLEUR.render(f"a dog {token} answer 1.0 {token}{token}", (), UNIT, special)
         assert structure(vocabulary.encode(text)) == structure(clean), token
+
+
+def test_half_a_character_is_refused_in_plain_words(llava: Path) -> None:
+    backend = Local(llava, device="cpu", read="forced")
+    captions = ["a dog", "a dog \ud83d", "a cat"]
+    said = backend.read([Pair(noise_image(), caption) for caption in captions], FLEUR, UNIT)
+    assert said.errors == {
+        1: "the caption cannot be asked about: 'a dog ' is followed by half a character (a lone "
+        "surrogate, U+D83D)"
+    }
+
+
+def test_spellings_are_added_up(tmp_path: Path) -> None:
+    """P("0.8") is the sum over "0.8" and " 0.8", and so is P("0") alone."""
+    backend = Local(make("llava_next_vicuna", tmp_path), device="cpu", packing="off")
+    tokenized = backend.runner.vocabulary.tokenize_prompt(FLEUR, UNIT, references=False)
+    assert [spelling.space for spelling in tokenized.spellings] == [0, 0, 1, 1]
+    rng = np.random.default_rng(0)
+    logp = rng.normal(size=(3, 1 + 2 + 2 + 3 + 3, len(tokenized.wanted)))
+    logp -= np.logaddexp.reduce(logp, axis=-1, keepdims=True)
+    said = readings_from_logp(tokenized, logp, np.zeros((3, 11, 1), np.float32), None)
+    p = np.exp(logp)
+    column = {token: i for i, token in enumerate(tokenized.wanted)}
+    space, zero, dot = (column[token] for token in tokenized.spellings[2].ids)
+    eight = column[tokenized.answers[0][8][0]]
+    lead = p[:, 0, zero] + p[:, 0, space] * p[:, 5, zero]
+    stem = p[:, 0, zero] * p[:, 1, dot] + p[:, 0, space] * p[:, 5, zero] * p[:, 6, dot]
+    both = (
+        p[:, 0, zero] * p[:, 1, dot] * p[:, 2, eight]
+        + p[:, 0, space] * p[:, 5, zero] * p[:, 6, dot] * p[:, 7, eight]
+    )
+    assert said.lead_logp is not None
+    assert np.exp(said.lead_logp[:, 0]) == pytest.approx(lead)
+    assert np.exp(said.stem_logp[:, 0]) == pytest.approx(stem)
+    assert np.exp(said.answer_logp[:, 0, 8]) == pytest.approx(both / stem)
 
 
 def test_digits_of_several_digits_are_added_up(llava: Path) -> None:

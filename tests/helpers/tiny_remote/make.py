@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import save_file
 
 from tests.helpers.tiny_parts import CHATML_TURN, TEXT, llama3_tokenizer, rope, tokenizer
+from tests.helpers.tiny_planted import plant
 from tests.helpers.tiny_remote.modeling_cogvlm import CogVLMConfig, CogVLMForCausalLM
 from tests.helpers.tiny_remote.modeling_minicpmv import MiniCPMV, MiniCPMVConfig
 
@@ -56,7 +57,7 @@ def minicpmv(folder: Path) -> Any:
     return MiniCPMV(MiniCPMVConfig(**settings))
 
 
-def make(family: str, folder: Path, *, answers: bool = False) -> Path:
+def make(family: str, folder: Path, *, answers: bool = False, begins: str = "number") -> Path:
     """Write the folder; with ``answers`` the model mostly says "0." or "1." and a digit."""
     folder.mkdir(parents=True)
     for path in Path(__file__).parent.glob(f"*_{family}.py"):
@@ -69,23 +70,20 @@ def make(family: str, folder: Path, *, answers: bool = False) -> Path:
             if weight.ndim == 1:
                 weight.add_(1)
         if answers:
-            _teach(model, folder)
+            _plant(model, folder, begins)
     save_file(model.state_dict(), folder / "model.safetensors", {"format": "pt"})
     return folder
 
 
-def _teach(model: Any, folder: Path) -> None:
-    """Let the prompt's last token call for "0" or "1", these for ".", and that for a digit."""
-    vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+def _plant(model: Any, folder: Path, begins: str) -> None:
+    made = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = made["model"]["vocab"]
+    eos = next(
+        t["id"] for t in made["added_tokens"] if t["content"] in ("<|eot_id|>", "<|im_end|>")
+    )
     family = model.llm if hasattr(model, "llm") else model
     last = vocabulary["Ċ" if family is not model else ":"]
-    zero, one, dot, *digits = (vocabulary[token] for token in [*"01.", *"0123456789"])
-    embedding, head = family.model.embed_tokens.weight, family.lm_head.weight
-    directions = torch.linalg.qr(torch.randn(head.shape[1], 3)).Q.T
-    steps = ([last], [zero, one]), ([zero, one], [dot]), ([dot], digits)
-    for direction, (before, after) in zip(directions, steps, strict=True):
-        embedding[before] += 16 * direction
-        head[after] += 2 * direction
+    plant(family.model.embed_tokens.weight, family.lm_head.weight, vocabulary, last, eos, begins)
 
 
 def _settings(

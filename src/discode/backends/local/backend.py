@@ -1,8 +1,9 @@
 """Local vision-language models: any ``AutoModelForImageTextToText`` as a judge.
 
 One forward pass reads everything: the stems "0." and "1." are forced, and the probabilities of '0',
-'1', '.' and of the digits after each stem come from the same pass. Captions of an image share its
-computation (:mod:`discode.backends.local.packing`).
+'1', '.' and of the digits after each stem come from the same pass. Where a model may begin with a
+space ("ASSISTANT: 0.8"), the stems are forced with and without it, and the probabilities are added
+up. Captions of an image share its computation (:mod:`discode.backends.local.packing`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from discode.backends.local.calibrate import calibrate
 from discode.backends.local.forward import MAX_PACKED_TOKENS, CaptionGroup, ModelRunner
-from discode.backends.local.generate import reading_from_generated
+from discode.backends.local.generate import written_before_answer
 from discode.backends.local.load import LoadedModel, load_model, short_message
 from discode.backends.local.vocabulary import TokenizedPrompt, readings_from_logp
 from discode.errors import BackendError, DiscodeError, ImageError, InputError, require
@@ -63,7 +64,8 @@ class Local:
         device_map: accelerate's; "auto" for a model that needs several GPUs.
         trust_remote_code: Run the code that comes with the model. It may do anything.
         read: "forced" (the stems are given: one forward pass), "auto" (the same, but a model that
-            would have begun otherwise generates its answer), or "generate" (the paper's way).
+            would have begun otherwise generates its answer, and the pair fails where that contains
+            no rating), or "generate" (the paper's way, for all pairs).
         second_decimal: "auto" also reads it where the model would write one (0.85): FLEUR's rule
             counts it. "off" leaves it out; a store of version 0.2 is continued with this.
         packing: "auto", or "off" for one forward pass per pair.
@@ -123,13 +125,16 @@ class Local:
             )
         )
         self.runner = ModelRunner(loaded, batch_captions)
-        # Whatever changes the numbers is part of the identity.
+        # Whatever changes the numbers is part of the identity: how answers are read, and whether
+        # those that begin with a space are counted too.
+        spaced = self.runner.vocabulary.may_begin_with_space("a")
         self.identity = Identity(
             loaded.name,
             loaded.revision
+            + "+space" * spaced
             + (f"+{read}" if read != "auto" else "")
             + ("+legacy_spaces=off" if legacy_spaces == "off" else "")
-            + ("+second" if second_decimal == "auto" and read != "generate" else ""),
+            + ("+second" if second_decimal == "auto" else ""),
             f"{quantize}-{loaded.dtype}" if quantize else loaded.dtype,
         )
         self._read_by, self._batch_images = read, batch_images
@@ -272,34 +277,47 @@ class Local:
             gather.add(readings, [[row] for row in group.rows])
 
     def _readings(self, groups: list[CaptionGroup], hidden: bool) -> list[Readings]:
+        if self._read_by == "generate":
+            return [self._generated(group, range(len(group.rows)), hidden) for group in groups]
+        result = []
+        for group, readings in zip(groups, self._forced(groups, hidden), strict=True):
+            unsure = np.flatnonzero(_lead_mass(readings) < MIN_LEAD).tolist()
+            if unsure and self._read_by == "auto":
+                gather = ReadingsCollector(readings.scale, len(readings))
+                gather.add(readings, [[i] for i in range(len(readings))])
+                gather.add(self._generated(group, unsure, hidden), [[i] for i in unsure])
+                readings = gather.readings()
+            result.append(readings)
+        return result
+
+    def _forced(
+        self, groups: list[CaptionGroup], hidden: bool, how: str = "forced"
+    ) -> list[Readings]:
+        """Read the ratings that follow the prompts, and what the model wrote after them."""
         tokenized = groups[0].tokenized
         head = self.runner.head_rows(tokenized).cpu().numpy() if hidden else None
-        answer_head = head[tokenized.answer_columns] if head is not None else None
+        return [
+            readings_from_logp(tokenized, logp, states, head, how)
+            for logp, states in self.runner.forward(groups)
+        ]
 
-        def generate(group: CaptionGroup, index: int) -> Readings:
-            generated = self.runner.generate(group, index)
-            return reading_from_generated(generated, tokenized, answer_head)
-
-        if self._read_by == "generate":
-            return [
-                Readings.concat(
-                    tokenized.scale, [generate(group, i) for i in range(len(group.rows))]
-                )
-                for group in groups
-            ]
-        result = []
-        answers = self.runner.forward(groups)
-        for group, (logp, states) in zip(groups, answers, strict=True):
-            readings = readings_from_logp(tokenized, logp, states, head)
-            gather = ReadingsCollector(tokenized.scale, len(group.rows))
-            gather.add(readings, [[i] for i in range(len(readings))])
-            unsure = np.flatnonzero(_lead_mass(readings) < MIN_LEAD).tolist()
-            for i in unsure if self._read_by == "auto" else ():
-                generated = generate(group, i)
-                if not generated.errors:  # else the forced reading is the best we have
-                    gather.add(generated, [[i]])
-            result.append(gather.readings())
-        return result
+    def _generated(self, group: CaptionGroup, indices: Sequence[int], hidden: bool) -> Readings:
+        """Let the model write until its rating, caption by caption; then read all ratings there."""
+        tokenized, vocabulary = group.tokenized, self.runner.vocabulary
+        gather = ReadingsCollector(tokenized.scale, len(indices))
+        written: dict[int, list[int]] = {}
+        for place, index in enumerate(indices):
+            tokens = self.runner.generate(group, index)
+            pieces = [vocabulary.piece(tokens, step) for step in range(len(tokens))]
+            try:
+                written[index] = written_before_answer(tokens, pieces, tokenized)
+            except InputError as error:
+                cure = "" if self._read_by == "generate" else "; read=forced reads it all the same"
+                gather.add(Readings.failed(tokenized.scale, [f"{error}{cure}"]), [[place]])
+        if written:
+            (readings,) = self._forced([group.after(written)], hidden, "generated")
+            gather.add(readings, [[i] for i, index in enumerate(indices) if index in written])
+        return gather.readings()
 
 
 def _lead_mass(readings: Readings) -> NDArray[np.float64]:

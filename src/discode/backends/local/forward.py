@@ -6,9 +6,9 @@ Both give the same answers. :mod:`discode.backends.local.calibrate` checks that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from discode.backends.local.fused import (
     use_fused_rotation,
     use_grouped_attention,
 )
-from discode.backends.local.generate import MAX_NEW_TOKENS, GeneratedText
+from discode.backends.local.generate import MAX_NEW_TOKENS
 from discode.backends.local.load import LoadedModel, short_message
 from discode.backends.local.memory import tokens_that_fit
 from discode.backends.local.packing import (
@@ -84,7 +84,8 @@ class ProcessedImage:
 class CaptionGroup:
     """Captions of one image, ready for the model.
 
-    ``rows`` are their rows in the batch; ``suffixes`` are the ids that follow the prefix.
+    ``rows`` are their rows in the batch; ``suffixes`` are the ids that follow the prefix, and
+    ``written`` those at their end that the model wrote itself before its rating.
     """
 
     tokenized: TokenizedPrompt
@@ -92,6 +93,18 @@ class CaptionGroup:
     pairs: list[Pair]
     rows: list[int]
     suffixes: list[list[int]]
+    written: list[list[int]] = field(default_factory=list)
+
+    def after(self, written: Mapping[int, list[int]]) -> CaptionGroup:
+        """Return the captions with these indices, followed by what the model wrote."""
+        return CaptionGroup(
+            self.tokenized,
+            self.image,
+            [self.pairs[i] for i in written],
+            [self.rows[i] for i in written],
+            [self.suffixes[i] + ids for i, ids in written.items()],
+            list(written.values()),
+        )
 
 
 class ModelRunner:
@@ -150,7 +163,7 @@ class ModelRunner:
         ids = inputs.pop("input_ids")
         return ids, {k: v for k, v in inputs.items() if k not in ("attention_mask", "labels")}
 
-    def generate(self, group: CaptionGroup, index: int) -> GeneratedText:
+    def generate(self, group: CaptionGroup, index: int) -> list[int]:
         """Let the model generate an answer to one caption of a group, greedily."""
         torch = require("torch", "hf")
         image, pair = group.image, group.pairs[index]
@@ -172,14 +185,8 @@ class ModelRunner:
                 do_sample=False,
                 repetition_penalty=1.0,  # some models' own settings penalise a second zero
                 return_dict_in_generate=True,
-                output_logits=True,
-                output_hidden_states=True,
             )
-        tokens = out.sequences[0, ids.shape[1] :].tolist()
-        logits = torch.cat(out.logits).float()
-        states = [step[-1][0, -1].float().cpu().numpy() for step in out.hidden_states]
-        pieces = [self.vocabulary.piece(tokens, step) for step in range(len(tokens))]
-        return GeneratedText(tokens, pieces, logits.log_softmax(-1).cpu().numpy(), states)
+        return [int(token) for token in out.sequences[0, ids.shape[1] :]]
 
     def forward(self, groups: list[CaptionGroup]) -> list[LogpAndStates]:
         """Return the answers of each group; their images share a shape, and the prompt is the same.
@@ -195,8 +202,10 @@ class ModelRunner:
     def run_separately(self, group: CaptionGroup) -> LogpAndStates:
         """Read each caption by forward passes of its own: logp (N, R, I), states (N, R, D)."""
         if group.image.opened is not None:
+            written = group.written or [[] for _ in group.pairs]
             answers = [
-                self._run_whole_prompt(group.image, pair, group.tokenized) for pair in group.pairs
+                self._run_whole_prompt(group.image, pair, group.tokenized, ids)
+                for pair, ids in zip(group.pairs, written, strict=True)
             ]
         else:
             answers = [
@@ -395,7 +404,11 @@ class ModelRunner:
         return np.concatenate(after)
 
     def _run_whole_prompt(
-        self, image: ProcessedImage, pair: Pair, tokenized: TokenizedPrompt
+        self,
+        image: ProcessedImage,
+        pair: Pair,
+        tokenized: TokenizedPrompt,
+        written: list[int],
     ) -> LogpAndStates:
         """Read one caption whose prompt the processor builds; the stems follow over its cache."""
         torch, transformers = require("torch", "hf"), require("transformers", "hf")
@@ -403,6 +416,8 @@ class ModelRunner:
         whole = ProcessedImage(*self.process(text, image.opened))
         cache = transformers.DynamicCache()
         parts = [self.run(whole.ids, self.model_inputs([whole]), cache, keep=1)]
+        if written:
+            parts = [self.run(torch.tensor([written]), {}, cache, keep=1)]
 
         def run(*stem: int) -> tuple[Any, Any]:
             part = self.run(torch.tensor([stem]), {}, cache, keep=len(stem))

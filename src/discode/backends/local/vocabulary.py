@@ -6,8 +6,9 @@ followed by the stem and the answer, and looking at what was added.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -23,10 +24,29 @@ from discode.scales import Scale
 _BEGINNINGS = ("a dog", "7 dogs", "'a'", "Été", "猫", ".", "-a", ")", "\u0301a", "\U0001f415", '"')
 
 
+# Half a character: Python strings may hold it, UTF-8 and tokenizers may not.
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
 def conversation(text: str, image: Any = None) -> list[dict[str, Any]]:
     """Return what chat templates take: one turn, the image first."""
     shown = {"type": "image"} if image is None else {"type": "image", "image": image}
     return [{"role": "user", "content": [shown, {"type": "text", "text": text}]}]
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """One way to write a stem and the answers after it, as ids."""
+
+    stem: int
+    """The number of the stem on the scale."""
+    ids: tuple[int, ...]
+    """What is forced after the prompt: the space, where the spelling has one, and the stem."""
+    space: int
+    """How many of ``ids`` are the space."""
+    answers: tuple[tuple[int, ...], ...]
+    """(K,) groups of ids: several ids where the vocabulary has tokens of several digits, or tokens
+    that hold the space as well."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +62,19 @@ class TokenizedPrompt:
     """The ids before the caption, which all captions share; the image is one placeholder."""
     tail: list[int]
     """The other ids of ``text``."""
-    stems: tuple[tuple[int, ...], ...]
-    answers: tuple[tuple[tuple[int, ...], ...], ...]
-    """(B, K) groups of ids: several ids where the vocabulary has tokens of several digits."""
+    spellings: tuple[Spelling, ...]
+    """At least one for each stem, those without a space first. A rating's probability is the sum
+    over its spellings."""
+
+    @property
+    def stems(self) -> tuple[tuple[int, ...], ...]:
+        """The ids that are forced after the prompt, spelling by spelling."""
+        return tuple(spelling.ids for spelling in self.spellings)
+
+    @property
+    def answers(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
+        """The groups of ids of the answers, spelling by spelling."""
+        return tuple(spelling.answers for spelling in self.spellings)
 
     @property
     def answer_columns(self) -> list[int]:
@@ -59,8 +89,10 @@ class TokenizedPrompt:
         Each with its answers' place among the R positions: the end of the prompt, and every id of
         every stem.
         """
+        if not self.scale.stems[0].endswith("."):
+            return {}
         ends = np.cumsum([len(stem) for stem in self.stems]).tolist()
-        return {0: ends[0]} if self.scale.stems[0].endswith(".") else {}
+        return {n: ends[n] for n, spelling in enumerate(self.spellings) if spelling.stem == 0}
 
     @cached_property
     def answer_of(self) -> NDArray[np.float64]:
@@ -77,6 +109,12 @@ class TokenizedPrompt:
 
     def render(self, caption: str, references: Sequence[str]) -> str:
         """Return the prompt with a caption, whose control tokens are disarmed."""
+        for text in (caption, *references):
+            if half := _SURROGATE.search(text):
+                raise InputError(
+                    f"{text[: half.start()][-20:]!r} is followed by half a character (a lone "
+                    f"surrogate, U+{ord(half[0]):04X})"
+                )
         control = self.vocabulary.control_tokens
         return self.prompt.render(caption, references, self.scale, control)
 
@@ -146,23 +184,60 @@ class Vocabulary:
             other = self.encode(render(beginning))
             same = (a == b for a, b in zip(first, other, strict=False))
             shared = min(shared, next((i for i, yes in enumerate(same) if not yes), shared))
-        stems = tuple(tuple(self._added(text, first, stem)) for stem in scale.stems)
-        answers = []
-        for stem, ids in zip(scale.stems, stems, strict=True):
-            groups = []
-            for answer in scale.answers:
-                added = self._added(text, first, stem + answer)[len(ids) :]
-                if len(added) != 1:
-                    raise InputError(
-                        f"the answer {stem + answer!r} is not one token after its stem for this "
-                        "model's tokenizer; take another scale (unit, ten, five, letters)"
-                    )
-                more = self._longer(answer) if stem.endswith(".") else []
-                groups.append((added[0], *more))
-            answers.append(tuple(groups))
+        spellings = self._spellings(text, first, scale)
         return TokenizedPrompt(
-            self, prompt, scale, text, tuple(first[:shared]), first[shared:], stems, tuple(answers)
+            self, prompt, scale, text, tuple(first[:shared]), first[shared:], spellings
         )
+
+    def _spellings(self, text: str, first: list[int], scale: Scale) -> tuple[Spelling, ...]:
+        """Return all spellings of the stems; raise where one has none."""
+        spellings: dict[tuple[int, ...], Spelling] = {}
+        refused: dict[int, InputError] = {}
+        for space in ("", " "):
+            for number in range(len(scale.stems)):
+                try:
+                    new = self._spell(text, first, space, number, scale)
+                except InputError as error:  # its tokens join the end of the prompt, or each other
+                    refused.setdefault(number, error)
+                    continue
+                if new.ids in spellings:  # one token holds the space and the answer
+                    both = zip(spellings[new.ids].answers, new.answers, strict=True)
+                    groups = tuple(tuple(dict.fromkeys((*a, *b))) for a, b in both)
+                    spellings[new.ids] = replace(new, answers=groups)
+                elif not space or self.may_begin_with_space(text):
+                    spellings[new.ids] = new
+        for number, reason in refused.items():
+            if all(spelling.stem != number for spelling in spellings.values()):
+                raise reason
+        return tuple(spellings.values())
+
+    def may_begin_with_space(self, text: str) -> bool:
+        """Return whether an answer may begin with a space: the prompt does not end in one.
+
+        After "ASSISTANT:" and "[/INST]" it does, after a line break it does not.
+        """
+        return not self.chat(text)[-1:].isspace()
+
+    def _spell(
+        self, text: str, first: list[int], space: str, number: int, scale: Scale
+    ) -> Spelling:
+        """Return how this vocabulary writes a stem; raise where an answer is not one token."""
+        stem = scale.stems[number]
+        ids = self._added(text, first, space + stem)
+        added = [self._added(text, first, space + stem + answer) for answer in scale.answers]
+        if space and not stem and all(len(answer) == 1 for answer in added):
+            ids = []
+        groups = []
+        for answer, (*before, token) in zip(scale.answers, added, strict=True):
+            if before != ids:
+                raise InputError(
+                    f"the answer {stem + answer!r} is not one token after its stem for this "
+                    "model's tokenizer; take another scale (unit, ten, five, letters)"
+                )
+            groups.append((token, *(self._numbers.get(answer, ()) if stem.endswith(".") else ())))
+        alone = self._added(text, first, space)
+        width = len(alone) if ids[: len(alone)] == alone else 0
+        return Spelling(number, tuple(ids), width, tuple(groups))
 
     def _added(self, text: str, first: list[int], continuation: str) -> list[int]:
         ids = self.encode(text, continuation)
@@ -172,16 +247,18 @@ class Vocabulary:
             )
         return ids[len(first) :]
 
-    def _longer(self, digit: str) -> list[int]:
-        """Return tokens of several digits that begin with ``digit``: "85" begins with 8.
+    @cached_property
+    def _numbers(self) -> dict[str, list[int]]:
+        """Tokens of several digits by their first: "85" begins with 8.
 
         After "0." they have the same first decimal, so their probability belongs to it.
         """
-        return sorted(  # a vocabulary's order changes from run to run, and sums with it
-            int(i)
-            for token, i in self.tokenizer.get_vocab().items()
-            if len(token) > 1 and token.isascii() and token.isdigit() and token[0] == digit
-        )
+        found: dict[str, list[int]] = {}
+        for token, i in self.tokenizer.get_vocab().items():
+            if len(token) > 1 and token.isascii() and token.isdigit():
+                found.setdefault(token[0], []).append(int(i))
+        # A vocabulary's order changes from run to run, and sums with it.
+        return {digit: sorted(ids) for digit, ids in found.items()}
 
 
 def readings_from_logp(
@@ -189,49 +266,72 @@ def readings_from_logp(
     logp: NDArray[np.float64],
     states: NDArray[np.float32],
     head: NDArray[np.float32] | None,
+    how: str = "forced",
 ) -> Readings:
     """Turn log-probabilities (N, R, I) of ``tokenized.wanted`` at the R positions into readings.
 
-    One position more, if there is one, is that after the first decimal. With the rows of the head
-    for ``tokenized.wanted``, ``head`` (I, D), the readings keep the hidden states: those of
-    ``states`` (N, R, D) before the answer.
+    A stem's probability is the sum over its spellings, and so is that of each answer after it:
+    whether the model writes a space first makes no difference to the rating. Positions beyond the
+    stems', if there are any, are those after the first decimal of each spelling of "0.".
+
+    With the rows of the head for ``tokenized.wanted``, ``head`` (I, D), the readings keep the
+    hidden states: those of ``states`` (N, R, D) before the answer.
     """
     column = {token: i for i, token in enumerate(tokenized.wanted)}
-    n, b, k = len(logp), len(tokenized.stems), len(tokenized.scale.answers)
-    stem_logp, lead_logp = np.zeros((n, b)), np.zeros((n, b))
-    answer_logp = np.empty((n, b, k))
+    n, b, k = len(logp), len(tokenized.scale.stems), len(tokenized.scale.answers)
+    m = len(tokenized.spellings)
+    path_logp, first_logp = np.zeros((n, m)), np.zeros((n, m))
+    after_logp = np.empty((n, m, k))
     places = []
     place = 0
-    for number, (stem, groups) in enumerate(zip(tokenized.stems, tokenized.answers, strict=True)):
+    for number, spelling in enumerate(tokenized.spellings):
         before = 0
-        for step, token in enumerate(stem):
-            value = logp[:, before, column[token]]
-            stem_logp[:, number] += value
-            if step == 0:
-                lead_logp[:, number] = value
+        for step, token in enumerate(spelling.ids):
+            path_logp[:, number] += logp[:, before, column[token]]
+            if step == spelling.space:
+                first_logp[:, number] = path_logp[:, number]
             place += 1
             before = place
         places.append(before)
-        for answer, group in enumerate(groups):
+        for answer, group in enumerate(spelling.answers):
             columns = [column[token] for token in group]
-            answer_logp[:, number, answer] = np.logaddexp.reduce(logp[:, before, columns], axis=-1)
+            after_logp[:, number, answer] = np.logaddexp.reduce(logp[:, before, columns], axis=-1)
+    stem_logp, lead_logp, answer_logp = np.empty((n, b)), np.empty((n, b)), np.empty((n, b, k))
+    likeliest = np.empty((n, b), np.intp)
+    for stem in range(b):
+        of = [i for i, spelling in enumerate(tokenized.spellings) if spelling.stem == stem]
+        # The empty stem is certain, with or without a space after it: hence the bound.
+        stem_logp[:, stem] = np.logaddexp.reduce(path_logp[:, of], axis=1).clip(max=0)
+        lead_logp[:, stem] = np.logaddexp.reduce(first_logp[:, of], axis=1)
+        weight = path_logp[:, of] - stem_logp[:, stem, None]
+        joint = weight[:, :, None] + after_logp[:, of]
+        answer_logp[:, stem] = np.logaddexp.reduce(joint, axis=1)
+        likeliest[:, stem] = np.array(places)[of][joint.max(axis=2).argmax(axis=1)]
     hidden = rows = None
     if head is not None:
-        likelier = np.array(places)[stem_logp.argmax(axis=1)]
-        hidden = states[np.arange(n), likelier]
+        every = np.arange(n)
+        hidden = states[every, likeliest[every, stem_logp.argmax(axis=1)]]
         rows = head[tokenized.answer_columns]
     second = None
     if logp.shape[1] > place + 1:
-        second = second_decimals(tokenized, logp[:, places[0]], logp[:, place + 1])
+        # It follows the likeliest spelling of "0.", as in what the model would write.
+        zero = list(tokenized.decimal_stems)
+        each = [
+            second_decimals(tokenized, logp[:, places[number]], logp[:, place + 1 + extra])
+            for extra, number in enumerate(zero)
+        ]
+        likeliest_zero = path_logp[:, zero].argmax(axis=1)
+        second = np.stack(each, axis=1)[np.arange(n), likeliest_zero]
         second[stem_logp.argmax(axis=1) != 0] = np.nan  # "1.0" has one decimal
     return Readings(
         tokenized.scale,
         answer_logp.clip(max=0),
-        stem_logp.clip(max=0),
-        lead_logp=lead_logp.clip(max=0) if any(tokenized.stems) else None,
+        stem_logp,
+        lead_logp=lead_logp.clip(max=0) if any(tokenized.scale.stems) else None,
         second_logp=None if second is None else second.clip(max=0),
         hidden=hidden,
         head=rows,
+        how=np.full(n, how),
     )
 
 
@@ -253,7 +353,8 @@ def second_decimals(
     P(5 | 8) = Σ P("85...") / (P("8") + Σ P("8...")).
     """
     belongs = tokenized.answer_of > 0
-    second = np.stack([np.logaddexp.reduce(after[:, own], axis=1) for own in belongs.T], axis=1)
+    with np.errstate(invalid="ignore"):  # NaN stays NaN
+        second = np.stack([np.logaddexp.reduce(after[:, own], axis=1) for own in belongs.T], axis=1)
     column = {token: i for i, token in enumerate(tokenized.wanted)}
     for row, logp in enumerate(before):
         answer, token = first_decimal(tokenized, logp)
