@@ -249,7 +249,7 @@ def test_who_is_reachable(monkeypatch: pytest.MonkeyPatch) -> None:
 CACHED = """
 import sys
 import discode
-judge = discode.load("some-org/some-model", device="cpu")
+judge = discode.load("some-org/some-model", device="cpu", read="forced")
 print(judge.backend.identity.model, judge.backend.identity.revision)
 assert float(judge.score(sys.argv[1], "a dog")) >= 0
 """
@@ -265,7 +265,7 @@ def test_a_model_in_the_cache_loads_without_a_network(llava: Path, tmp_path: Pat
     env = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": NOWHERE, "https_proxy": "", "http_proxy": ""}
     done = run_python(CACHED, tmp_path / "photo.png", **env)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["some-org/some-model", commit[:12]]
+    assert done.stdout.split() == ["some-org/some-model", f"{commit[:12]}+forced"]
     config = cache / "snapshots" / commit / "config.json"
     settings = json.loads(config.read_text()) | {
         "model_type": "their_own",
