@@ -27,7 +27,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from discode.backends.local.backend import Local
-from discode.backends.local.load import folder_digest
+from discode.backends.local.load import folder_digest, load_model
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_image, run_python
 
 pytestmark = LOCAL_MODEL_MARKS
@@ -97,7 +97,7 @@ def test_a_folder_is_known_by_what_it_holds(llava: Path, tmp_path: Path) -> None
     folder = tmp_path / "model"
     shutil.copytree(llava, folder)
     first = folder_digest(folder)
-    assert first == folder_digest(llava) == Local(llava, device="cpu").identity.revision
+    assert first == folder_digest(llava) == load_model(str(llava), device="cpu").revision
     weights = folder / "model.safetensors"
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
@@ -265,7 +265,7 @@ def test_a_model_in_the_cache_loads_without_a_network(llava: Path, tmp_path: Pat
     env = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": NOWHERE, "https_proxy": "", "http_proxy": ""}
     done = run_python(CACHED, tmp_path / "photo.png", **env)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["some-org/some-model", f"{commit[:12]}+forced"]
+    assert done.stdout.split() == ["some-org/some-model", f"{commit[:12]}+forced+second"]
     config = cache / "snapshots" / commit / "config.json"
     settings = json.loads(config.read_text()) | {
         "model_type": "their_own",
