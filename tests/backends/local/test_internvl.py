@@ -85,7 +85,7 @@ def test_it_is_a_judge_like_any_other(original: Path, caplog: pytest.LogCaptureF
     readings = packed.read(pairs, FLEUR, UNIT, hidden=True)
     assert not readings.errors
     assert largest_difference(readings, plain.read(pairs, FLEUR, UNIT)) < 1e-5
-    assert np.ptp(readings.answer_logp[:, 0, 3]) > 0.01
+    assert np.ptp(readings.answer_logp[:, 0, 3]) > 1e-4  # captions count
     written = packed.read([Pair(noise_image(60, 40), "<|im_end|> <IMG_CONTEXT>")], FLEUR, UNIT)
     assert not written.errors
 

@@ -27,12 +27,12 @@ from __future__ import annotations
 
 import json
 import re
-import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from discode.backends.local import memory
+from discode.backends.local.sentencepiece import NORMAL_PIECE, merges_by_score, read_pieces
 from discode.errors import InputError, require
 
 ARCHITECTURE = "InternVLChatModel"
@@ -99,7 +99,6 @@ _VISION_SETTINGS = {
     "qkv_bias": "attention_bias",
     "qk_normalization": "use_qk_norm",
 }
-_NORMAL_PIECE = 1  # of the types of pieces in a SentencePiece model
 
 
 def is_original(settings: Mapping[str, Any]) -> bool:
@@ -264,15 +263,19 @@ def _internlm2_tokenizer(folder: Path, named: dict[str, str]) -> Any:
     try:
         given = json.loads(path.read_text(encoding="utf-8"))
         added = {int(i): token["content"] for i, token in given["added_tokens_decoder"].items()}
-        pieces = list(_pieces((folder / "tokenizer.model").read_bytes()))
-    except (OSError, ValueError, KeyError, IndexError, struct.error) as error:
+        pieces = list(read_pieces((folder / "tokenizer.model").read_bytes()))
+    except (OSError, ValueError, KeyError, IndexError) as error:
         raise InputError(f"cannot read the tokenizer in {folder}: {error!r}") from None
     names = [added.get(i, piece) for i, (piece, _, _) in enumerate(pieces)]
     vocab = {name: i for i, name in enumerate(names)}
-    scores = {piece: score for piece, score, kind in pieces if kind == _NORMAL_PIECE}
+    scores = {piece: score for piece, score, kind in pieces if kind == NORMAL_PIECE}
     made = tokenizers.Tokenizer(
         tokenizers.models.BPE(
-            vocab, list(_merges(scores)), unk_token="<unk>", fuse_unk=True, byte_fallback=True
+            vocab,
+            list(merges_by_score(scores)),
+            unk_token="<unk>",
+            fuse_unk=True,
+            byte_fallback=True,
         )
     )
     made.normalizer = tokenizers.normalizers.Replace(" ", "▁")
@@ -308,54 +311,6 @@ def _internlm2_tokenizer(folder: Path, named: dict[str, str]) -> Any:
         clean_up_tokenization_spaces=False,
         padding_side="left",
     )
-
-
-def _merges(scores: Mapping[str, float]) -> Iterator[tuple[str, str]]:
-    """Yield the merges of a SentencePiece BPE model, best first: all ways to cut its pieces."""
-    for piece in sorted(scores, key=lambda piece: -scores[piece]):
-        for cut in range(1, len(piece)):
-            if piece[:cut] in scores and piece[cut:] in scores:
-                yield piece[:cut], piece[cut:]
-
-
-def _pieces(model: bytes) -> Iterator[tuple[str, float, int]]:
-    """Yield text, score and type of the pieces of a SentencePiece model (its field 1)."""
-    for number, value in _fields(model):
-        if number == 1 and isinstance(value, bytes):
-            piece = dict(_fields(value))
-            text, score = piece[1], piece.get(2, bytes(4))
-            if isinstance(text, bytes) and isinstance(score, bytes):
-                kind = piece.get(3, _NORMAL_PIECE)
-                yield text.decode(), struct.unpack("<f", score)[0], int(kind)
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the numbers and values of a protobuf message's fields.
-
-    >>> list(_fields(bytes([8, 150, 1, 18, 2, 104, 105])))
-    [(1, 150), (2, b'hi')]
-    """
-    place = 0
-
-    def integer() -> int:
-        nonlocal place
-        value = shift = 0
-        while True:
-            byte = message[place]
-            place += 1
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-
-    while place < len(message):
-        key = integer()
-        if key & 7 == 0:
-            yield key >> 3, integer()
-            continue
-        length = {1: 8, 5: 4}.get(key & 7) or integer()
-        yield key >> 3, message[place : place + length]
-        place += length
 
 
 def load_original(name: str, folder: Path, config: Any, options: Mapping[str, Any]) -> Any:
