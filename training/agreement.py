@@ -1,21 +1,22 @@
 """What a finished file is worth, asked as a user would ask it.
 
     python -m training.agreement read FLICKR8K FILE.onnx    the judged pairs: build/FILE_test.npz
-    python -m training.agreement dev FOLDER ... FILE.onnx   dev images: build/FILE_dev.npz
+    python -m training.agreement dev FILE.onnx              dev images: build/FILE_dev.npz
     python -m training.agreement decoders FLICKR8K FILE.onnx    decoders on dev images
     python -m training.agreement figures FLICKR8K NAME ...  agreement in percent, with intervals
     python -m training.agreement compare FLICKR8K NAME ...  files beside each other, with the wanted
 
 This is the only place that reads human judgments. ``read`` asks about Flickr8k's test images as
-published and re-rendered (``discode.shift``), ``dev`` what ``questions.py`` wrote, of the images in
-the FOLDERs of the sources. ``figures`` and ``compare`` read what these two wrote. Intervals are
-95 % percentile intervals of a bootstrap over images.
+published and re-rendered (``discode.shift``), ``dev`` what ``questions.py`` wrote. ``figures`` and
+``compare`` read what these two wrote. Intervals are 95 % percentile intervals of a bootstrap over
+images.
 """
 
 from __future__ import annotations
 
 import argparse
 import io
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -144,15 +145,13 @@ def read(folder: Path, file: Path) -> None:
     np.savez_compressed(common.BUILD / f"{file.stem}_test.npz", **arrays)
 
 
-def dev(folders: list[Path], file: Path) -> None:
-    """Ask the file what dev images are asked."""
-    about, asked = common.load_json("images.json"), common.load_json("questions.json")
-    paths: list[Path] = []
-    for number, name in enumerate(about["sources"]):
-        (folder,) = (folder for folder in folders if folder.name == name)
-        count = about["dev_source"].count(number)
-        paths += [item.path for item in sources.read(folder)["dev"][:count]]
-    stems, digits = said(Embedded(file), paths, np.array(asked["image"]), asked["text"])
+def dev(file: Path) -> None:
+    """Ask the file what dev images are asked, of the images that training.data packed."""
+    asked = common.load_json("questions.json")
+    data = np.load(common.BUILD / "dev.npz")
+    raw = data["bytes"].tobytes()
+    images = [raw[a:b] for a, b in pairwise(data["offset"])]
+    stems, digits = said(Embedded(file), images, np.array(asked["image"]), asked["text"])
     np.savez_compressed(common.BUILD / f"{file.stem}_dev.npz", stem=stems, digits=digits)
     print("read dev", flush=True)
 
@@ -229,7 +228,11 @@ def _order(part: str) -> tuple[bool, int]:
 
 
 def measured(people: Judgments, name: str) -> dict[str, float]:
-    """Return all figures of a file, default decoder where none is named, by the row's title."""
+    """Return all figures of a file, by the row's title.
+
+    Agreement with people is the default decoder's unless another is named. Dev figures are the
+    expected score's, which has no ties, unless ``default`` is named.
+    """
     rows: dict[str, float] = {}
     test, dev_read = (common.BUILD / f"{name}_{part}.npz" for part in ("test", "dev"))
     if test.exists():
@@ -242,10 +245,10 @@ def measured(people: Judgments, name: str) -> dict[str, float]:
         rows["expert, mean of four styles"] = float(np.mean([rows[f"expert, {d}"] for d in STYLES]))
     if dev_read.exists():
         data = np.load(dev_read)
-        for source, figure in questions.figures(
-            decoded(data["stem"], data["digits"], "discode")
-        ).items():
-            rows |= {f"{source}: {title}": value for title, value in figure.items()}
+        read = data["stem"], data["digits"]
+        for how, score in (("", expected(*read)), (", default", decoded(*read, "discode"))):
+            for source, figure in questions.figures(score).items():
+                rows |= {f"{source}: {title}{how}": value for title, value in figure.items()}
     return rows
 
 
@@ -269,15 +272,15 @@ def main() -> None:
     parser.add_argument("command", choices=("read", "dev", "decoders", "figures", "compare"))
     parser.add_argument("words", nargs="+")
     args = parser.parse_args()
-    if len(args.words) < 2:
-        parser.error("give a folder, and a file or a name")
-    *folders, last = map(Path, args.words)
-    if args.command in ("figures", "compare"):
-        {"figures": figures, "compare": compare}[args.command](folders[0], args.words[1:])
-    elif args.command == "dev":
-        dev(folders, last)
+    first, *rest = args.words
+    if args.command == "dev":
+        dev(Path(first))
+    elif not rest:
+        parser.error("give a folder, and a file or names")
+    elif args.command in ("figures", "compare"):
+        {"figures": figures, "compare": compare}[args.command](Path(first), rest)
     else:
-        {"read": read, "decoders": decoders}[args.command](folders[0], last)
+        {"read": read, "decoders": decoders}[args.command](Path(first), Path(rest[0]))
 
 
 if __name__ == "__main__":

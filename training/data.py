@@ -72,7 +72,7 @@ class TfIdf:
         """Return a caption's stems, stop words left out."""
         return [stem(word) for word in re.findall(r"[a-z]+", text) if word not in self.STOP]
 
-    def __call__(self, captions: list[str]) -> dict[str, np.ndarray]:
+    def __call__(self, captions: list[str]) -> dict[str, Any]:
         """Return the rows of captions as row, column, value and shape."""
         r, c, v = [], [], []
         for number, text in enumerate(captions):

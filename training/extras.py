@@ -79,7 +79,8 @@ def _shout(rng: random.Random) -> str:
 def draw(count: int, seed: int) -> tuple[list[str], list[bool]]:
     """Return texts, and whether each stands before the caption; a quarter are framings."""
     rng = random.Random(seed)
-    texts, before = [], []
+    texts: list[str] = []
+    before: list[bool] = []
     while len(texts) < count:
         framing = rng.random() < 0.25
         text = normalise(rng.choice(FRAMES) if framing else _shout(rng))

@@ -23,6 +23,7 @@ from discode.shift import render
 from training import common
 
 CHUNK = 64
+WORKERS = 16
 
 
 def files(split: str) -> list[bytes]:
@@ -41,7 +42,7 @@ def decode(split: str) -> Tensor:
     def put(number: int) -> None:
         pixels[number] = np.asarray(Image.open(io.BytesIO(packed[number])).convert("RGB"))
 
-    with ThreadPoolExecutor(16) as pool:
+    with ThreadPoolExecutor(WORKERS) as pool:
         list(pool.map(put, range(len(packed))))
     return torch.from_numpy(pixels)
 
@@ -53,7 +54,7 @@ def _render(job: tuple[Path, int, list[str], list[bytes]]) -> None:
         pixels[number] = np.asarray(render(Image.open(io.BytesIO(file)), style, seed=number))
 
 
-def rendered(turn: int, workers: int = 16) -> Tensor:
+def rendered(turn: int) -> Tensor:
     """Return the training images re-rendered, in another style each turn; kept on disk."""
     cache = common.BUILD / f"train_{turn}.npy"
     if not cache.exists():
@@ -67,7 +68,7 @@ def rendered(turn: int, workers: int = 16) -> Tensor:
             (part, i, drawn[i : i + CHUNK], packed[i : i + CHUNK])
             for i in range(0, len(packed), CHUNK)
         ]
-        with ProcessPoolExecutor(workers) as pool:
+        with ProcessPoolExecutor(WORKERS) as pool:
             list(pool.map(_render, jobs))
         part.replace(cache)
     return torch.from_numpy(np.load(cache))

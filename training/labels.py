@@ -111,8 +111,9 @@ class Labels(References):
         self.settings = settings
         self.low, self.high = self._marks()
         enough = settings["own_references"]
-        captions = torch.arange(len(self.owner), device=device)
-        own, left = self.similarity(self.owner, captions[:, None])
+        rows = torch.split(torch.arange(len(self.owner), device=device), 4096)
+        pairs = [self.similarity(self.owner[part], part[:, None]) for part in rows]
+        own, left = (torch.cat(column) for column in zip(*pairs, strict=True))
         known = left[:, 0] >= enough - 1
         order = own[known, 0].sort().values
         rank = torch.searchsorted(order, own[:, 0].contiguous()) / max(1, len(order))

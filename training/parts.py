@@ -180,7 +180,8 @@ def sentence_embeddings(texts: list[str]) -> np.ndarray:
     with torch.inference_mode():
         for start in range(0, len(order), 256):
             rows = order[start : start + 256]
-            batch = tokenizer([texts[i] for i in rows], padding=True, return_tensors="pt").to(device)
+            some = [texts[i] for i in rows]
+            batch = tokenizer(some, padding=True, return_tensors="pt").to(device)
             states = model(**batch).last_hidden_state
             mask = batch["attention_mask"][..., None].float()
             mean = (states * mask).sum(1) / mask.sum(1)

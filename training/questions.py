@@ -50,7 +50,7 @@ def write(captions: list[list[str]]) -> int:
         mine = np.arange(first[images[0]], first[images[-1] + 1])  # a source's images are adjacent
         ones = first[images][:OTHERS]  # one caption of each
         table = references.table(torch.from_numpy(images)).numpy()
-        for place, image in enumerate(images):
+        for place, image in enumerate(map(int, images)):
             texts, similar = captions[image], table[place]
             own = len(rows)
             rows += [(image, text, "own", -1, 10.0) for text in texts]
@@ -81,14 +81,13 @@ def write(captions: list[list[str]]) -> int:
                     rows.append((image, f"{flat[away]} {words}", f"after: {name}", wrong, 0.0))
     names = ("image", "text", "kind", "base", "rating")
     columns = [[row[i] for row in rows] for i in range(len(names))]
-    columns[0] = [int(i) for i in columns[0]]
     common.save_json("questions.json", dict(zip(names, columns, strict=True)))
     return len(rows)
 
 
 def levels(rating: np.ndarray) -> np.ndarray:
     """Put pseudo ratings of other images' captions into four levels, most in the lowest."""
-    return np.digitize(rating, np.quantile(rating, [0.55, 0.8, 0.92]))
+    return np.asarray(np.digitize(rating, np.quantile(rating, [0.55, 0.8, 0.92])))
 
 
 def figures(score: np.ndarray, asked: dict[str, Any] | None = None) -> dict[str, dict[str, float]]:
