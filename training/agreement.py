@@ -4,7 +4,7 @@
     python -m training.agreement dev FILE.onnx              dev images: build/FILE_dev.npz
     python -m training.agreement decoders FLICKR8K FILE.onnx    decoders on dev images
     python -m training.agreement figures FLICKR8K NAME ...  agreement in percent, with intervals
-    python -m training.agreement compare FLICKR8K NAME ...  files beside each other, with the wanted
+    python -m training.agreement compare FLICKR8K NAME ... [--into PAGE.md]   files side by side
 
 This is the only place that reads human judgments. ``read`` asks about Flickr8k's test images as
 published and re-rendered (``discode.shift``), ``dev`` what ``questions.py`` wrote. ``figures`` and
@@ -35,6 +35,9 @@ from training import common, questions, sources
 DOMAINS = ("photo", "sketch", "painting", "quickdraw", "clipart", "infograph", "noisy")
 METHODS = ("raw", "smoothing", "discode", "paper", "paper-unit", "no-adaptive-alpha")
 RESAMPLES = 200
+MARKS = ("<!-- agreement compare: begin -->", "<!-- agreement compare: end -->")
+SMALL = ("icons", "charts")
+"""Sources whose dev images are too few for fine figures."""
 STYLES = ("sketch", "painting", "quickdraw", "clipart")
 """Those of the wanted mean; painting is held out of training."""
 WANTED = {
@@ -43,7 +46,7 @@ WANTED = {
     "expert, mean of four styles": "40",
     "expert, painting": "42",
     "random": "99",
-    "nearest": "85",
+    "nearest by words": "85",
     "noun": "95",
     "action": "92",
     "colour": "90",
@@ -252,18 +255,37 @@ def measured(people: Judgments, name: str) -> dict[str, float]:
     return rows
 
 
-def compare(folder: Path, names: list[str]) -> None:
-    """Print the figures of several files beside each other, and what was wanted."""
+def _shown(title: str) -> bool:
+    """Say whether a row is worth a line: of small sources, and of the default decoder, few are."""
+    source, _, row = title.partition(": ")
+    plain = row.removesuffix(", default")
+    if source in SMALL:
+        return row in ("random", "nearest by words", "noun")
+    return plain == row or plain.startswith(("after: ", "mean ", "own above "))
+
+
+def compare(folder: Path, names: list[str], page: Path | None = None) -> None:
+    """Print the figures of several files beside each other, and what was wanted.
+
+    With ``page``, the table replaces what stands between the page's two marks.
+    """
     people = Judgments(folder)
     columns = [measured(people, name) for name in names]
-    print(f"| | {' | '.join(names)} | wanted |")
-    print("| --- " * (len(names) + 2) + "|")
-    for title in columns[-1]:
-        digits = 3 if "after: " in title or "mean at" in title or "mean own" in title else 2
-        digits = 3 if "mean random" in title else digits
+    lines = [f"| | {' | '.join(names)} | wanted |", "| --- " * (len(names) + 2) + "|"]
+    for title in filter(_shown, columns[-1]):
+        digits = 3 if "after: " in title or ": mean " in title else 1
         cells = [f"{column[title]:.{digits}f}" if title in column else "" for column in columns]
         wanted = WANTED.get(title) or WANTED.get(title.partition(": ")[2], "")
-        print(f"| {title} | {' | '.join(cells)} | {wanted} |")
+        lines.append(f"| {title} | {' | '.join(cells)} | {wanted} |")
+    if page is None:
+        print("\n".join(lines))
+        return
+    before, begin, rest = page.read_text(encoding="utf-8").partition(MARKS[0])
+    _, end, after = rest.partition(MARKS[1])
+    if not end:
+        raise SystemExit(f"{page} has no place for the table: {MARKS[0]} ... {MARKS[1]}")
+    table = "\n".join(["", *lines, ""])
+    page.write_text(before + begin + table + end + after, encoding="utf-8")
 
 
 def main() -> None:
@@ -271,14 +293,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("command", choices=("read", "dev", "decoders", "figures", "compare"))
     parser.add_argument("words", nargs="+")
+    parser.add_argument("--into", type=Path, help="the page that compare's table belongs to")
     args = parser.parse_args()
     first, *rest = args.words
     if args.command == "dev":
         dev(Path(first))
     elif not rest:
         parser.error("give a folder, and a file or names")
-    elif args.command in ("figures", "compare"):
-        {"figures": figures, "compare": compare}[args.command](Path(first), rest)
+    elif args.command == "compare":
+        compare(Path(first), rest, args.into)
+    elif args.command == "figures":
+        figures(Path(first), rest)
     else:
         {"read": read, "decoders": decoders}[args.command](Path(first), Path(rest[0]))
 

@@ -66,8 +66,8 @@ def join(
     (a, length), (b, more) = one, other
     place = torch.arange(slots, device=a.device).expand(*a.shape[:-1], slots)
     a = F.pad(a, (0, max(0, slots - a.shape[-1])))[..., :slots]
-    behind = b.gather(-1, (place - length[..., None]).clamp(0, b.shape[-1] - 1))
-    return torch.where(place < length[..., None], a, behind), (length + more).clamp(max=slots)
+    rest = b.gather(-1, (place - length[..., None]).clamp(0, b.shape[-1] - 1))
+    return torch.where(place < length[..., None], a, rest), (length + more).clamp(max=slots)
 
 
 @dataclass

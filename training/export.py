@@ -125,8 +125,8 @@ class Graph(nn.Module):
             if number == depth - 2:
                 end = _rows(x, length)
                 added, _ = model.adapt(end, e.expand(end.shape[0], -1))
-                behind = (slot >= length) & (slot <= length + 2)
-                x = x + added * behind[..., None]
+                answered = (slot >= length) & (slot <= length + 2)
+                x = x + added * answered[..., None]
             key, value = getattr(self, f"key{number}"), getattr(self, f"value{number}")
             ik, iv = layer.keys(image, i_cos, i_sin)
             k, v = layer.keys(x, cos, sin)

@@ -82,9 +82,9 @@ class References:
             mean, most = torch.zeros_like(s), torch.full_like(s, -1)
             for slot in range(int(real.sum(1).max())):
                 cosine = features[references[:, slot]] @ features.T
-                cosine.masked_fill_(~real[:, slot, None], 0)
-                mean += cosine / left
-                torch.maximum(most, cosine, out=most)
+                missing = ~real[:, slot, None]
+                mean += cosine.masked_fill(missing, 0) / left
+                torch.maximum(most, cosine.masked_fill_(missing, -1), out=most)
             s.add_(mean.add_(most), alpha=share * 0.5)
         return s
 

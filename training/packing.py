@@ -103,13 +103,13 @@ def lay_out(packed: Packed, special: Special) -> Layout:
         steps = torch.cat([slot[:, None], steps], dim=1)
         roles = torch.cat([torch.zeros_like(slot)[:, None], roles], dim=1)
         sizes = torch.cat([length[:, None] + 2, sizes], dim=1)
-    behind = sizes.cumsum(1)  # (B, N) where each segment ends
-    room = packed.room or int(behind[:, -1].max()) + 15 >> 4 << 4  # SDPA likes multiples
+    until = sizes.cumsum(1)  # (B, N) where each segment ends
+    room = packed.room or int(until[:, -1].max()) + 15 >> 4 << 4  # SDPA likes multiples
     place = torch.arange(room, device=ids.device).expand(len(ids), room).contiguous()
-    owner = torch.searchsorted(behind, place, right=True)
-    real = owner < behind.shape[1]
-    owner = owner.clamp(max=behind.shape[1] - 1)
-    slot = (place - (behind - sizes).gather(1, owner)).clamp(max=slots - 1)
+    owner = torch.searchsorted(until, place, right=True)
+    real = owner < until.shape[1]
+    owner = owner.clamp(max=until.shape[1] - 1)
+    slot = (place - (until - sizes).gather(1, owner)).clamp(max=slots - 1)
     index = owner * slots + slot
     first = tokens.shape[1] - ids.shape[1]
     return Layout(
@@ -117,8 +117,8 @@ def lay_out(packed: Packed, special: Special) -> Layout:
         steps.flatten(1).gather(1, index),
         torch.where(real, roles.flatten(1).gather(1, index), -1),
         owner,
-        ((behind - sizes)[:, first:] + lengths).clamp(max=room - 3),
-        (behind[:, first:] <= room).float(),
+        ((until - sizes)[:, first:] + lengths).clamp(max=room - 3),
+        (until[:, first:] <= room).float(),
     )
 
 

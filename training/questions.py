@@ -1,8 +1,9 @@
 """What dev images are asked: the same questions for a model in training and for a finished file.
 
-Written once by ``training.data``: per dev image its own captions, a random one, the nearest of
-1,500 others, hard ones with pseudo ratings, its captions with a wrong word, and a random caption
-with words after it that want a high score. ``figures`` turns scores into figures, by source.
+Written once by ``training.data``: per dev image its own captions, a random one, two nearest of
+1,500 others (to all its references in meaning; to its first caption by words), hard ones with
+pseudo ratings, its captions with a wrong word, and a random caption with words after it that want a
+high score. ``figures`` turns scores into figures, by source.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from training.wrong_words import OPPOSITES, PENALTY, swap
 TRIED = 300
 """Images per source that are asked about words after a caption."""
 OTHERS = 1500
+Row = tuple[int, str, str, int, float]  # image, text, kind, base, rating
 PEOPLE = ("man", "woman", "boy", "girl", "men", "women", "boys", "girls")
 
 
@@ -44,12 +46,15 @@ def write(captions: list[list[str]]) -> int:
     flat = [text for texts in captions for text in texts]
     first = references.first.numpy()
     rng, dice = random.Random(1), np.random.default_rng(1)
-    rows: list[tuple[int, str, str, int, float]] = []
+    rows: list[Row] = []
+    by_words: list[Row] = []
     for number in np.unique(source):
         images = np.flatnonzero(source == number)
         mine = np.arange(first[images[0]], first[images[-1] + 1])  # a source's images are adjacent
         ones = first[images][:OTHERS]  # one caption of each
         table = references.table(torch.from_numpy(images)).numpy()
+        words = references.words[torch.from_numpy(first[images])]
+        likeness = (words @ words[: len(ones)].T).numpy()
         for place, image in enumerate(map(int, images)):
             texts, similar = captions[image], table[place]
             own = len(rows)
@@ -63,6 +68,8 @@ def write(captions: list[list[str]]) -> int:
             rivals = ones[owner[ones] != image]
             near = rivals[np.argmax(similar[rivals])]
             rows.append((image, flat[near], "nearest", own, float(similar[near])))
+            alike = likeness[place] * [flat[rival] != texts[0] for rival in ones]
+            by_words.append((image, flat[ones[np.argmax(alike)]], "nearest by words", own, 0.0))
             order = others[np.argsort(-similar[others])]
             ranks = np.exp(dice.random(6) * np.log(min(OTHERS, len(order)))).astype(int) - 1
             for hard in order[ranks]:
@@ -79,6 +86,7 @@ def write(captions: list[list[str]]) -> int:
             if place < TRIED:
                 for name, words in extras.DEV.items():
                     rows.append((image, f"{flat[away]} {words}", f"after: {name}", wrong, 0.0))
+    rows += by_words
     names = ("image", "text", "kind", "base", "rating")
     columns = [[row[i] for row in rows] for i in range(len(names))]
     common.save_json("questions.json", dict(zip(names, columns, strict=True)))

@@ -196,7 +196,7 @@ class Schedule:
         self._since: float | None = None
 
     def done(self, step: int) -> float:
-        """Return the share of the schedule that lies behind ``step``: 1 at its end."""
+        """Return the share of the schedule that is done at ``step``: 1 at its end."""
         if self.steps is not None:
             return step / self.steps
         now = time.monotonic()

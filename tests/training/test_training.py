@@ -1,4 +1,4 @@
-"""Every step of training/, on a handful of images with random stand-ins for the pretrained parts."""
+"""Every step of training/, on a few images with random stand-ins for the pretrained parts."""
 
 from __future__ import annotations
 
@@ -79,12 +79,13 @@ def test_resamples_hold_whole_images() -> None:
 def test_a_wrong_word_is_wrong() -> None:
     rng = random.Random(0)
     references = ["a brown dog runs on the beach", "two dogs play near the ocean"]
+    caption = "two small brown dogs running on the beach"
     for kind in PENALTY:
-        swapped = swap("two small brown dogs running on the beach", references, rng, kind)
+        swapped = swap(caption, references, rng, kind)
         assert swapped is not None
         text, found = swapped
         assert found == kind
-        changed = set(text.split()) - set("two small brown dogs running on the beach".split())
+        changed = set(text.split()) - set(caption.split())
         assert len(changed) == 1
         assert not changed & {word for r in references for word in r.split()}
     assert swap("nothing to see", references, rng) is None
