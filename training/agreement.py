@@ -273,9 +273,10 @@ def compare(folder: Path, names: list[str], page: Path | None = None) -> None:
     columns = [measured(people, name) for name in names]
     lines = [f"| | {' | '.join(names)} | wanted |", "| --- " * (len(names) + 2) + "|"]
     for title in filter(_shown, columns[-1]):
-        digits = 3 if "after: " in title or ": mean " in title else 1
+        digits = 3 if "after: " in title or ": mean " in title else 1 if ": " in title else 2
         cells = [f"{column[title]:.{digits}f}" if title in column else "" for column in columns]
-        wanted = WANTED.get(title) or WANTED.get(title.partition(": ")[2], "")
+        source, _, row = title.partition(": ")
+        wanted = "" if source in SMALL else WANTED.get(row or title, "")
         lines.append(f"| {title} | {' | '.join(cells)} | {wanted} |")
     if page is None:
         print("\n".join(lines))

@@ -84,8 +84,8 @@ def write(captions: list[list[str]]) -> int:
                     rows.append((image, changed, "man/woman", own + i, 0.0))
                     break
             if place < TRIED:
-                for name, words in extras.DEV.items():
-                    rows.append((image, f"{flat[away]} {words}", f"after: {name}", wrong, 0.0))
+                for name, shout in extras.DEV.items():
+                    rows.append((image, f"{flat[away]} {shout}", f"after: {name}", wrong, 0.0))
     rows += by_words
     names = ("image", "text", "kind", "base", "rating")
     columns = [[row[i] for row in rows] for i in range(len(names))]
