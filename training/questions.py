@@ -21,6 +21,8 @@ from training.wrong_words import OPPOSITES, PENALTY, swap
 
 TRIED = 300
 """Images per source that are asked about words after a caption."""
+COMPARED = 400
+"""Images per source that are asked about the nearest caption by words."""
 OTHERS = 1500
 Row = tuple[int, str, str, int, float]  # image, text, kind, base, rating
 PEOPLE = ("man", "woman", "boy", "girl", "men", "women", "boys", "girls")
@@ -68,8 +70,10 @@ def write(captions: list[list[str]]) -> int:
             rivals = ones[owner[ones] != image]
             near = rivals[np.argmax(similar[rivals])]
             rows.append((image, flat[near], "nearest", own, float(similar[near])))
-            alike = likeness[place] * [flat[rival] != texts[0] for rival in ones]
-            by_words.append((image, flat[ones[np.argmax(alike)]], "nearest by words", own, 0.0))
+            if place < COMPARED:
+                alike = likeness[place] * [flat[rival] != texts[0] for rival in ones]
+                near = ones[np.argmax(alike)]
+                by_words.append((image, flat[near], "nearest by words", own, 0.0))
             order = others[np.argsort(-similar[others])]
             ranks = np.exp(dice.random(6) * np.log(min(OTHERS, len(order)))).astype(int) - 1
             for hard in order[ranks]:
