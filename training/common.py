@@ -25,10 +25,33 @@ STEMS = ("0.", "1.")
 """Each stem is one token of its own: one position tells P("0.") and P("1.")."""
 
 
-def config() -> dict[str, Any]:
+def settings() -> dict[str, Any]:
     """Read config.toml."""
-    settings: dict[str, Any] = tomllib.loads((HERE / "config.toml").read_text(encoding="utf-8"))
-    return settings
+    read: dict[str, Any] = tomllib.loads((HERE / "config.toml").read_text(encoding="utf-8"))
+    return read
+
+
+def config(run: str = "") -> dict[str, Any]:
+    """Return the settings, with those that a run of them replaces; its own are in ``run``."""
+    return for_run(settings(), run)
+
+
+def for_run(every: dict[str, Any], run: str) -> dict[str, Any]:
+    """Return settings as a run wants them.
+
+    >>> base = {"optim": {"ema": 0.9, "warmup": 5}, "runs": {"a": {"seed": 1, "optim": {"ema": 0}}}}
+    >>> for_run(base, "a")
+    {'optim': {'ema': 0, 'warmup': 5}, 'run': {'seed': 1}}
+    """
+    merged = {name: value for name, value in every.items() if name != "runs"} | {"run": {}}
+    if run and run not in every["runs"]:
+        raise SystemExit(f"no run {run!r} in config.toml; there are {', '.join(every['runs'])}")
+    for name, value in every["runs"].get(run, {}).items():
+        if name in merged:
+            merged[name] = merged[name] | value
+        else:
+            merged["run"][name] = value
+    return merged
 
 
 def ragged(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,7 @@
-"""Prepare everything that training reads: python -m training.data FLICKR8K [--limit N]
+"""Prepare everything that training reads: python -m training.data FOLDER [FOLDER ...] [--limit N]
 
-FLICKR8K is a folder with ``images/``, ``Flickr8k.token.txt`` and the split lists, as published.
-Test images are packed for the final evaluation only; no test caption, and no judgment, is used for
+Each FOLDER is a source of images (``sources.py``); a source goes by its folder's name. Flickr8k's
+test images are packed for the final evaluation only; no test caption, and no judgment, is used for
 the vocabulary, the labels or anything else here.
 """
 
@@ -12,6 +12,7 @@ import io
 import random
 import re
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,36 +20,28 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from discode.backends.embedded.tokenizer import Bpe, byte_alphabet, normalise
-from training import common, parts
+from discode.backends.embedded.tokenizer import Bpe, byte_alphabet
+from training import common, extras, parts, questions, sources
+from training.sources import SPLITS, Item
 from training.wrong_words import PENALTY, SPLICED, WORDS, splice, swap
 
-SPLITS = ("train", "dev", "test")
 
+def pack_images(paths: Sequence[Path], size: int, quality: int) -> dict[str, np.ndarray]:
+    """Squash images to size x size and pack them as JPEG."""
 
-def read_captions(folder: Path) -> dict[str, list[str]]:
-    """Return file name to its five normalised captions."""
-    captions: dict[str, list[str]] = {}
-    for line in (folder / "Flickr8k.token.txt").read_text(encoding="utf-8").splitlines():
-        key, text = line.split("\t")
-        captions.setdefault(key.partition("#")[0], []).append(normalise(text))
-    return captions
-
-
-def pack_images(folder: Path, names: list[str], size: int, quality: int) -> dict[str, np.ndarray]:
-    """Squash pictures to size x size and pack them as JPEG."""
-
-    def encode(name: str) -> bytes:
-        with Image.open(folder / "images" / name) as image:
-            small = image.convert("RGB").resize((size, size), Image.Resampling.BICUBIC)
+    def encode(path: Path) -> bytes:
+        with Image.open(path) as image:
+            small = image.convert("RGB")
+            if small.size != (size, size):
+                small = small.resize((size, size), Image.Resampling.BICUBIC)
         buffer = io.BytesIO()
         small.save(buffer, "JPEG", quality=quality)
         return buffer.getvalue()
 
     with ThreadPoolExecutor(2) as pool:
-        files = list(pool.map(encode, names))
+        files = list(pool.map(encode, paths))
     offsets = np.cumsum([0, *map(len, files)]).astype(np.int64)
-    return {"jpeg": np.frombuffer(b"".join(files), np.uint8), "offset": offsets}
+    return {"bytes": np.frombuffer(b"".join(files), np.uint8), "offset": offsets}
 
 
 def stem(word: str) -> str:
@@ -60,53 +53,71 @@ def stem(word: str) -> str:
     return word[:-1] if len(word) > 3 and word[-1] == word[-2] else word.rstrip("e")
 
 
-def tfidf(captions: list[str], train: int) -> dict[str, np.ndarray]:
-    """Return normalised tf-idf rows (sparse); document frequencies from the training part."""
-    stop = set(
+class TfIdf:
+    """Normalised tf-idf rows (sparse), with document frequencies from training captions."""
+
+    STOP = frozenset(
         "a an the of in on at with and be to is are its his her their it he she they that this "
         "another through by from for as up down into while over near next front out who which "
         "there one".split()
     )
-    rows = [[stem(w) for w in re.findall(r"[a-z]+", text) if w not in stop] for text in captions]
-    frequency = Counter(word for row in rows[:train] for word in set(row))
-    words = {w: i for i, (w, count) in enumerate(frequency.most_common()) if count >= 3}
-    r, c, v = [], [], []
-    for number, row in enumerate(rows):
-        counts = Counter(word for word in row if word in words)
-        if counts:
-            values = np.array([n * np.log(train / frequency[w]) for w, n in counts.items()])
-            r += [number] * len(values)
-            c += [words[word] for word in counts]
-            v += (values / np.linalg.norm(values)).tolist()
-    return {
-        "row": np.array(r, np.int32),
-        "column": np.array(c, np.int32),
-        "value": np.array(v, np.float32),
-        "shape": np.array([len(captions), len(words)]),
-    }
+
+    def __init__(self, captions: list[str]) -> None:
+        self.documents = len(captions)
+        self.frequency = Counter(word for text in captions for word in set(self.stems(text)))
+        common_first = self.frequency.most_common()
+        self.words = {w: i for i, (w, count) in enumerate(common_first) if count >= 3}
+
+    def stems(self, text: str) -> list[str]:
+        """Return a caption's stems, stop words left out."""
+        return [stem(word) for word in re.findall(r"[a-z]+", text) if word not in self.STOP]
+
+    def __call__(self, captions: list[str]) -> dict[str, Any]:
+        """Return the rows of captions as row, column, value and shape."""
+        r, c, v = [], [], []
+        for number, text in enumerate(captions):
+            counts = Counter(word for word in self.stems(text) if word in self.words)
+            if counts:
+                idf = [np.log(self.documents / self.frequency[word]) for word in counts]
+                values = np.array(idf) * list(counts.values())
+                r += [number] * len(values)
+                c += [self.words[word] for word in counts]
+                v += (values / (np.linalg.norm(values) + 1e-9)).tolist()
+        return {
+            "row": np.array(r, np.int32),
+            "column": np.array(c, np.int16),
+            "value": np.array(v, np.float16),
+            "shape": np.array([len(captions), len(self.words)]),
+        }
 
 
-def wrong_captions(captions: list[str], each: int, seed: int) -> list[tuple[int, str, str, float]]:
-    """Return (source caption, text, kind, penalty) with five captions an image."""
+def wrong_captions(
+    items: Sequence[Item], each: int, seed: int
+) -> list[list[tuple[int, str, float]]]:
+    """Return, per image, (number of the source caption, text, penalty) of its wrong captions."""
     rng = random.Random(seed)
-    rows = []
-    for number, caption in enumerate(captions):
-        references = captions[number // 5 * 5 : number // 5 * 5 + 5]
-        for _ in range(each):
-            swapped = None
-            if rng.random() > 0.15:
-                # Numbers are rare in captions and hard to see: preferred where there is one.
-                rare = swap(caption, references, rng, "number") if rng.random() < 0.4 else None
-                swapped = rare or swap(caption, references, rng)
-            if swapped is None:
-                text = splice(caption, rng.choice(captions))
-                rows.append((number, text, "splice", SPLICED))
-                continue
-            text, kind = swapped
-            penalty = PENALTY[kind]
-            if rng.random() < 0.25 and (again := swap(text, references, rng)):
-                text, penalty = again[0], min(6.0, penalty + PENALTY[again[1]])
-            rows.append((number, text, kind, penalty))
+    everything = [text for item in items for text in item.captions]
+    first, rows = 0, []
+    for item in items:
+        made = []
+        for number, caption in enumerate(item.captions):
+            for _ in range(each):
+                swapped = None
+                if rng.random() > 0.12:
+                    # Numbers and colours are rare and hard to see: preferred where there are some.
+                    rare = rng.choice(("number", "colour", "action", ""))
+                    swapped = swap(caption, item.captions, rng, rare) if rare else None
+                    swapped = swapped or swap(caption, item.captions, rng)
+                if swapped is None:
+                    made.append((first + number, splice(caption, rng.choice(everything)), SPLICED))
+                    continue
+                text, kind = swapped
+                penalty = PENALTY[kind]
+                if rng.random() < 0.2 and (again := swap(text, item.captions, rng)):
+                    text, penalty = again[0], min(7.0, penalty + PENALTY[again[1]])
+                made.append((first + number, text, penalty))
+        rows.append(made)
+        first += len(item.captions)
     return rows
 
 
@@ -126,6 +137,8 @@ def choose_vocabulary(bpe: Bpe, texts: list[str], size: int) -> Bpe:
 
     used = Counter(i for text in texts for i in bpe.encode(text))
     for i, _ in used.most_common():
+        if len(kept) >= size - len(common.STEMS) - 8:  # a token may bring parents
+            break
         keep(bpe.tokens[i])
     for a, b in bpe.merges:  # in the order of their frequency in the tokenizer's own corpus
         if len(kept) >= size - len(common.STEMS):
@@ -137,72 +150,90 @@ def choose_vocabulary(bpe: Bpe, texts: list[str], size: int) -> Bpe:
     return Bpe(tokens, merges)
 
 
-def main() -> None:
-    """Write the build folder."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("flickr8k", type=Path)
-    parser.add_argument("--limit", type=int, help="use this many images a split")
-    args = parser.parse_args()
-    settings = common.config()["data"]
-    common.BUILD.mkdir(exist_ok=True)
+def write_images(items: dict[str, list[Item]], settings: dict[str, Any]) -> None:
+    """Write the images of all splits."""
+    for split, rows in items.items():
+        paths = [item.path for item in rows]
+        packed = pack_images(paths, settings["image_size"], settings["quality"])
+        common.save_arrays(f"{split}.npz", packed)
 
-    every = read_captions(args.flickr8k)
-    names: dict[str, list[str]] = {}
-    for split in SPLITS:
-        listed = (args.flickr8k / f"Flickr_8k.{split}Images.txt").read_text().split()
-        names[split] = listed[: args.limit]
-        images = pack_images(
-            args.flickr8k, names[split], settings["image_size"], settings["jpeg_quality"]
-        )
-        common.save_arrays(f"{split}.npz", images)
-    common.save_json("names.json", names)
 
-    captions = {s: [text for name in names[s] for text in every[name]] for s in ("train", "dev")}
-    wrong = wrong_captions(captions["train"], settings["perturbations"], seed=0)
-    dev_swaps: list[tuple[int, str, str]] = []
-    rng = random.Random(1)
-    for number, text in enumerate(captions["dev"]):
-        references = captions["dev"][number // 5 * 5 : number // 5 * 5 + 5]
-        for kind in PENALTY:
-            if swapped := swap(text, references, rng, kind):
-                dev_swaps.append((number, *swapped))
+def write_text(items: dict[str, list[Item]], settings: dict[str, Any]) -> None:
+    """Write captions, right and wrong, as ids, the tokenizer and the pretrained parts."""
+    captions = [text for item in items["train"] for text in item.captions]
+    wrong = wrong_captions(items["train"], settings["perturbations"], seed=0)
+    made = [row for rows in wrong for row in rows]
+    extra, before = extras.draw(settings["extras"], seed=0)
 
     full = parts.language_tokenizer()
     instruction = parts.instruction()
     lists = [" " + word for words in WORDS.values() for word in words]
-    texts = [" " + t for t in captions["train"]] + [" " + row[1] for row in wrong]
-    bpe = choose_vocabulary(full, [*texts, *lists, instruction], settings["vocabulary"])
+    texts = [" " + text for text in (*captions, *(row[1] for row in made), *extra)]
+    bpe = choose_vocabulary(full, [*lists, *texts, instruction], settings["vocabulary"])
     common.save_json("tokenizer.json", {"tokens": bpe.tokens, "merges": bpe.merges})
-    common.save_json("dev_swaps.json", dev_swaps)
 
     arrays: dict[str, Any] = {}
     for name, rows in (
-        ("train", captions["train"]),
-        ("dev", captions["dev"]),
-        ("wrong", [row[1] for row in wrong]),
-        ("dev_swap", [row[1] for row in dev_swaps]),
+        ("train", captions),
+        ("wrong", [row[1] for row in made]),
+        ("extra", extra),
     ):
         arrays[name], arrays[f"{name}_offset"] = common.ragged([bpe.encode(" " + t) for t in rows])
+    for split in ("train", "dev"):  # captions of image i: first[i] ... first[i + 1]
+        counts = [len(item.captions) for item in items[split]]
+        arrays[f"{split}_first"] = np.cumsum([0, *counts])
+    arrays["wrong_first"] = np.cumsum([0, *map(len, wrong)])
+    arrays["wrong_source"] = np.array([row[0] for row in made], np.int32)
+    arrays["wrong_penalty"] = np.array([row[2] for row in made], np.float16)
+    arrays["extra_before"] = np.array(before)
     arrays["instruction"] = np.array(bpe.encode(instruction), np.int32)
-    arrays["wrong_source"] = np.array([row[0] for row in wrong], np.int32)
-    arrays["wrong_penalty"] = np.array([row[3] for row in wrong], np.float32)
-    arrays["dev_swap_source"] = np.array([row[0] for row in dev_swaps], np.int32)
-    common.save_arrays("text.npz", arrays)
-
-    both = captions["train"] + captions["dev"]
-    common.save_arrays("tfidf.npz", tfidf(both, len(captions["train"])))
-    embedded = parts.sentence_embeddings(both)
-    scale = np.abs(embedded).max(axis=1, keepdims=True) / 127
-    np.savez(
-        common.BUILD / "minilm.npz",
-        q=np.round(embedded / scale).astype(np.int8),
-        scale=scale.astype(np.float32),
-    )
+    np.savez_compressed(common.BUILD / "text.npz", **arrays)
     parts.save_language(bpe, full)
     parts.save_vision()
     lengths = np.diff(arrays["train_offset"])
-    print(f"{len(bpe.tokens)} tokens, {len(wrong)} wrong captions, {len(dev_swaps)} dev swaps")
-    print(f"caption tokens: mean {lengths.mean():.1f}, 99 % {np.quantile(lengths, 0.99):.0f}")
+    print(f"{len(captions)} captions, {len(made)} wrong ones, {len(bpe.tokens)} tokens")
+    print(f"tokens per caption: mean {lengths.mean():.1f}, 99 % {np.quantile(lengths, 0.99):.0f}")
+
+
+def write_meaning(items: dict[str, list[Item]], settings: dict[str, Any]) -> None:
+    """Write what labels are made from, and what dev images are asked; quick on a GPU."""
+    captions = {s: [t for item in items[s] for t in item.captions] for s in ("train", "dev")}
+    tfidf = TfIdf(captions["train"])
+    for split, texts in captions.items():
+        np.savez_compressed(common.BUILD / f"{split}_words.npz", **tfidf(texts))
+        embedded = parts.sentence_embeddings(texts)
+        scale = np.abs(embedded).max(axis=1, keepdims=True) / 127  # int8, a scale per row
+        q = np.round(embedded / scale).astype(np.int8)
+        common.save_arrays(f"{split}_meaning.npz", {"q": q, "scale": scale.astype(np.float32)})
+    print(questions.write([list(item.captions) for item in items["dev"]]), "dev questions")
+
+
+STEPS = {"images": write_images, "text": write_text, "meaning": write_meaning}
+
+
+def main() -> None:
+    """Write the build folder."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("--limit", type=int, help="use this many images per source and split")
+    parser.add_argument("--only", choices=STEPS, help="one of the three steps")
+    args = parser.parse_args()
+    settings = common.config()["data"]
+    common.BUILD.mkdir(exist_ok=True, parents=True)
+
+    items: dict[str, list[Item]] = {split: [] for split in SPLITS}
+    about: dict[str, Any] = {"sources": [folder.name for folder in args.folders]}
+    for number, folder in enumerate(args.folders):
+        for split, rows in sources.read(folder).items():
+            some = rows[: args.limit][: settings["dev_images"] if split == "dev" else None]
+            items[split] += some
+            about.setdefault(f"{split}_source", []).extend([number] * len(some))
+    for split, rows in items.items():
+        about[split] = [item.path.name for item in rows]
+    common.save_json("images.json", about)
+    for name, step in STEPS.items():
+        if args.only in (None, name):
+            step(items, settings)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Make the artefact: python -m training.export NAME FILE
+"""Make the artefact: python -m training.export RUN FILE
 
-Reads the int8 weights NAME.w0, NAME.w1, ... of the build folder and writes one ONNX file: an image
+Reads the int8 weights RUN.w0, RUN.w1, ... of the build folder and writes one ONNX file: an image
 and its N captions go in, log-probabilities and hidden states come out. Weights are stored once, in
 int8, and turned to float when the file is loaded (a cast and a multiplication that the runtime
 folds away). The instruction's keys and values are constants. Tokenizer and version are metadata.
@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from discode.prompts import CAPTION_LAST
 from training import common, parts, quantise
 from training.batches import special_tokens
-from training.model import HEAD, PICTURE, SIDE, WIDTH, CaptionJudge, Layer, rms
+from training.model import HEAD, IMAGE, SIDE, WIDTH, CaptionJudge, Layer, rms
 from training.packing import Special
 
 GROUP = parts.HEADS // parts.KV_HEADS
@@ -72,7 +72,7 @@ def _rows(x: Tensor, at: Tensor) -> Tensor:
 
 
 class Graph(nn.Module):
-    """The model as it runs: one picture, N captions, the instruction already computed."""
+    """The model as it runs: one image, N captions, the instruction already computed."""
 
     def __init__(self, model: CaptionJudge, special: Special) -> None:
         super().__init__()
@@ -97,14 +97,14 @@ class Graph(nn.Module):
         """Judge captions.
 
         ``pixels`` (1, 3, 256, 256) floats 0 ... 255, ``ids`` (N, T + 3) captions with room for END
-        and both stems, ``lengths`` (N,). Returns log P of the stems (N, 2), of the digits behind
+        and both stems, ``lengths`` (N,). Returns log P of the stems (N, 2), of the digits after
         "0." and "1." (N, 2, 10), and the hidden state at "0." (N, 576).
         """
         model, depth = self.model, len(self.model.layers)
-        picture, e = model.picture((pixels - 127) / 128)
-        pictures_at = self.start + torch.arange(PICTURE)[None]
-        p_cos, p_sin = model.angles(pictures_at, picture.dtype)
-        p_mask = torch.full((PICTURE, PICTURE), -1e4).triu(1)[None, None]
+        image, e = model.image((pixels - 127) / 128, mirror=True)
+        image_at = self.start + torch.arange(IMAGE)[None]
+        i_cos, i_sin = model.angles(image_at, image.dtype)
+        i_mask = torch.full((IMAGE, IMAGE), -1e4).triu(1)[None, None]
 
         slots = ids.shape[1]
         slot = torch.arange(slots)[None]
@@ -113,7 +113,7 @@ class Graph(nn.Module):
         for offset, token in enumerate((special.end, *special.stems)):
             ids = torch.where(slot == length + offset, token, ids)
         steps = torch.where(slot == length + 2, length + 1, slot)
-        cos, sin = model.angles(self.start + PICTURE + steps, picture.dtype)
+        cos, sin = model.angles(self.start + IMAGE + steps, image.dtype)
         order = torch.arange(slots)
         causal = torch.where(order[:, None] >= order[None, :], 0.0, -1e4)
         rival = (slot == length + 2)[:, :, None] & (slot == length + 1)[:, None, :]
@@ -125,19 +125,19 @@ class Graph(nn.Module):
             if number == depth - 2:
                 end = _rows(x, length)
                 added, _ = model.adapt(end, e.expand(end.shape[0], -1))
-                behind = (slot >= length) & (slot <= length + 2)
-                x = x + added * behind[..., None]
+                answered = (slot >= length) & (slot <= length + 2)
+                x = x + added * answered[..., None]
             key, value = getattr(self, f"key{number}"), getattr(self, f"value{number}")
-            pk, pv = layer.keys(picture, p_cos, p_sin)
+            ik, iv = layer.keys(image, i_cos, i_sin)
             k, v = layer.keys(x, cos, sin)
-            keys, values = [key, pk, k], [value, pv, v]
+            keys, values = [key, ik, k], [value, iv, v]
             if number == depth - 1:  # only the three answers are read: nothing else is computed
                 x, mask = _rows(x, at), _rows(mask[:, 0, 0], at)[:, None, None]
                 cos, sin = _rows(cos[:, 0], at)[:, None], _rows(sin[:, 0], at)[:, None]
             else:
-                pq = layer.queries(picture, p_cos, p_sin)
-                seen = attend(pq, [key, pk], [value, pv], p_mask[:, :, None])
-                picture = layer.finish(picture, seen)
+                iq = layer.queries(image, i_cos, i_sin)
+                seen = attend(iq, [key, ik], [value, iv], i_mask[:, :, None])
+                image = layer.finish(image, seen)
             x = layer.finish(x, attend(layer.queries(x, cos, sin), keys, values, mask))
         hidden = rms(x, model.norm)  # (N, 3, 576)
         logits = F.linear(hidden, model.embedding.weight)
@@ -148,7 +148,7 @@ class Graph(nn.Module):
 
 
 def _along(weight: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """Quantise with one scale a slice of ``axis``; both results broadcast against ``weight``."""
+    """Quantise with one scale per slice of ``axis``; both results broadcast against ``weight``."""
     q, scale = quantise.quantise(np.moveaxis(weight, axis, 0))
     shape = [1] * weight.ndim
     shape[axis] = -1
@@ -238,4 +238,4 @@ def export(model: CaptionJudge, special: Special, path: Path, version: str) -> N
 
 if __name__ == "__main__":
     torch.set_grad_enabled(False)
-    export(load(sys.argv[1]), special_tokens("cpu"), Path(sys.argv[2]), version="1")
+    export(load(sys.argv[1]), special_tokens("cpu"), Path(sys.argv[2]), version="2")

@@ -1,12 +1,12 @@
 """The embedded judge: EfficientNet-Lite2, a few layers of SmolLM2, and a match adapter.
 
-One sequence an image: the instruction, 65 picture tokens, then any number of captions, each of
-which sees the instruction, the picture and itself:
+One sequence per image: the instruction, 65 image tokens, then any number of captions, each of
+which sees the instruction, the image and itself:
 
-    instruction | picture | caption END "0." "1." | caption END "0." "1." | ...
+    instruction | image | caption END "0." "1." | caption END "0." "1." | ...
 
-The token at END tells P("0.") and P("1."), the one at "0." the digits behind it. The instruction
-comes first, so its keys and values are constants of the model, and all captions share the picture.
+The token at END tells P("0.") and P("1."), the one at "0." the digits after it. The instruction
+comes first, so its keys and values are constants of the model, and all captions share the image.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from training import common, parts
 
 WIDTH, FEED, HEAD = 576, 1536, 64
 SIDE: int = common.config()["data"]["image_size"]
-PICTURE = (SIDE // 32) ** 2 + 1
-"""Tokens of a picture: one a patch of 32 pixels, and one for the whole."""
+IMAGE = (SIDE // 32) ** 2 + 1
+"""Tokens of an image: one per patch of 32 pixels, and one for the whole."""
 MATCH = 384  # MiniLM's width: the adapter speaks its language
 
 
@@ -116,10 +116,23 @@ class Layer(nn.Module):
         out: Tensor = x + self.dropout(self.down(F.silu(self.gate(h)) * self.up(h)))
         return out
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> Tensor:
-        """Run the layer on (B, T, 576) with an additive mask (B, 1, T, T)."""
+    def forward(
+        self,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        mask: Tensor,
+        front: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """Run the layer on (B, T, 576) with an additive mask (B, 1, T, F + T).
+
+        ``front`` is keys and values (1, 3, F, 64) of what all rows share and see first.
+        """
         b, t, _ = x.shape
         q, (k, v) = self.queries(x, cos, sin), self.keys(x, cos, sin)
+        if front is not None:
+            k = torch.cat([front[0].expand(b, -1, -1, -1), k], dim=2)
+            v = torch.cat([front[1].expand(b, -1, -1, -1), v], dim=2)
         group = parts.HEADS // parts.KV_HEADS
         k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
         attended = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
@@ -144,7 +157,7 @@ class CaptionJudge(nn.Module):
                 weight.data.copy_(torch.from_numpy(value))
         self.norm = nn.Parameter(torch.from_numpy(data["norm"]).float())
         std = table.std().item()
-        self.picture_norm = nn.LayerNorm(1280)
+        self.image_norm = nn.LayerNorm(1280)
         self.project_mean = nn.Linear(1280, WIDTH)
         last = nn.Linear(WIDTH, WIDTH)
         nn.init.normal_(last.weight, std=2 * std / math.sqrt(WIDTH))
@@ -152,7 +165,7 @@ class CaptionJudge(nn.Module):
         self.project = nn.Sequential(nn.Linear(1280, WIDTH), nn.GELU(), last)
         nn.init.normal_(self.project_mean.weight, std=std / math.sqrt(1280))
         nn.init.zeros_(self.project_mean.bias)
-        self.place = nn.Parameter(torch.zeros(PICTURE, WIDTH))
+        self.place = nn.Parameter(torch.zeros(IMAGE, WIDTH))
         self.align = nn.Linear(1280, MATCH)
         self.meaning = nn.Linear(WIDTH, MATCH)
         self.match = nn.Linear(MATCH + 1, WIDTH, bias=False)
@@ -162,16 +175,19 @@ class CaptionJudge(nn.Module):
         self.register_buffer("inverse", inverse, persistent=False)
         self.inverse: Tensor
 
-    def picture(self, pixels: Tensor) -> tuple[Tensor, Tensor]:
-        """Turn pixels (B, 3, 256, 256), (u - 127)/128, into tokens (B, 65, 576) and e (B, 384)."""
-        if self.training:
-            features = self.vision(pixels)
-            mean = features.mean((2, 3))
-        else:  # a mirror image means the same: the mean of both is the better witness
+    def image(self, pixels: Tensor, *, mirror: bool) -> tuple[Tensor, Tensor]:
+        """Turn pixels (B, 3, 256, 256), (u - 127)/128, into tokens (B, 65, 576) and e (B, 384).
+
+        A mirror image means the same: with ``mirror``, the summary is the mean of both.
+        """
+        if mirror:
             features, mirrored = self.vision(torch.cat([pixels, pixels.flip(-1)])).chunk(2)
             mean = (features.mean((2, 3)) + mirrored.mean((2, 3))) / 2
-        mean = self.picture_norm(mean)
-        grid = self.picture_norm(features.flatten(2).transpose(1, 2))
+        else:
+            features = self.vision(pixels)
+            mean = features.mean((2, 3))
+        mean = self.image_norm(mean)
+        grid = self.image_norm(features.flatten(2).transpose(1, 2))
         first = self.project_mean(self.vision_dropout(mean))[:, None]
         tokens = torch.cat([first, self.project(self.vision_dropout(grid))], dim=1) + self.place
         return tokens, F.normalize(self.align(self.vision_dropout(mean)).float(), dim=-1)
@@ -182,9 +198,9 @@ class CaptionJudge(nn.Module):
         return angle.cos()[:, None].to(dtype), angle.sin()[:, None].to(dtype)
 
     def adapt(self, end: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
-        """Match captions with the picture: END states (B, N, 576) and e (B, 384).
+        """Match captions with the image: END states (B, N, 576) and e (B, 384).
 
-        Returns what is added behind each caption (B, N, 576), and its meaning (B, N, 384).
+        Returns what is added after each caption (B, N, 576), and its meaning (B, N, 384).
         """
         meaning = F.normalize(self.meaning(rms(end, self.norm)).float(), dim=-1)
         product = meaning * e[:, None]

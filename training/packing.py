@@ -1,8 +1,9 @@
-"""Captions of a picture in one sequence: layout, mask, and reading the answers back.
+"""Captions of an image in one sequence: layout, mask, and reading the answers back.
 
-    instruction | picture | written caption | caption END "0." "1." | caption END "0." "1." | ...
+    instruction | image | written caption | caption END "0." "1." | caption END "0." "1." | ...
 
-Captions follow each other without gaps, so a batch costs the tokens it has.
+Captions follow each other without gaps, so a batch costs the tokens it has. The instruction is the
+same for all images: it is computed once per batch, and every image sees its keys and values.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training.model import PICTURE, CaptionJudge, rms
+from training.model import IMAGE, CaptionJudge, rms
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,10 @@ class Special:
 
 @dataclass
 class Packed:
-    """A batch of pictures, each with S captions to score and perhaps one to write.
+    """A batch of images, each with S captions to score and perhaps one to write.
 
     ``ids`` (B, S, M) and ``lengths`` (B, S); ``written`` (ids (B, M'), lengths (B,)) is for the
-    captioning loss. ``room`` is how many tokens the captions of a picture get, as many as needed
+    captioning loss. ``room`` is how many tokens the captions of an image get, as many as needed
     where None; a caption that finds no room is not ``kept``.
     """
 
@@ -44,13 +45,13 @@ class Packed:
 
 @dataclass
 class Answers:
-    """What the model says of B pictures with S captions each."""
+    """What the model says of B images with S captions each."""
 
     stem: Tensor  # (B, S, 2) log P("0."), log P("1.")
     digits: Tensor  # (B, S, 10) log P(digit | "0.")
     digits_one: Tensor  # (B, S, 10) log P(digit | "1.")
     meaning: Tensor  # (B, S, 384)
-    picture: Tensor  # (B, 384) the picture's own meaning
+    image: Tensor  # (B, 384) the image's own meaning
     kept: Tensor  # (B, S) 1 where the caption found room, else 0
     caption_loss: Tensor | None
 
@@ -61,13 +62,13 @@ class Answers:
 
 @dataclass
 class Layout:
-    """Where everything stands behind the prefix of instruction and picture, T tokens."""
+    """Where everything stands after the prefix of instruction and image, T tokens."""
 
     tokens: Tensor  # (B, T)
     steps: Tensor  # (B, T) position within its caption
     roles: Tensor  # (B, T) 0 a caption token or END, 1 and 2 the stems, -1 padding
     owner: Tensor  # (B, T) whose token it is
-    ends: Tensor  # (B, S) places of END, counted from the first token behind the prefix
+    ends: Tensor  # (B, S) places of END, counted from the first token after the prefix
     kept: Tensor  # (B, S)
 
 
@@ -88,7 +89,7 @@ def segment(ids: Tensor, lengths: Tensor, special: Special) -> tuple[Tensor, Ten
 
 
 def lay_out(packed: Packed, special: Special) -> Layout:
-    """Put the captions of each picture behind one another."""
+    """Put the captions of each image one after another."""
     ids, lengths = packed.ids, packed.lengths
     tokens, steps, roles = segment(ids, lengths, special)
     sizes, slots = lengths + 3, ids.shape[-1] + 3
@@ -102,13 +103,13 @@ def lay_out(packed: Packed, special: Special) -> Layout:
         steps = torch.cat([slot[:, None], steps], dim=1)
         roles = torch.cat([torch.zeros_like(slot)[:, None], roles], dim=1)
         sizes = torch.cat([length[:, None] + 2, sizes], dim=1)
-    behind = sizes.cumsum(1)  # (B, N) where each segment ends
-    room = packed.room or int(behind[:, -1].max()) + 15 >> 4 << 4  # SDPA likes multiples
+    until = sizes.cumsum(1)  # (B, N) where each segment ends
+    room = packed.room or int(until[:, -1].max()) + 15 >> 4 << 4  # SDPA likes multiples
     place = torch.arange(room, device=ids.device).expand(len(ids), room).contiguous()
-    owner = torch.searchsorted(behind, place, right=True)
-    real = owner < behind.shape[1]
-    owner = owner.clamp(max=behind.shape[1] - 1)
-    slot = (place - (behind - sizes).gather(1, owner)).clamp(max=slots - 1)
+    owner = torch.searchsorted(until, place, right=True)
+    real = owner < until.shape[1]
+    owner = owner.clamp(max=until.shape[1] - 1)
+    slot = (place - (until - sizes).gather(1, owner)).clamp(max=slots - 1)
     index = owner * slots + slot
     first = tokens.shape[1] - ids.shape[1]
     return Layout(
@@ -116,37 +117,42 @@ def lay_out(packed: Packed, special: Special) -> Layout:
         steps.flatten(1).gather(1, index),
         torch.where(real, roles.flatten(1).gather(1, index), -1),
         owner,
-        ((behind - sizes)[:, first:] + lengths).clamp(max=room - 3),
-        (behind[:, first:] <= room).float(),
+        ((until - sizes)[:, first:] + lengths).clamp(max=room - 3),
+        (until[:, first:] <= room).float(),
     )
 
 
-def run(model: CaptionJudge, pixels: Tensor, packed: Packed, special: Special) -> Answers:
+def run(
+    model: CaptionJudge, pixels: Tensor, packed: Packed, special: Special, *, mirror: bool = False
+) -> Answers:
     """Run the model over a packed batch."""
-    picture, e = model.picture(pixels)
+    image, e = model.image(pixels, mirror=mirror)
     dtype = torch.bfloat16 if torch.is_autocast_enabled(pixels.device.type) else torch.float32
-    b, device = len(pixels), pixels.device
-    prefix = len(special.instruction) + PICTURE
+    b, device, start = len(pixels), pixels.device, len(special.instruction)
     layout = lay_out(packed, special)
-    front = model.embedding(special.instruction).expand(b, -1, -1)
-    text = model.embedding(layout.tokens)
-    x = torch.cat([front.to(dtype), picture.to(dtype), text.to(dtype)], dim=1)
-    before = torch.arange(prefix, device=device).expand(b, -1)
-    cos, sin = model.angles(torch.cat([before, prefix + layout.steps], dim=1), dtype)
-    mask = _mask(prefix, layout, dtype)
+    front = model.embedding(special.instruction)[None].to(dtype)
+    front_at = model.angles(torch.arange(start, device=device)[None], dtype)
+    causal = torch.full((start, start), -1e4, dtype=dtype, device=device).triu(1)[None, None]
+    x = torch.cat([image.to(dtype), model.embedding(layout.tokens).to(dtype)], dim=1)
+    image_at = torch.arange(start, start + IMAGE, device=device).expand(b, -1)
+    at = model.angles(torch.cat([image_at, start + IMAGE + layout.steps], dim=1), dtype)
+    mask = F.pad(_mask(layout, dtype), (start, 0))
 
-    end = prefix + layout.ends
+    end = IMAGE + layout.ends
     depth = len(model.layers)
-    for layer in model.layers[: depth - 2]:
-        x = layer(x, cos, sin, mask)
-    added, meaning = model.adapt(_gather(x, end), e)
-    added = added * layout.kept[..., None]
-    for offset in range(3):
-        x = x.scatter_add(
-            1, (end + offset)[..., None].expand(-1, -1, x.shape[-1]), added.to(x.dtype)
-        )
-    for layer in model.layers[depth - 2 :]:
-        x = layer(x, cos, sin, mask)
+    meaning = torch.empty(0)
+    for number, layer in enumerate(model.layers):
+        if number == depth - 2:
+            added, meaning = model.adapt(_gather(x, end), e)
+            added = added * layout.kept[..., None]
+            for offset in range(3):
+                x = x.scatter_add(
+                    1, (end + offset)[..., None].expand(-1, -1, x.shape[-1]), added.to(x.dtype)
+                )
+        keys = layer.keys(front, *front_at)  # type: ignore[operator]  # a Layer, not a Tensor
+        if number < depth - 1:
+            front = layer(front, *front_at, causal)
+        x = layer(x, *at, mask, keys)
     x = rms(x, model.norm)
 
     def says(places: Tensor) -> Tensor:
@@ -158,7 +164,7 @@ def run(model: CaptionJudge, pixels: Tensor, packed: Packed, special: Special) -
         n = packed.written[0].shape[1] + 1  # from START, each token tells the next, the last END
         real = (torch.arange(n, device=device) <= lengths[:, None]).float()
         loss = F.cross_entropy(
-            model.logits(x[:, prefix : prefix + n]).float().flatten(0, 1),
+            model.logits(x[:, IMAGE : IMAGE + n]).float().flatten(0, 1),
             layout.tokens[:, 1 : n + 1].flatten(),
             reduction="none",
         )
@@ -178,13 +184,13 @@ def _gather(x: Tensor, places: Tensor) -> Tensor:
     return x.gather(1, places[..., None].expand(-1, -1, x.shape[-1]))
 
 
-def _mask(prefix: int, layout: Layout, dtype: torch.dtype) -> Tensor:
-    """Return the additive mask (B, 1, L, L): the prefix, and one's own caption so far."""
+def _mask(layout: Layout, dtype: torch.dtype) -> Tensor:
+    """Return the additive mask (B, 1, T, T): the image, and one's own caption so far."""
     b, device = len(layout.roles), layout.roles.device
-    length = prefix + layout.roles.shape[1]
+    length = IMAGE + layout.roles.shape[1]
     order = torch.arange(length, device=device)
-    whose = F.pad(layout.owner, (prefix, 0), value=-2)
-    roles = F.pad(layout.roles, (prefix, 0))
+    whose = F.pad(layout.owner, (IMAGE, 0), value=-2)
+    roles = F.pad(layout.roles, (IMAGE, 0))
     seen = (whose[:, None, :] == -2) | (whose[:, :, None] == whose[:, None, :])
     seen &= (order[:, None] >= order[None, :]) & (roles[:, None, :] >= 0)
     seen &= ~((roles[:, :, None] == 2) & (roles[:, None, :] == 1))  # the stems are alternatives

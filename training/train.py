@@ -1,12 +1,11 @@
-"""Train models: python -m training.train NAME [NAME ...] [--seed S]
+"""Train a run of config.toml: python -m training.train RUN [--minutes M | --steps N]
 
-    --minutes M       stop the schedule after M minutes, wherever it is
-
-Several models, of seeds S, S + 1, ..., are trained together and teach each other: each learns from
-the labels and from the mean opinion of all their averaged weights on the same crop of the photo.
+The schedule is a cosine over the run's minutes, so that no run is cut before its end; with --steps
+it is one over so many steps, the same on every machine. A run with teachers learns from the labels
+and from the teachers' mean opinion of the same captions on the same crop, before it was restyled.
 
 A run can be stopped and goes on from its checkpoint. The weights are saved before anything is
-evaluated: build/NAME.pt (averaged over training, fp16) and build/NAME.json (figures on dev).
+evaluated: build/RUN.pt (averaged over training, fp16) and build/RUN.json (figures on dev).
 """
 
 from __future__ import annotations
@@ -16,45 +15,40 @@ import copy
 import json
 import math
 import time
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from training import common, evaluate, pictures
-from training.batches import Batch, Captions, Sampler, special_tokens
+from training import common, evaluate, images
+from training.batches import Batch, Sampler, special_tokens
 from training.labels import Labels
 from training.model import CaptionJudge
-from training.packing import Answers, Packed, Special, run
+from training.packing import Answers, Special, run
 
-CHECKPOINT_EVERY = 1000
+CHECKPOINT_EVERY = 500
+UNTIMED = 3
+"""Steps before the clock starts: compiling is not training."""
 
 
-@dataclass
 class Pupil:
     """A model, the average of its weights over training, and its optimiser."""
 
-    name: str
-    seed: int
-    model: CaptionJudge
-    average: CaptionJudge
-    adam: torch.optim.AdamW
-
-    @classmethod
-    def new(cls, name: str, seed: int, layers: int, optim: dict[str, Any], device: str) -> Pupil:
-        """Start from the pretrained parts; what is new is drawn with the seed."""
-        torch.manual_seed(seed)
+    def __init__(self, name: str, config: dict[str, Any], device: str) -> None:
+        optim, about = config["optim"], config["run"]
+        torch.manual_seed(about["seed"])
         model = CaptionJudge(
-            layers, dropout=optim["dropout"], vision_dropout=optim["vision_dropout"]
+            about["layers"], dropout=optim["dropout"], vision_dropout=optim["vision_dropout"]
         ).to(device)
+        if "start" in about:
+            model.load_state_dict(evaluate.load(about["start"], device).state_dict())
         model.vision.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a known gap in torch's stubs
-        average = copy.deepcopy(model).requires_grad_(False).eval()
-        if device == "cuda":
-            for layer in (*model.layers, *average.layers):
-                layer.compile(dynamic=False)
-        return cls(name, seed, model.train(), average, optimiser(model, optim, device == "cuda"))
+        self.name, self.model = name, model.train()
+        self.average = copy.deepcopy(model).requires_grad_(False).eval()
+        compile_for(model, device)
+        self.adam = optimiser(model, optim, device == "cuda")
 
     def learn(self, losses: dict[str, Tensor], keep: float) -> None:
         """Take one step down the loss and move the average."""
@@ -85,24 +79,33 @@ class Pupil:
     def save(self) -> None:
         """Write the averaged weights."""
         weights = {name: value.half() for name, value in self.average.state_dict().items()}
-        torch.save(
-            {"layers": len(self.model.layers), "weights": weights},
-            common.BUILD / f"{self.name}.pt",
-        )
+        temp = common.BUILD / f"{self.name}.pt.part"
+        torch.save({"layers": len(self.model.layers), "weights": weights}, temp)
+        temp.replace(common.BUILD / f"{self.name}.pt")
+
+
+def compile_for(model: CaptionJudge, device: str) -> None:
+    """Compile what is compiled on a GPU."""
+    if device == "cuda":
+        for layer in model.layers:
+            layer.compile(dynamic=False)
+        if common.config()["optim"]["compile_vision"]:
+            model.vision.compile(dynamic=False)
 
 
 @torch.no_grad()
 def opinion(
-    pupils: list[Pupil], x: Tensor, packed: Packed, special: Special
-) -> tuple[Tensor, Tensor]:
-    """Return the mean answers (B, S, 11) and meanings (B, 384) of the averaged models."""
-    said = meant = torch.zeros((), device=x.device)
+    teachers: list[CaptionJudge], x: Tensor, batch: Batch, special: Special
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the teachers' mean answers (B, S, 11), which are there (B, S), and e (B, 384)."""
+    said = meant = kept = torch.zeros((), device=x.device)
+    batch.clean.written = None
     with autocast(x.device.type):
-        for pupil in pupils:
-            says = run(pupil.average, x, replace(packed, written=None), special)
-            said = said + says.joint().softmax(-1) / len(pupils)
-            meant = meant + says.picture / len(pupils)
-    return said, torch.nn.functional.normalize(meant, dim=-1)
+        for teacher in teachers:
+            says = run(teacher, x, batch.clean, special)
+            said = said + says.joint().softmax(-1) / len(teachers)
+            meant, kept = meant + says.image, says.kept
+    return said, kept, F.normalize(meant, dim=-1)
 
 
 def autocast(device: str) -> torch.autocast:
@@ -113,28 +116,25 @@ def autocast(device: str) -> torch.autocast:
 def loss_of(
     answers: Answers, batch: Batch, labels: Labels, weights: dict[str, float], lesson: Tensor | None
 ) -> dict[str, Tensor]:
-    """Return the parts of the loss, weighted; ``lesson`` is the teachers' meaning of a picture."""
-    e, target, images, kept = answers.picture, batch.target, batch.images, answers.kept
+    """Return the parts of the loss, weighted; ``lesson`` is the teachers' meaning of an image."""
+    e, target, kept = answers.image, batch.target, answers.kept
     values = torch.arange(11, device=target.device)
     score = -(target * answers.joint()).sum(-1) - target[..., 10] * answers.digits_one[..., 0]
     expected = (answers.joint().softmax(-1) * values).sum(-1)
     wanted = (target * values).sum(-1)
     ahead = (wanted[:, :, None] - wanted[:, None] > 0.7) * kept[:, :, None] * kept[:, None]
-    rank = (torch.nn.functional.softplus(expected[:, None] - expected[:, :, None]) * ahead).sum()
+    rank = (F.softplus(expected[:, None] - expected[:, :, None]) * ahead).sum()
     known = (batch.true >= 0) * kept
     cosine = (answers.meaning * labels.meaning[batch.true.clamp(min=0)]).sum(-1)
     assert answers.caption_loss is not None
-    b = len(images)
     align = torch.zeros((), device=target.device)
-    centre = labels.meaning[images[:, None] * 5 + torch.arange(5, device=e.device)].mean(1)
+    centre, count = labels.centre(batch.images), labels.count[batch.images]
     for _ in range(2):
-        pick = torch.randint(0, 5, (b,), device=e.device, generator=batch.generator)
-        text = labels.meaning[images * 5 + pick]
-        similar = torch.softmax(text @ centre.T * 20, -1)
-        sim = text @ e.T * 20
-        align = align - (similar * sim.log_softmax(-1)).sum(-1).mean() / 4
-        back = torch.softmax((text @ centre.T).T * 20, -1)
-        align = align - (back * sim.T.log_softmax(-1)).sum(-1).mean() / 4
+        pick = torch.rand(len(count), device=e.device, generator=batch.generator) * count
+        text = labels.meaning[labels.first[batch.images] + pick.long()]
+        similar, sim = text @ centre.T * 20, text @ e.T * 20
+        align = align - (similar.softmax(-1) * sim.log_softmax(-1)).sum(-1).mean() / 4
+        align = align - (similar.T.softmax(-1) * sim.T.log_softmax(-1)).sum(-1).mean() / 4
     parts = {
         "score": (score * kept).sum() / kept.sum(),
         "caption": weights["caption"] * answers.caption_loss,
@@ -143,7 +143,7 @@ def loss_of(
         "rank": weights["rank"] * rank / ahead.sum().clamp(min=1),
     }
     if lesson is not None:
-        parts["picture"] = weights["picture"] * (1 - (e * lesson.float()).sum(-1)).mean()
+        parts["image"] = weights["image"] * (1 - (e * lesson.float()).sum(-1)).mean()
     return parts
 
 
@@ -175,30 +175,50 @@ def optimiser(model: CaptionJudge, settings: dict[str, Any], fused: bool) -> tor
     )
 
 
-def restyle(sources: list[Tensor], images: Tensor, share: float, seed: list[int]) -> Tensor:
-    """Return the images, a share of them in one of the other sources."""
-    rng = np.random.default_rng(seed)
-    which = rng.integers(1, len(sources), len(images)) * (rng.random(len(images)) < share)
-    chosen = torch.from_numpy(which).to(images.device)[:, None, None, None]
-    pixels = sources[0][images]
-    for number, source in enumerate(sources[1:], start=1):
-        pixels = torch.where(chosen == number, source[images], pixels)
+def restyle(sources: list[Tensor], chosen: Tensor, share: float, seed: list[int]) -> Tensor:
+    """Return the chosen images, a share of them in one of the other sources."""
+    pixels = sources[0][chosen]
+    if len(sources) > 1:
+        rng = np.random.default_rng(seed)
+        which = rng.integers(1, len(sources), len(chosen)) * (rng.random(len(chosen)) < share)
+        for number, source in enumerate(sources[1:], start=1):
+            rows = torch.from_numpy(np.flatnonzero(which == number)).to(chosen.device)
+            pixels[rows] = source[chosen[rows]]
     return pixels
+
+
+class Schedule:
+    """How far training is, by steps or by time, and the learning rate there."""
+
+    def __init__(self, steps: int | None, minutes: float, warmup: int, elapsed: float = 0) -> None:
+        self.steps, self.minutes, self.warmup = steps, minutes, warmup
+        self.elapsed = elapsed
+        self._since: float | None = None
+
+    def done(self, step: int) -> float:
+        """Return the share of the schedule that is done at ``step``: 1 at its end."""
+        if self.steps is not None:
+            return step / self.steps
+        now = time.monotonic()
+        if self._since is not None:
+            self.elapsed += now - self._since
+        self._since = now if step >= UNTIMED else None
+        return self.elapsed / 60 / self.minutes
+
+    def rate(self, step: int, done: float) -> float:
+        """Return the factor of the learning rates: a warm-up, then a cosine down to 0.02."""
+        return min(1, (step + 1) / self.warmup) * (0.49 * (1 + math.cos(math.pi * done)) + 0.02)
 
 
 def main() -> None:
     """Train, save, evaluate on dev."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="+")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--layers", type=int)
+    parser.add_argument("run")
+    parser.add_argument("--minutes", type=float)
     parser.add_argument("--steps", type=int)
-    parser.add_argument("--minutes", type=float, default=1e9)
-    parser.add_argument("--no-styles", action="store_true")
     args = parser.parse_args()
-    config = common.config()
-    optim = config["optim"]
-    steps = args.steps or optim["steps"]
+    config = common.config(args.run)
+    optim, augment, seed = config["optim"], config["augment"], config["run"]["seed"]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     torch.backends.cudnn.benchmark = True
@@ -207,87 +227,74 @@ def main() -> None:
     def log(*words: object) -> None:
         print(f"[{time.time() - began:6.1f}]", *words, flush=True)
 
-    photos = pictures.decode("train").to(device)
-    n = len(photos)
-    styles = [] if args.no_styles else config["augment"]["styles"]
-    sources = [photos]
-    dev_images = len(pictures.files("dev"))
-    slots = config["data"]["caption_tokens"]
-    settings = config["labels"] | {"hard_ranks": config["batch"]["hard_ranks"]}
-    labels = Labels(settings, n, dev_images, device)
-    captions = Captions.load("train", slots, device)
-    sampler = Sampler(config, labels, captions, Captions.load("wrong", slots, device))
+    sources = [images.decode("train").to(device)]
+    if augment["style"]:
+        sources += [images.rendered(turn).to(device) for turn in range(augment["renderings"])]
+    log(len(sources[0]), "images,", len(sources) - 1, "renderings of each")
+    labels = Labels(config["labels"], device)
+    sampler = Sampler(config, labels)
     special = special_tokens(device)
-    layers = args.layers or config["model"]["layers"]
-    pupils = [
-        Pupil.new(name, args.seed + i, layers, optim, device) for i, name in enumerate(args.names)
-    ]
-    size = sum(p.numel() for p in pupils[0].model.parameters())
-    log(f"{len(pupils)} x {size / 1e6:.1f} M parameters, {n} images, {steps} steps")
+    pupil = Pupil(args.run, config, device)
+    teachers = [evaluate.load(name, device) for name in config["run"].get("teachers", ())]
+    for teacher in teachers:
+        teacher.vision.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as above
+        compile_for(teacher, device)
+    size = sum(p.numel() for p in pupil.model.parameters())
+    log(f"{size / 1e6:.1f} M parameters, {len(teachers)} teachers")
 
-    checkpoint = common.BUILD / f"{'-'.join(args.names)}.checkpoint.pt"
-    step = 0
+    checkpoint = common.BUILD / f"{args.run}.checkpoint.pt"
+    step, elapsed = 0, 0.0
     if checkpoint.exists():
         saved = torch.load(checkpoint, weights_only=True)
-        for pupil, state in zip(pupils, saved["pupils"], strict=True):
-            pupil.load(state)
-        step = saved["step"]
+        pupil.load(saved["pupil"])
+        step, elapsed = saved["step"], saved["elapsed"]
         torch.set_rng_state(saved["dropout"])
         if device == "cuda":
             torch.cuda.set_rng_state(saved["dropout_cuda"])
         log("goes on from step", step)
-    start = time.time()
-    while step < steps:
-        done = max(step / steps, (time.time() - start) / 60 / args.minutes)
-        if done >= 1:
-            break
-        rate = min(1, (step + 1) / optim["warmup"]) * (0.49 * (1 + math.cos(math.pi * done)) + 0.02)
-        if done >= 0.1 and len(sources) == 1:  # photos come first
-            sources += [pictures.styled("train", style).to(device) for style in styles]
-        batch = sampler.draw(1_000_000 * (args.seed + 1) + step)
+    minutes = args.minutes or optim["minutes"]
+    schedule = Schedule(args.steps, minutes, optim["warmup"], elapsed)
+    while (done := schedule.done(step)) < 1:
+        for group in pupil.adam.param_groups:
+            group["lr"] = group["base"] * schedule.rate(step, done)
+        batch = sampler.draw(1_000_000 * (seed + 1) + step)
         dice = batch.generator.get_state()
-
-        def crop(pixels: Tensor, batch: Batch = batch, dice: Tensor = dice) -> Tensor:
-            batch.generator.set_state(dice)  # teachers and pupils see the same crop
-            x = pictures.augment(pixels, config["augment"]["crop"], batch.generator)
-            return x.contiguous(memory_format=torch.channels_last)
-
         lesson = None
-        trust = config["loss"]["distil"] * min(1, (done - 0.1) / 0.2)
-        if trust > 0:  # the first averages know nothing
-            said, lesson = opinion(pupils, crop(photos[batch.images]), batch.packed, special)
+        if teachers:
+            photos = images.augment(sources[0][batch.images], augment["crop"], batch.generator)
+            said, kept, lesson = opinion(teachers, photos, batch, special)
+            trust = config["loss"]["distil"] * kept[..., None]
             batch.target = (1 - trust) * batch.target + trust * said
-        for pupil in pupils:
-            for group in pupil.adam.param_groups:
-                group["lr"] = group["base"] * rate
-            pixels = photos[batch.images]
-            if len(sources) > 1:
-                share = config["augment"]["style"]
-                pixels = restyle(sources, batch.images, share, [pupil.seed, step])
-            with autocast(device):
-                answers = run(pupil.model, crop(pixels), batch.packed, special)
-            losses = loss_of(answers, batch, labels, config["loss"], lesson)
-            pupil.learn(losses, min(optim["ema"], (step + 1) / (step + 20)))
+            batch.generator.set_state(dice)  # teachers and pupil see the same crop
+        pixels = restyle(sources, batch.images, augment["style"], [seed, step])
+        x = images.augment(pixels, augment["crop"], batch.generator, rough=augment["rough"])
+        with autocast(device):
+            answers = run(pupil.model, x, batch.packed, special)
+        losses = loss_of(answers, batch, labels, config["loss"], lesson)
+        pupil.learn(losses, min(optim["ema"], (step + 1) / (step + 20)))
         step += 1
-        if step % 200 == 0 or step == steps:
-            log(step, {name: round(value.item(), 3) for name, value in losses.items()})
-        if step % CHECKPOINT_EVERY == 0 and step < steps:
+        if step % 100 == 0:
+            shown = {name: round(value.item(), 3) for name, value in losses.items()}
+            log(step, f"{100 * done:.1f} %", shown)
+        if step % CHECKPOINT_EVERY == 0:
             state = {
-                "pupils": [pupil.state() for pupil in pupils],
+                "pupil": pupil.state(),
                 "step": step,
+                "elapsed": schedule.elapsed,
                 "dropout": torch.get_rng_state(),
             }
             if device == "cuda":
                 state["dropout_cuda"] = torch.cuda.get_rng_state()
-            torch.save(state, checkpoint)
-    for pupil in pupils:
-        pupil.save()
-    log("trained", step, "steps in", round(time.time() - start), "s")
+            part = checkpoint.with_suffix(".part")
+            torch.save(state, part)
+            part.replace(checkpoint)
+            pupil.save()
+    pupil.save()
+    log("trained", step, "steps in", round(schedule.elapsed), "s")
     torch.compiler.set_stance("force_eager")  # what follows has many shapes
-    for pupil in pupils:
-        figures = evaluate.dev(pupil.average, labels, special)
-        (common.BUILD / f"{pupil.name}.json").write_text(json.dumps(figures, indent=1))
-        log(pupil.name, figures)
+    figures = evaluate.dev(pupil.average, special)
+    (common.BUILD / f"{args.run}.json").write_text(json.dumps(figures, indent=1))
+    log(args.run, figures)
 
 
 if __name__ == "__main__":

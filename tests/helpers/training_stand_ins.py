@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import json
 import random
 import sys
 from pathlib import Path
@@ -107,23 +109,45 @@ def command(monkeypatch: pytest.MonkeyPatch, main: Any, *words: object) -> None:
     main()
 
 
+def photographs(folder: Path) -> None:
+    """Write a second source: images with one, two or six captions."""
+    rng = random.Random(1)
+    lines = []
+    for split, counts in (("train", (1, 2, 6, 1)), ("dev", (1, 5))):
+        for number, count in enumerate(counts):
+            colour, name = rng.choice(COLOURS), f"{split}/{number}.png"
+            (folder / split).mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (30, 30), colour).save(folder / name)
+            texts = [f"Two {colour} {rng.choice(ACTORS)}s, {i}" for i in range(count)]
+            lines.append(json.dumps({"image": name, "split": split, "captions": texts}))
+    (folder / "captions.jsonl").write_text("\n".join(lines))
+
+
 def make_build(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fill a build folder: data, a model trained for three steps, a pupil, and the artefact."""
+    """Fill a build folder: data, two teachers and a student of three steps, and the artefact."""
     import torch
 
-    from training import data, export, quantise, train
+    from training import data, export, images, quantise, train
     from training.batches import special_tokens
 
     monkeypatch.setattr(common, "BUILD", folder / "build")
     stand_ins(monkeypatch)
-    settings = common.config()
-    settings["batch"] |= {"images": 2, "own": 3, "hard": 1, "random": 1, "wrong_word": 1}
-    settings["model"]["layers"] = 3
-    monkeypatch.setattr(common, "config", lambda: settings)
+    settings = common.settings()
+    settings["batch"] |= {"images": 3, "own": 3, "hard": 1, "random": 1, "wrong_word": 1}
+    settings["labels"]["hard_ranks"] = 10
+    settings["augment"]["renderings"] = 1
+    settings["shares"] = {"flickr8k": 0.6, "photographs": 0.4}
+    for run in settings["runs"].values():
+        run.pop("shares", None)
+        run["layers"] = 3
+    monkeypatch.setattr(common, "settings", lambda: copy.deepcopy(settings))
+    monkeypatch.setattr(images, "WORKERS", 1)
     flickr8k(folder / "flickr8k")
-    command(monkeypatch, data.main, folder / "flickr8k")
-    command(monkeypatch, train.main, "tiny", "other", "--steps", 3, "--no-styles")
-    (common.BUILD / "tiny.w0").write_bytes(quantise.pack("tiny"))
+    photographs(folder / "photographs")
+    command(monkeypatch, data.main, folder / "flickr8k", folder / "photographs")
+    for run in ("broad", "deep", "student"):
+        command(monkeypatch, train.main, run, "--steps", 3)
+    (common.BUILD / "student.w0").write_bytes(quantise.pack("student"))
     with torch.no_grad():
-        model = export.load("tiny")
+        model = export.load("student")
         export.export(model, special_tokens("cpu"), common.BUILD / "tiny.onnx", version="0")

@@ -314,14 +314,10 @@ def readings_from_logp(
         rows = head[tokenized.answer_columns]
     second = None
     if logp.shape[1] > place + 1:
-        # It follows the likeliest spelling of "0.", as in what the model would write.
-        zero = list(tokenized.decimal_stems)
-        each = [
-            second_decimals(tokenized, logp[:, places[number]], logp[:, place + 1 + extra])
-            for extra, number in enumerate(zero)
-        ]
-        likeliest_zero = path_logp[:, zero].argmax(axis=1)
-        second = np.stack(each, axis=1)[np.arange(n), likeliest_zero]
+        second = np.empty((n, k))
+        for extra, at in enumerate(tokenized.decimal_stems.values(), place + 1):
+            own = likeliest[:, 0] == at  # the second decimal is that after the likeliest spelling
+            second[own] = second_decimals(tokenized, logp[own, at], logp[own, extra])
         second[stem_logp.argmax(axis=1) != 0] = np.nan  # "1.0" has one decimal
     return Readings(
         tokenized.scale,

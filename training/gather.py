@@ -1,0 +1,137 @@
+"""Collect images of public repositories: python -m training.gather KIND REPO FOLDER [CAPTIONS]
+
+    coco     photographs of COCO, from hai4h/cnn-edge-detection; CAPTIONS is a captions.jsonl
+    icons    coloured icons and their names, from hfg-gmuend/openmoji
+    charts   charts and their titles, from vis-nlp/Chart-to-text (the part from Statista)
+
+REPO is a git directory. FOLDER receives ``captions.jsonl``, one image per line ({"image", "split",
+"captions"}), and the files, as ``training.data`` reads them. Blobs are asked for by hash: by path,
+every look-up would parse a tree of 118,000 entries.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+CHARTS = 1500
+LEFT_OUT = {"flags", "symbols", "component", "extras-unicode"}  # groups of icons
+DEV_EVERY = 20
+"""Every 20th icon and chart is for dev."""
+
+Row = dict[str, Any]
+
+
+def hashes(repo: Path, folder: str) -> dict[str, str]:
+    """Return path to blob hash below a folder."""
+    command = ["git", "-C", str(repo), "ls-tree", "-r", "HEAD", folder]
+    listed = subprocess.run(command, capture_output=True, check=True).stdout.decode()
+    rows = (line.partition("\t") for line in listed.splitlines())
+    return {path: about.split()[2] for about, _, path in rows}
+
+
+def blobs(repo: Path, wanted: list[str]) -> Iterator[bytes | None]:
+    """Yield blobs by hash; None where the snapshot lacks one."""
+    command = ["git", "-C", str(repo), "cat-file", "--batch"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as git:
+        assert git.stdin is not None
+        assert git.stdout is not None
+        for name in wanted:
+            git.stdin.write(f"{name}\n".encode())
+            git.stdin.flush()
+            about = git.stdout.readline().split()
+            if len(about) < 3:  # "<hash> missing"
+                yield None
+                continue
+            yield git.stdout.read(int(about[2]))
+            git.stdout.read(1)
+
+
+def coco(repo: Path, captions: Path) -> Iterator[tuple[Row, bytes]]:
+    """Yield the captioned photographs."""
+    rows = [json.loads(line) for line in captions.read_text(encoding="utf-8").splitlines()]
+    found = hashes(repo, "train2017/")
+    for row, file in zip(rows, blobs(repo, [found[r["image"]] for r in rows]), strict=True):
+        if file is not None:
+            yield row, file
+
+
+def _split(number: int) -> str:
+    return "dev" if number % DEV_EVERY == 0 else "train"
+
+
+def icons(repo: Path) -> Iterator[tuple[Row, bytes]]:
+    """Yield icons on white, each with its name, plain and as a phrase."""
+    found = hashes(repo, "color/618x618/")
+    table = next(blobs(repo, [hashes(repo, "data/openmoji.csv")["data/openmoji.csv"]]))
+    assert table is not None
+    rows = [
+        row
+        for row in csv.DictReader(io.StringIO(table.decode("utf-8")))
+        if row["group"] not in LEFT_OUT and not row["skintone"]
+    ]
+    paths = [f"color/618x618/{row['hexcode']}.png" for row in rows]
+    kept = [(row, found[path]) for row, path in zip(rows, paths, strict=True) if path in found]
+    files = blobs(repo, [name for _, name in kept])
+    for number, ((row, _), file) in enumerate(zip(kept, files, strict=True)):
+        if file is None:
+            continue
+        icon = Image.open(io.BytesIO(file)).convert("RGBA").resize((256, 256))
+        page = Image.new("RGBA", icon.size, "white")
+        page.alpha_composite(icon)
+        buffer = io.BytesIO()
+        page.convert("RGB").save(buffer, "PNG")
+        name = row["annotation"]
+        captions = [name, f"an icon of {name}", f"a cartoon drawing of {name}"]
+        about = {"image": f"{row['hexcode']}.png", "split": _split(number), "captions": captions}
+        yield about, buffer.getvalue()
+
+
+def charts(repo: Path) -> Iterator[tuple[Row, bytes]]:
+    """Yield charts with their titles, plain and as a phrase."""
+    base = "statista_dataset/dataset"
+    images, titles = hashes(repo, f"{base}/imgs/"), hashes(repo, f"{base}/titles/")
+    numbers = [n for n in range(1, 4 * CHARTS) if f"{base}/imgs/{n}.png" in images]
+    numbers = [n for n in numbers if f"{base}/titles/{n}.txt" in titles][:CHARTS]
+    files = blobs(repo, [images[f"{base}/imgs/{n}.png"] for n in numbers])
+    texts = blobs(repo, [titles[f"{base}/titles/{n}.txt"] for n in numbers])
+    for number, file, text in zip(numbers, files, texts, strict=True):
+        if file is None or text is None:
+            continue
+        title = text.decode("utf-8", errors="replace").strip()
+        captions = [title, f"a chart showing the {title[:1].lower()}{title[1:]}"]
+        about = {"image": f"{number}.png", "split": _split(number), "captions": captions}
+        yield about, file
+
+
+def main() -> None:
+    """Write a folder."""
+    if len(sys.argv) not in (4, 5):
+        raise SystemExit(__doc__)
+    kind, repo, folder, *rest = sys.argv[1:]
+    target = Path(folder)
+    rows = (
+        coco(Path(repo), Path(rest[0]))
+        if kind == "coco"
+        else {"icons": icons, "charts": charts}[kind](Path(repo))
+    )
+    lines = []
+    for row, file in rows:
+        path = target / row["image"]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(file)
+        lines.append(json.dumps(row, ensure_ascii=False))
+    (target / "captions.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(f"{kind}: {len(lines)} images")
+
+
+if __name__ == "__main__":
+    main()
