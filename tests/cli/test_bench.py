@@ -199,3 +199,20 @@ def test_a_recording_is_not_stored_again(tmp_path: Path, recording: str) -> None
     assert done.returncode == 0, done.stderr
     assert np.isfinite(RunLog.load(log).results["discode"].value).all()
     assert not (tmp_path / "run.json.readings.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("-m", "bleu-4", "-M", "foo=1"), "foo is for the judge"),
+        (("-m", "bleu-4", "--model", "embeded"), "model is for the judge"),
+        (("-m", "cidr"), "did you mean 'cider'"),
+        (("-m", "discode", "-M", "thread=2"), "did you mean 'threads'"),
+        (("-m", "discode", "--model", "recorded:x.db", "-M", "threads=1"), "not for a recording"),
+    ],
+)
+def test_mistakes_are_told_before_the_data_is_read(
+    tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    data = tmp_path / "there is nothing here"
+    refused(run("bench", "run", "-b", "flickr8k-expert", "--data", data, *arguments), words)

@@ -77,7 +77,7 @@ def test_dry_runs_that_are_refused(tmp_path: Path) -> None:
     served = ("--model", "endpoint:tiny", "--base-url", "http://127.0.0.1:9/v1")
     done = run(*command, "-m", "cider", *served)
     assert done.returncode == 2
-    assert "asks the model" in done.stderr
+    assert "none of these metrics asks it" in done.stderr
     done = run(*command, "-m", "cider", "-m", "raw", *served)
     assert done.returncode == 0, done.stderr
     assert "2 pairs cannot be sent and would be NaN" in done.stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +14,7 @@ import typer
 from rich.markup import escape
 from rich.progress import TaskID
 
+from discode.backends import kind_of
 from discode.bench.agreement import AgreementProtocol
 from discode.bench.run import label_metrics, pairs_to_judge, run_metrics
 from discode.bench.runlog import RunLog
@@ -38,6 +39,7 @@ from discode.errors import InputError, StoppedError, lookup
 from discode.metrics import METRICS, MetricFactory
 from discode.metrics.bert import DEFAULT_BERT
 from discode.metrics.clip import DEFAULT_CLIP
+from discode.metrics.registry import asks_judge
 
 _NAMES = "As discode bench list has it."
 Data = Annotated[Path, typer.Option(help="The benchmark's folder, or a folder of such folders.")]
@@ -173,6 +175,10 @@ def run(
     """Score benchmarks with metrics, and print them beside the paper's numbers."""
     protocol = AgreementProtocol(ties_, resamples, seed)
     labels = label_metrics(metric)
+    options = model_options(
+        model_option, threads=threads, device=device, dtype=dtype, base_url=base_url
+    )
+    _check_metrics(labels.values(), model, options)
     if dry_run:
         check_served(model)
     out, folder = _output(typed, several=len(set(benchmark)) > 1)
@@ -188,9 +194,7 @@ def run(
             output.note(f"{one.name}: {text}" if len(loaded) > 1 else text, "dim")
     factory = MetricFactory(
         model=model,
-        options=model_options(
-            model_option, threads=threads, device=device, dtype=dtype, base_url=base_url
-        ),
+        options=options,
         prompt=prompt,
         scale=scale,
         clip_model=clip_model or DEFAULT_CLIP,
@@ -235,6 +239,18 @@ class RunOutcome:
     logs: dict[str, RunLog]
     problems: dict[tuple[str, str], list[str]]
     stopped: str = ""
+
+
+def _check_metrics(names: Collection[str], model: str | None, options: Mapping[str, Any]) -> None:
+    """Raise, before anything is read, for an unknown metric or an option that nobody would take."""
+    others = [name for name in names if not asks_judge(name)]
+    for name in others:
+        if not name.startswith("scorefile:"):
+            lookup(METRICS, name, "metric", also=", or scorefile:PATH")
+    if len(others) < len(names):
+        kind_of(model or "embedded")[0].check(options)
+    elif unused := sorted({*options, *(["model"] if model else [])} - {"device"}):
+        raise InputError(f"{unused[0]} is for the judge, and none of these metrics asks it")
 
 
 def _output(typed: str | None, *, several: bool) -> tuple[Path | None, Path | None]:
