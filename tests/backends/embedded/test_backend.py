@@ -53,7 +53,7 @@ def test_artefact_equals_the_trained_model(build: Path) -> None:
     from training import evaluate, export, images
     from training.batches import Captions, special_tokens
 
-    trained, special = export.load("tiny"), special_tokens("cpu")
+    trained, special = export.load("student"), special_tokens("cpu")
     captions = Captions.load("train", 24, "cpu")
     rows = torch.arange(5)[None]
     pixels = images.decode("train")[:1]
@@ -61,7 +61,7 @@ def test_artefact_equals_the_trained_model(build: Path) -> None:
     ids, lengths = captions[rows[0]]
     session = Embedded(build / "build" / "tiny.onnx", threads=1)._run_session()
     feeds = {
-        "pixels": pixels.float().numpy(),
+        "pixels": pixels.permute(0, 3, 1, 2).float().numpy(),
         "ids": np.pad(ids.numpy(), ((0, 0), (0, 3))),
         "lengths": lengths.numpy(),
     }
