@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from discode.backends.local.sentencepiece import protobuf_fields
 from discode.backends.local.vocabulary import Vocabulary
 from discode.errors import BackendError, require
 
@@ -96,36 +96,9 @@ def sentencepiece_adds_space(path: Path) -> bool | None:
     It is ``normalizer_spec.add_dummy_prefix``: field 3 of field 3 of the file, a protocol buffer.
     """
     try:
-        spec = dict(_fields(path.read_bytes())).get(3)
-        return None if not isinstance(spec, bytes) else bool(dict(_fields(spec)).get(3, True))
+        spec = dict(protobuf_fields(path.read_bytes())).get(3)
+        return (
+            None if not isinstance(spec, bytes) else bool(dict(protobuf_fields(spec)).get(3, True))
+        )
     except (OSError, ValueError, IndexError):  # no file, or one of another kind (tiktoken's)
         return None
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield the fields of a protocol buffer: their numbers, and what is in them."""
-    at = 0
-
-    def varint() -> int:
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = data[at]
-            at += 1
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
-
-    while at < len(data):
-        number, kind = divmod(varint(), 8)
-        if kind == 0:
-            yield number, varint()
-            continue
-        if kind not in (1, 2, 5):
-            raise ValueError(f"field {number} is of kind {kind}")
-        width = varint() if kind == 2 else 8 if kind == 1 else 4
-        at += width
-        if at > len(data):
-            raise ValueError(f"field {number} is cut short")
-        yield number, data[at - width : at]
