@@ -50,9 +50,7 @@ def cost(
         backend = open_backend(Local(random_model(random_weights, device, dtype), read="forced"))
     else:
         raise InputError("give either --model or --random-weights")
-    images = [
-        demo_path() / name for name in ("astronaut.jpg", "cat.jpg", "coffee.jpg", "rocket.jpg")
-    ]
+    images = [demo_path() / name for name in ("astronaut.jpg", "cat.jpg", "coffee.jpg", "city.jpg")]
     table = Table(box=None, header_style="bold", pad_edge=False)
     for name in ("method", "backbone s", "scoring s", "overhead %", "packed s", "batched s", "%"):
         table.add_column(name, justify="left" if name == "method" else "right")
