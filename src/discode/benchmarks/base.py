@@ -207,6 +207,9 @@ class BenchmarkRow:
         categories: The categories of its preferences in the order of tables; others follow.
         published_column: The column of its numbers in the paper's tables (``published.csv``), from
             the measure and the options.
+        published_sizes: From the value of every option to how many images and judgments the data
+            behind the paper's numbers have, and other numbers that are as good; None where the
+            paper does not have the benchmark.
     """
 
     name: str
@@ -224,6 +227,7 @@ class BenchmarkRow:
     options: Mapping[str, BenchmarkOption] = field(default_factory=dict)
     categories: tuple[str, ...] = ()
     published_column: str = "{benchmark} {measure}"
+    published_sizes: Callable[[Mapping[str, str]], tuple[tuple[int, int], ...]] | None = None
 
     @property
     def fetch(self) -> str:
