@@ -198,6 +198,7 @@ class BenchmarkRow:
         source: Where to get it.
         licence: Under which terms.
         citation: Whom to cite.
+        help: How to get it, step by step, where ``source`` is not enough.
         forms: The sets of files it can be read from, tried in order.
         files: What is known about each file.
         optional: Files that are used where they are present.
@@ -226,6 +227,7 @@ class BenchmarkRow:
     image_folders: tuple[str, ...] = ("images", "")
     options: Mapping[str, BenchmarkOption] = field(default_factory=dict)
     categories: tuple[str, ...] = ()
+    help: str = ""
     published_column: str = "{benchmark} {measure}"
     published_sizes: Callable[[Mapping[str, str]], tuple[tuple[int, int], ...]] | None = None
 
