@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from discode.bench import AgreementProtocol, RunLog, measure_agreement, render_table, table_cells
-from discode.bench.tables import table_measures
+from discode.bench.layout import TABLE_FORMATS, write_table
+from discode.bench.published import PAPER_TABLES, published_cells
+from discode.bench.tables import published_table, table_measures
 from discode.benchmarks import BENCHMARKS, Preferences
 from discode.errors import UnknownNameError
 from discode.signature import Signature
@@ -34,7 +37,7 @@ def test_cells_and_formats(runs: dict[str, RunLog]) -> None:
     assert math.isnan(every["other", "composite", "tau_c"].paper)
     text = render_table(runs)
     assert text.splitlines()[0].split() == ["Composite", "Pascal-50S"]
-    assert text.splitlines()[1].split() == ["τ_b", "τ_c", "HC", "MM", "Mean"]
+    assert text.splitlines()[1].split() == ["metric", "τ_b", "τ_c", "HC", "MM", "Mean"]
     assert sum(line.startswith("  paper") for line in text.splitlines()) == 2
     assert "from" in render_table(runs, intervals=True)
     rows = list(csv.DictReader(io.StringIO(render_table(runs, "csv"))))
@@ -95,12 +98,43 @@ def test_notes_say_why_there_is_no_number(runs: dict[str, RunLog]) -> None:
     log = replace(runs["ratings"], options={"references": "all"})
     both = "beside the paper's number, not compared: cider, bleu-4 (another protocol"
     assert both in render_table({"a": log}, "markdown")
-    assert f"\n% {both}" in render_table({"a": log}, "latex")
+    assert render_table({"a": log}, "latex").startswith(f"% {both}")
     mixed = {"a": runs["ratings"], "b": replace(runs["choices"], benchmark="mceval")}
     told = render_table(mixed)
     assert "cider on mceval, bleu-4 on mceval, other on mceval (other data: 200 images" in told
     (row, *_) = csv.DictReader(io.StringIO(render_table({"a": log}, "csv")))
     assert row["paper_note"] == "another protocol (references=all)"
+
+
+@pytest.mark.parametrize("name", PAPER_TABLES)
+@pytest.mark.parametrize("form", TABLE_FORMATS)
+def test_every_table_of_the_paper_is_printed(name: str, form: str) -> None:
+    text = write_table(published_table(name), form)
+    for cell in published_cells(name):
+        assert re.search(rf"\b{re.escape(f'{cell.value:g}')}", text)
+
+
+def test_a_table_of_the_paper_is_laid_out_as_there() -> None:
+    lines = write_table(published_table("sota_main")).splitlines()
+    assert lines[1].split() == ["Flickr8k-Expert", "Flickr8k-CF", "Composite", "Pascal-50S"]
+    assert lines[2].split() == ["metric", *["τ_b", "τ_c"] * 3, "Mean"]
+    assert (lines[3], len(lines)) == ("with references", 3 + 2 + 23)
+    assert lines[-1].startswith("  DISCODE-IN (Ours), InternVL-2.5-78B ")
+    assert lines[-1].split()[3:] == ["57.7", "58.1", "40.1", "20.8", "60.5", "64.9", "83.5"]
+    rows = list(csv.DictReader(io.StringIO(write_table(published_table("rice"), "csv"))))
+    assert len(rows) == 12
+    assert rows[-1]["MCEval quickdraw"] == "78.5"
+    assert "all of LLaVA-NeXT-72B" in write_table(published_table("sigma"))
+    foil = write_table(published_table("foil"))
+    assert foil.count("no model is printed: the paper's default") == 1
+    assert "DENEB (ViT-L) (Matsuda et al. 2024), flickr8k-cf tau_b: printed one" in write_table(
+        published_table("refdisode"), "markdown"
+    )
+    assert write_table(published_table("dataset_statistics")).splitlines()[1].split() == [
+        "benchmark", "captions", "words",
+    ]  # fmt: skip
+    with pytest.raises(UnknownNameError, match="did you mean 'sota_main'"):
+        published_table("sota")
 
 
 def test_metrics_without_some_scores_are_marked(runs: dict[str, RunLog]) -> None:

@@ -155,8 +155,8 @@ ROW = BenchmarkRow(
     source="github.com/Yebin46/FLEUR (annotations/composite.json), joined with references from "
     "github.com/Silviase/VisCE2; discode bench fetch-help composite says how",
     help="""\
-The judgments were published with images at imagesdg.wordpress.com/image-to-scene-description-graph,
-which is hard to read; two repositories have them in better form. Fetch from each one file:
+First published at imagesdg.wordpress.com/image-to-scene-description-graph. Two repositories have
+what is read here; fetch one file from each:
 
   1. rows: annotations/composite.json of github.com/Yebin46/FLEUR, commit b9cd6c9c
   2. references: github.com/Silviase/VisCE2, commit c8c56da1 (later ones lack it),
