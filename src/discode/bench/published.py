@@ -111,6 +111,9 @@ def _cells() -> tuple[PublishedCell, ...]:
         )
 
 
+OTHER_BENCHMARK = "the paper does not have this benchmark"
+
+
 @dataclass(frozen=True)
 class PaperMatch:
     """The paper's cell for a number of ours, or why there is none.
@@ -170,7 +173,7 @@ def match_published(log: RunLog, label: str, measure: str) -> PaperMatch:
     try:
         row = BENCHMARKS.get(log.benchmark)
         if row is None or row.published_sizes is None:
-            raise _NoCellError("the paper does not have this benchmark")
+            raise _NoCellError(OTHER_BENCHMARK)
         _check_data(log, row)
         wanted = _row_of(log.results[label].signature, label)
         return _find_cell(log, row, wanted, measure)

@@ -7,7 +7,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from discode.bench.layout import TABLE_FORMATS, CellTable, ColumnTitle, TableValue, write_table
-from discode.bench.published import PAPER_TABLES, PublishedCell, match_published, published_cells
+from discode.bench.published import (
+    OTHER_BENCHMARK,
+    PAPER_TABLES,
+    PublishedCell,
+    match_published,
+    published_cells,
+)
 from discode.bench.runlog import RunLog
 from discode.benchmarks import BENCHMARKS, Ratings
 from discode.errors import InputError, lookup
@@ -140,13 +146,18 @@ def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: b
 
 
 def paper_notes(cells: Sequence[TableCell]) -> list[str]:
-    """Return a line for each reason why cells have no number of the paper or are not compared."""
+    """Return a line for each reason why cells have no number of the paper or are not compared.
+
+    Nobody expects the paper's numbers beside a benchmark of one's own: that goes without a line.
+    """
     shown = {(c.metric, c.benchmark) for c in cells if not math.isnan(c.paper)}
     everywhere = {cell.benchmark for cell in cells}
     found: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
     for cell in cells:
         none = math.isnan(cell.paper)
-        if cell.paper_note and not (none and (cell.metric, cell.benchmark) in shown):
+        if cell.paper_note not in ("", OTHER_BENCHMARK) and not (
+            none and (cell.metric, cell.benchmark) in shown
+        ):
             kind = "no number of the paper" if none else "beside the paper's number, not compared"
             reasons = found.setdefault((kind, cell.paper_note), {})
             reasons.setdefault(cell.metric, {})[cell.benchmark] = None
