@@ -152,8 +152,8 @@ def test_several_benchmarks(tmp_path: Path) -> None:
     done = run("bench", "run", "-b", "flickr8k-expert", "-b", "composite", "--data", data,
                "-m", "smoothing", "--json", f"{runs}/")  # fmt: skip
     assert done.returncode == 1, done.stderr  # Composite has no images here
-    assert "composite: 1 of 1 images missing" in done.stderr
-    assert "composite: smoothing: no scores, 2 pairs failed" in done.stderr
+    assert "composite: 2 of 2 images missing" in done.stderr
+    assert "composite: smoothing: no scores, 3 pairs failed" in done.stderr
     assert "* without a score: smoothing 100.00 % of composite" in done.stdout
     assert list(RunLog.load(runs / "flickr8k-expert.json").results) == [
         "raw", "discode", "smoothing",
