@@ -94,14 +94,14 @@ def test_another_protocol_is_not_compared(runs: dict[str, RunLog]) -> None:
 
 def test_notes_say_why_there_is_no_number(runs: dict[str, RunLog]) -> None:
     text = render_table(runs)
-    assert "no number of the paper: other (not in the paper's tables)" in text
+    assert "\nother: no number of the paper: not in the paper's tables" in text
     log = replace(runs["ratings"], options={"references": "all"})
-    both = "beside the paper's number, not compared: cider, bleu-4 (another protocol"
+    both = "cider, bleu-4: not compared with the paper's number: another protocol (references=all)"
     assert both in render_table({"a": log}, "markdown")
     assert render_table({"a": log}, "latex").startswith(f"% {both}")
     mixed = {"a": runs["ratings"], "b": replace(runs["choices"], benchmark="mceval")}
     told = render_table(mixed)
-    assert "cider on mceval, bleu-4 on mceval, other on mceval (other data: 200 images" in told
+    assert "other on mceval: no number of the paper: other data: 200 images" in told
     assert "of the paper" not in render_table({"a": replace(log, benchmark="custom")})
     (row, *_) = csv.DictReader(io.StringIO(render_table({"a": log}, "csv")))
     assert row["paper_note"] == "another protocol (references=all)"

@@ -340,9 +340,9 @@ _PRECISIONS = ("none", "float32", "bfloat16", "float16")
 
 def _judge_row(made: Signature) -> _PaperRow:
     """Return the row of a judge, from its model, decoder, scale and prompt."""
-    model = paper_model(made["model"])
+    model = paper_model(made.get("model"))
     if not model:
-        raise _NoCellError(f"another model: {made['model']}")
+        raise _NoCellError(f"another model: {made.get('model')}")
     departures = []
     if made.get("dtype", "none") not in _PRECISIONS:
         departures.append(f"a quantised model ({made['dtype']})")
@@ -354,7 +354,7 @@ def _judge_row(made: Signature) -> _PaperRow:
     options = dict(part.split("=", 1) for part in rest.rstrip(")").split(",") if part)
     if options.get("reading") == "joint":
         departures.append("reading=joint")
-    scale = _scale_name(made["scale"])
+    scale = _scale_name(made.get("scale", "unit"))
     settings = [] if scale == "unit" else [f"scale={scale}"]
     system = name
     if name == "discode":

@@ -158,11 +158,11 @@ def paper_notes(cells: Sequence[TableCell]) -> list[str]:
         if cell.paper_note not in ("", OTHER_BENCHMARK) and not (
             none and (cell.metric, cell.benchmark) in shown
         ):
-            kind = "no number of the paper" if none else "beside the paper's number, not compared"
+            kind = "no number of the paper" if none else "not compared with the paper's number"
             reasons = found.setdefault((kind, cell.paper_note), {})
             reasons.setdefault(cell.metric, {})[cell.benchmark] = None
     return [
-        f"{kind}: {', '.join(_with_places(metrics, everywhere))} ({reason})"
+        f"{', '.join(_with_places(metrics, everywhere))}: {kind}: {reason}"
         for (kind, reason), metrics in found.items()
     ]
 
