@@ -204,6 +204,17 @@ def test_other_data_are_not_compared() -> None:
     )
 
 
+def test_scores_for_some_images_are_not_compared() -> None:
+    """Composite with Flickr8k's images alone is a quarter of it."""
+    log = run_of("composite", judged("paper"))
+    (result,) = log.results.values()
+    for share, told in ((0.75, "75 % of the judgments have no score"), (9 / 11_985, "")):
+        failed = replace(result.measures["failed"], value=share)
+        changed = replace(result, measures={**result.measures, "failed": failed})
+        (found,) = cells(replace(log, results={"a": changed}), "tau_c")
+        assert (found.value, found.reason) == (66.0, told)
+
+
 def test_what_the_paper_does_not_measure() -> None:
     assert reason(run_of("foil", Signature.of(metric="meteor")), "mean") == (
         "the paper does not have it on FOIL"

@@ -12,7 +12,7 @@ import csv
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
@@ -166,9 +166,9 @@ def match_published(log: RunLog, label: str, measure: str) -> PaperMatch:
     The whole identity of the run decides: the benchmark with its counts and its protocol, and from
     the signature of the scores the model, the method with its options, the scale, the prompt,
     whether references were shown, and quantisation. A cell of other data, another model, another
-    scale or another setting is never returned. A run that makes something else in another way than
-    the paper (``discode``, which is not the printed formula; another prompt; a quantised model)
-    gets the cell with the reason why the two are not compared.
+    scale or another setting is never returned. A run that does the same thing in another way
+    (``discode``, which is not the printed formula; another prompt; a quantised model; scores for
+    some of the images only) gets the cell with the reason why the two are not compared.
     """
     try:
         row = BENCHMARKS.get(log.benchmark)
@@ -176,9 +176,17 @@ def match_published(log: RunLog, label: str, measure: str) -> PaperMatch:
             raise _NoCellError(OTHER_BENCHMARK)
         _check_data(log, row)
         wanted = _row_of(log.results[label].signature, label)
+        failed = log.results[label].measures["failed"].value
+        if failed > _FEW:
+            told = f"{100 * failed:.0f} % of the judgments have no score"
+            wanted = replace(wanted, departures=(*wanted.departures, told))
         return _find_cell(log, row, wanted, measure)
     except _NoCellError as error:
         return PaperMatch(None, str(error))
+
+
+_FEW = 0.01
+"""The share of judgments without a score that does not make a result one of other data."""
 
 
 def _check_data(log: RunLog, row: BenchmarkRow) -> None:
