@@ -98,7 +98,7 @@ def test_notes_say_why_there_is_no_number(runs: dict[str, RunLog]) -> None:
     log = replace(runs["ratings"], options={"references": "all"})
     both = "cider, bleu-4: not compared with the paper's number: another protocol (references=all)"
     assert both in render_table({"a": log}, "markdown")
-    assert render_table({"a": log}, "latex").startswith(f"% {both}")
+    assert f"% {both}" in render_table({"a": log}, "latex").splitlines()
     mixed = {"a": runs["ratings"], "b": replace(runs["choices"], benchmark="mceval")}
     told = render_table(mixed)
     assert "other on mceval: no number of the paper: other data: 200 images" in told

@@ -226,7 +226,7 @@ def _find_cell(log: RunLog, row: BenchmarkRow, wanted: _PaperRow, measure: str) 
     cells = [cell for cell in cells if cell.column.split()[0] == row.name]
     if not cells:
         raise _NoCellError(f"the paper does not have it on {row.title}")
-    cells = [cell for cell in cells if _same_setting(cell.setting) == wanted.setting]
+    cells = [cell for cell in cells if same_setting(cell.setting) == wanted.setting]
     if not cells:
         raise _NoCellError(f"the paper has no row with {wanted.setting}")
     models = list(dict.fromkeys(cell.model for cell in cells))
@@ -266,10 +266,10 @@ _SETTINGS = {
 """What the paper's rows vary: the same thing said in two ways, or its own default."""
 
 
-def _same_setting(setting: str) -> str:
+def same_setting(setting: str) -> str:
     """Return a setting in the one way in which settings are compared.
 
-    >>> _same_setting("alpha=0.5"), _same_setting("sigma2=0.1"), _same_setting("scale=five")
+    >>> same_setting("alpha=0.5"), same_setting("sigma2=0.1"), same_setting("scale=five")
     ('divergence=kl', '', 'scale=five')
     """
     return _SETTINGS.get(setting, setting)
@@ -376,7 +376,7 @@ def _judge_row(made: Signature) -> _PaperRow:
         raise _NoCellError(f"the paper has no row with {' and '.join(settings)}")
     if made.get("references", "none") != "none":
         system = f"ref-{system}"
-    return _PaperRow(system, model, _same_setting("".join(settings)), tuple(departures))
+    return _PaperRow(system, model, same_setting("".join(settings)), tuple(departures))
 
 
 def _scale_name(name: str) -> str:
