@@ -101,7 +101,7 @@ def test_notes_say_why_there_is_no_number(runs: dict[str, RunLog]) -> None:
     assert f"% {both}" in render_table({"a": log}, "latex").splitlines()
     mixed = {"a": runs["ratings"], "b": replace(runs["choices"], benchmark="mceval")}
     told = render_table(mixed)
-    assert "other on mceval: no number of the paper: other data: 200 images" in told
+    assert "cider, bleu-4, other on mceval: no number of the paper: other data: 200 images" in told
     assert "of the paper" not in render_table({"a": replace(log, benchmark="custom")})
     (row, *_) = csv.DictReader(io.StringIO(render_table({"a": log}, "csv")))
     assert row["paper_note"] == "another protocol (references=all)"

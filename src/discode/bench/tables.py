@@ -162,17 +162,20 @@ def paper_notes(cells: Sequence[TableCell]) -> list[str]:
             reasons = found.setdefault((kind, cell.paper_note), {})
             reasons.setdefault(cell.metric, {})[cell.benchmark] = None
     return [
-        f"{', '.join(_with_places(metrics, everywhere))}: {kind}: {reason}"
+        f"{_with_places(metrics, everywhere)}: {kind}: {reason}"
         for (kind, reason), metrics in found.items()
     ]
 
 
-def _with_places(metrics: Mapping[str, Collection[str]], everywhere: Collection[str]) -> list[str]:
+def _with_places(metrics: Mapping[str, Collection[str]], everywhere: Collection[str]) -> str:
     """Return metrics, with the benchmarks after them where it is not all of the table's."""
-    return [
-        metric if len(places) == len(everywhere) else f"{metric} on {' and '.join(places)}"
-        for metric, places in metrics.items()
-    ]
+    by_places: dict[tuple[str, ...], list[str]] = {}
+    for metric, places in metrics.items():
+        by_places.setdefault(tuple(places), []).append(metric)
+    return "; ".join(
+        ", ".join(own) + (f" on {' and '.join(on)}" if len(on) < len(everywhere) else "")
+        for on, own in by_places.items()
+    )
 
 
 def _every_cell(every: Sequence[TableCell]) -> CellTable:
