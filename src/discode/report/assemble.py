@@ -108,9 +108,7 @@ def write_report(
         seen = [np.isfinite(one.before).any(axis=1) for one in bars.values()]
         bars_of_pairs += int(np.any(seen, axis=0).sum()) if seen else 0
         entry |= _items(run, apart[-1], texts) | {"bars": _bars_json(run, bars)}
-        entry["flags"] = [
-            _flags(bars[label]) if label in bars else {} for label in run.log.results
-        ]
+        entry["flags"] = [_flags(bars[label]) if label in bars else {} for label in run.log.results]
         items += len(run.log.ids if entry["kind"] == "ratings" else run.log.judgments)
         benchmarks.append(entry)
     if image_budget > 0:
@@ -171,9 +169,7 @@ def script_json(value: object) -> str:
     '["\\u003c/script\\u003e",null]'
     """
     text = json.dumps(_without_nan(value), ensure_ascii=False, separators=(",", ":"))
-    return re.sub(
-        "[<>&\u2028\u2029\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text
-    )
+    return re.sub("[<>&\u2028\u2029\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _without_nan(value: Any) -> Any:
@@ -300,10 +296,7 @@ def _items(run: GatheredRun, apart: Mapping[str, Floats], texts: _TextTable) -> 
         "references": [texts.list(pair.references) for pair in run.pairs],
         "scores": [[_short(v) for v in r.value.tolist()] for r in log.results.values()],
         "errors": [_reasons(r.errors) for r in log.results.values()],
-        "apart": [
-            [None if math.isnan(v) else round(v) for v in apart[label].tolist()]
-            for label in log.results
-        ],
+        "apart": [[_points(v) for v in apart[label].tolist()] for label in log.results],
     }
     if isinstance(judged, Ratings):
         said: list[list[float]] = [[] for _ in log.ids]
@@ -391,6 +384,13 @@ def _thumbs(run: GatheredRun, book: ThumbnailBook) -> list[int]:
     for pair, image in zip(run.pairs, run.log.image.tolist(), strict=False):
         found[image] = book.numbers.get(str(pair.image), -1)
     return found
+
+
+def _points(value: float) -> int | None:
+    """Return points as a whole number that is 0 for ties alone: its sign tells who is right."""
+    if math.isnan(value):
+        return None
+    return round(value) or (value > 0) - (value < 0)
 
 
 def _short(value: float) -> float | None:

@@ -37,6 +37,19 @@ function words(text, tag = "bdi", options = {}) {
   return node;
 }
 
+// "τ_b" with its letter below the line.
+function symbol(text) {
+  const [, base, below] = /^(τ)_(\w)$/.exec(text) ?? [];
+  return base ? make("span", {}, base, make("sub", { text: below })) : words(text);
+}
+function ticks(from, to, wanted = 3) { // round numbers inside a range
+  const size = 10 ** Math.floor(Math.log10((to - from) / wanted || 1));
+  const step = [1, 2, 2.5, 5, 10].map((n) => n * size).find((n) => (to - from) / n <= wanted + 0.5);
+  const found = [];
+  for (let v = Math.ceil(from / step - 1e-9) * step; v <= to + step * 1e-6; v += step) found.push(v);
+  return found;
+}
+
 // ---- the head
 document.title = `${DATA.title}: a report of discode`;
 $("title").append(words(DATA.title));
@@ -87,11 +100,11 @@ $("signature-copy").addEventListener("click", () =>
   copy($("signature-text").textContent, $("signature-copy"), $("signature-text")));
 
 // ---- tables of agreement
-function whisker([value, low, high], [from, to], best) {
-  const x = (v) => 4 + 192 * (v - from) / (to - from);
-  const svg = draw("svg", { viewBox: "0 0 200 16", class: best ? "whisker best" : "whisker",
+function whisker([value, low, high], [from, to], best, wide = 200) {
+  const x = (v) => 4 + (wide - 8) * (v - from) / (to - from);
+  const svg = draw("svg", { viewBox: `0 0 ${wide} 16`, class: best ? "whisker best" : "whisker",
                             "aria-hidden": "true" });
-  svg.append(draw("line", { class: "rail", x1: 0, x2: 200, y1: 8, y2: 8 }));
+  svg.append(draw("line", { class: "rail", x1: 0, x2: wide, y1: 8, y2: 8 }));
   if (low !== null) svg.append(draw("line", { class: "span", x1: x(low), x2: x(high), y1: 8, y2: 8 }));
   if (value !== null) svg.append(draw("circle", { cx: x(value), cy: 8, r: 4 }));
   return svg;
@@ -110,16 +123,16 @@ function agreementTable(bench) {
   const others = bench.measures.filter(([name]) => name !== main);
   const paper = bench.metrics.some((m) => Object.values(m.cells).some((c) => c[3] !== null));
   const failed = bench.metrics.some((m) => m.failed > 0);
-  const symbol = bench.measures.find(([name]) => name === main)?.[1] ?? main;
+  const mainName = bench.measures.find(([name]) => name === main)?.[1] ?? main;
   const columns = [
     { key: "group", name: "Group", of: (m) => m.group, cell: (m) => m.group ?? "–", low: true },
     { key: "label", name: "Metric", of: (m) => m.label, low: true },
-    { key: main, name: symbol, main: true, of: (m) => m.cells[main]?.[0],
+    { key: main, name: mainName, main: true, of: (m) => m.cells[main]?.[0],
       cell: (m) => fixed(m.cells[main]?.[0]) },
     { key: "interval", name: `${Math.round(100 * bench.level)} % interval` },
     ...others.map(([name, title]) => ({ key: name, name: title, of: (m) => m.cells[name]?.[0],
                                         cell: (m) => fixed(m.cells[name]?.[0]) })),
-    ...(paper ? [{ key: "paper", name: `Paper's ${symbol}`, of: (m) => m.cells[main]?.[3],
+    ...(paper ? [{ key: "paper", name: "Paper", title: "What the paper printed for the first measure", of: (m) => m.cells[main]?.[3],
                    cell: (m) => fixed(m.cells[main]?.[3], 1) }] : []),
     { key: "ties", name: "Ties", of: (m) => m.ties, cell: (m) => (m.ties === null ? "–" : `${fixed(m.ties, 1)} %`) },
     ...(failed ? [{ key: "failed", name: "No score", of: (m) => m.failed, cell: (m) => `${fixed(m.failed, 1)} %` }] : []),
@@ -129,9 +142,10 @@ function agreementTable(bench) {
   let sort = { key: main, down: true };
   const heads = columns.map((column) => {
     const head = make("th", { scope: "col" });
+    if (column.title) head.title = column.title;
     if (!column.of) head.append(column.name);
     else {
-      const button = make("button", { type: "button", text: column.name });
+      const button = make("button", { type: "button" }, symbol(column.name));
       button.addEventListener("click", () => {
         sort = { key: column.key, down: sort.key === column.key ? !sort.down : !column.low };
         fill();
@@ -154,7 +168,7 @@ function agreementTable(bench) {
       if (metric.group === 1) row.classList.add("best");
       if (i && sort.key === main && rows[i - 1].group !== metric.group) row.classList.add("next");
       for (const column of columns) {
-        const cell = make(column.key === "label" ? "th" : "td", { "data-name": column.name, class: "" });
+        const cell = make(column.key === "label" ? "th" : "td", {});
         if (column.key === "label") {
           cell.scope = "row";
           cell.className = "name";
@@ -170,7 +184,8 @@ function agreementTable(bench) {
         } else {
           if (column.main) cell.className = "main";
           if (column.key === "group") cell.className = "group";
-          cell.textContent = column.cell(metric);
+          if (!column.main) cell.append(make("span", { class: "on-phone" }, symbol(column.name), " "));
+          cell.append(String(column.cell(metric)));
         }
         row.append(cell);
       }
@@ -218,6 +233,7 @@ function ridges(bench, metric) {
   const x = (v) => left + room * (v - edges[0]) / (edges[1] - edges[0]);
   const shares = rows.map((row) => { const n = row.reduce((a, b) => a + b, 0) || 1; return row.map((v) => v / n); });
   const most = Math.max(...shares.flat(), 1e-9);
+  const marks = []; // above every ridge
   [...shares.keys()].reverse().forEach((level, place) => { // the highest rating on top
     const base = tall + place * step;
     const cell = room / shares[level].length;
@@ -230,9 +246,10 @@ function ridges(bench, metric) {
     svg.append(draw("text", { x: left - 8, y: base - 3, class: "end" }, bench.levels[level]));
     if (means[level] !== null) {
       const mean = Math.min(width - right, Math.max(left, x(means[level])));
-      svg.append(draw("line", { class: "mean", x1: mean, x2: mean, y1: base - 9, y2: base }));
+      marks.push(draw("line", { class: "mean", x1: mean, x2: mean, y1: base - 9, y2: base }));
     }
   });
+  svg.append(...marks);
   svg.append(draw("text", { x: left, y: height - 3, class: "start" }, brief(edges[0])),
              draw("text", { x: width - right, y: height - 3, class: "end" }, brief(edges[1])));
   return svg;
@@ -262,19 +279,22 @@ function curve(bench, metric) {
   const points = metric.charts.curve;
   const rated = bench.kind === "ratings";
   const every = bench.metrics.flatMap((m) => m.charts.curve);
-  const from = rated ? Math.min(...every.map((p) => p.mean - p.error)) : Math.min(0.5, ...every.map((p) => p.mean - p.error));
+  let from = Math.min(...(rated ? [] : [0.5]), ...every.map((p) => p.mean - p.error));
   const to = rated ? Math.max(...every.map((p) => p.mean + p.error)) : 1;
+  const step = ticks(from, to)[1] - ticks(from, to)[0]; // begin at a round number that is near
+  if (from / step - Math.floor(from / step) < 0.3) from = Math.floor(from / step) * step;
   const width = 300, height = 120, left = 34, base = height - 20, top = 8;
-  const label = rated ? (v) => brief(v) : (v) => `${Math.round(100 * v)} %`;
+  const label = rated ? (v) => fixed(v, 2) : (v) => `${Math.round(100 * v)} %`;
   const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, class: "figure", role: "img",
     "aria-label": (rated ? "Mean rating by score, lowest first: " : "Share right by size of the margin, smallest first: ") +
       points.map((p) => label(p.mean)).join(", ") });
   const y = (v) => base - (base - top) * (v - from) / ((to - from) || 1);
   const x = (i) => left + (width - left - 8) * (points.length > 1 ? i / (points.length - 1) : 0.5);
-  const ticks = rated ? [from, (from + to) / 2, to] : [from, 0.75, 1].filter((v, i) => i === 0 || v > from + 0.12);
-  for (const tick of ticks) svg.append(
+  const marks = ticks(from, to);
+  const digits = marks.every((v) => Math.abs(v - Math.round(v)) < 1e-9) ? 0 : 1;
+  for (const tick of marks) svg.append(
     draw("line", { class: "grid", x1: left, x2: width, y1: y(tick), y2: y(tick) }),
-    draw("text", { x: left - 6, y: y(tick) + 4, class: "end" }, label(tick)));
+    draw("text", { x: left - 6, y: y(tick) + 4, class: "end" }, rated ? fixed(tick, digits) : label(tick)));
   if (points.length) svg.append(draw("polyline", { class: "line", points: points.map((p, i) => `${x(i)},${y(p.mean)}`).join(" ") }));
   points.forEach((p, i) => {
     const node = draw("g", {}, draw("line", { class: "error", x1: x(i), x2: x(i), y1: y(p.mean - p.error), y2: y(p.mean + p.error) }),
@@ -295,7 +315,7 @@ function categories(bench) {
     const rows = [...bench.metrics].sort((a, b) => order(a.cells[name]?.[0], b.cells[name]?.[0], true)).map((m) => {
       const numbers = m.cells[name] ?? [null, null, null];
       return make("tr", {}, make("th", { scope: "row", class: "name" }, words(m.label)),
-        make("td", { class: "plot" }, whisker(numbers, range, numbers[0] === best)), make("td", { text: fixed(numbers[0], 1) }));
+        make("td", { class: "plot" }, whisker(numbers, range, numbers[0] === best, 110)), make("td", { text: fixed(numbers[0], 1) }));
     });
     return make("div", { class: "panel" }, make("h4", {}, words(name)), make("table", { class: "small" }, make("tbody", {}, ...rows)));
   });
@@ -305,11 +325,11 @@ function categories(bench) {
 $("charts").replaceChildren(...BENCHES.map((bench) => {
   const rated = bench.kind === "ratings";
   return make("div", { class: "bench" }, make("h3", {}, words(bench.title)),
-    make("p", { class: "hint", text: rated
-      ? "Left: the scores of captions that people gave each rating (heights by square root; the mark is the mean). " +
+    ...(BENCHES.find((other) => other.kind === bench.kind) !== bench ? [] : [make("p", { class: "hint", text: rated
+      ? "Left: the scores of captions that people gave each rating (heights by square root; the mark is the mean; scores beyond the axis count in its last column). " +
         "Right: what people said, from the lowest tenth of scores to the highest; whiskers are 95 %."
       : "Left: by how much the caption that people chose is ahead (heights by square root). " +
-        "Right: how often the metric is right, from its smallest margins to its largest; whiskers are 95 %." }),
+        "Right: how often the metric is right, from its smallest margins to its largest; whiskers are 95 %." })]),
     make("div", { class: "cards" }, ...[...bench.metrics]
       .sort((a, b) => order(a.cells[bench.main]?.[0], b.cells[bench.main]?.[0], true))
       .map((metric) => make("figure", { class: "card" },
@@ -399,13 +419,13 @@ const flagged = (bench, row) => bench.marks.some((found) => pairsOf(bench, row).
 // ---- filters
 const SHOWS = {
   all: ["Everything", "", () => true],
-  against: ["The metric disagrees with people", `The score is ${FAR} points or more above or below the rating, both as percentile ranks; of two captions the metric prefers the one people did not choose, or neither.`,
+  against: ["Disagrees with people", `The score is ${FAR} points or more above or below the rating, both as percentile ranks; of two captions the metric prefers the one people did not choose, or neither.`,
     (bench, row, m) => { const v = bench.apart[m]?.[row]; return v !== null && v !== undefined && (bench.kind === "ratings" ? Math.abs(v) >= FAR : v >= 0); }],
-  above: ["The metric is above people", `The score is ${FAR} points or more above the rating, both as percentile ranks.`,
+  above: ["Above people", `The score is ${FAR} points or more above the rating, both as percentile ranks.`,
     (bench, row, m) => bench.kind === "ratings" && (bench.apart[m]?.[row] ?? 0) >= FAR],
-  below: ["The metric is below people", `The score is ${FAR} points or more below the rating, both as percentile ranks.`,
+  below: ["Below people", `The score is ${FAR} points or more below the rating, both as percentile ranks.`,
     (bench, row, m) => bench.kind === "ratings" && (bench.apart[m]?.[row] ?? 0) <= -FAR],
-  split: ["The metrics disagree", `Two metrics are ${FAR} points or more apart; of two captions they prefer different ones.`,
+  split: ["Metrics disagree", `Two metrics are ${FAR} points or more apart; of two captions they prefer different ones.`,
     (bench, row, m, item) => (bench.kind === "ratings" ? spreadOf(item) >= FAR
       : bench.apart.some((c) => c[row] !== null && c[row] > 0) && bench.apart.some((c) => c[row] !== null && c[row] < 0))],
   failed: ["Without a score", "At least one metric has no score.", (bench, row) => failedOn(bench, row)],
@@ -420,6 +440,7 @@ function options(select, rows) {
 }
 options($("benchmark"), [...(BENCHES.length > 1 ? [["all", "All"]] : []), ...BENCHES.map((b, i) => [String(i), b.title])]);
 options($("metric"), LABELS.map((label) => [label, label]));
+options($("sort"), Object.entries({ place: "Item", people: "People", score: "Score", apart: "Apart", spread: "Spread" }));
 options($("show"), Object.entries(SHOWS).map(([key, [name]]) => [key, name]));
 const shownBenches = () => ($("benchmark").value === "all" ? BENCHES : [BENCHES[Number($("benchmark").value)]]);
 function offerCategories() {
@@ -487,6 +508,8 @@ function refresh(keep = false) {
 // ---- the list
 const tall = () => 68;
 function heads() {
+  const gutter = $("list").offsetWidth - $("list").clientWidth; // of the scroll bar
+  $("columns").style.paddingRight = `calc(.9rem + ${gutter}px)`;
   $("columns").replaceChildren(...Object.entries(KEYS).map(([key, [name, , down]]) => {
     const on = state.sort === key;
     const button = make("button", { type: "button", title: TITLES[key], text: name });
@@ -498,6 +521,7 @@ function heads() {
 function sortBy(key, down) {
   state.sort = key;
   state.down = down;
+  $("sort").value = key;
   refresh();
 }
 function thumbnail(bench, pair, alt) {
@@ -822,6 +846,7 @@ document.addEventListener("keydown", (event) => {
 let typed = 0;
 $("query").addEventListener("input", () => { clearTimeout(typed); typed = setTimeout(refresh, 120); });
 $("benchmark").addEventListener("change", () => { offerCategories(); refresh(); });
+$("sort").addEventListener("change", () => sortBy($("sort").value, KEYS[$("sort").value][2]));
 for (const id of ["category", "show"]) $(id).addEventListener("change", () => refresh());
 $("metric").addEventListener("change", () => refresh(true));
 refresh();
