@@ -121,10 +121,9 @@ def test_a_title_and_a_label_cannot_leave_their_place(tmp_path: Path) -> None:
 
 def test_runs_of_one_benchmark_are_joined() -> None:
     bench = rated()
-    first, _ = run_metrics(bench, {"a": "a", "b": "b"},
-                           FakeFactory(a=FakeMetric(0, 2.0), b=FakeMetric(1, 2.0)), QUICK)  # fmt: skip
-    second, _ = run_metrics(bench, {"a": "a", "b": "b"},
-                            FakeFactory(a=FakeMetric(7, 2.0), b=FakeMetric(1, 2.0)), QUICK)  # fmt: skip
+    names, same = {"a": "a", "b": "b"}, FakeMetric(1, 2.0)
+    first, _ = run_metrics(bench, names, FakeFactory(a=FakeMetric(0, 2.0), b=same), QUICK)
+    second, _ = run_metrics(bench, names, FakeFactory(a=FakeMetric(7, 2.0), b=same), QUICK)
     (joined,) = gather_runs({"x": first, "y": second})
     assert list(joined.log.results) == ["a (x)", "b", "a (y)"]
     assert joined.sources == ("x", "y")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discode.bench.runlog import MetricResult
 from discode.decoders import METHODS, Decoder, get_decoder, without_prior
@@ -145,7 +146,7 @@ def _decode(
     rows: Sequence[int],
     decoder: Decoder,
     result: MetricResult,
-    defused: Floats,
+    defused: NDArray[np.bool_],
 ) -> MetricBars:
     scores = Scores.build(
         decoder.decode(readings), readings, result.signature, {"defused": defused[list(rows)]}
@@ -164,9 +165,10 @@ def _decode(
         column[places] = shown[same]
         wide.append(column)
     flags = scores.columns()["flags"]
+    kept = [place for place in np.flatnonzero(same).tolist() if flags[place]]
     return MetricBars(
         labels, wide[0], wide[1],
-        {rows[place]: tuple(flags[place]) for place in np.flatnonzero(same) if flags[place]},
+        {rows[place]: tuple(flags[place]) for place in kept},
     )  # fmt: skip
 
 
@@ -185,7 +187,7 @@ def _one_axis(
 
 def _merge(first: MetricBars, second: MetricBars) -> MetricBars:
     """Fill what the first lacks from the second: two prompts of one model, or two stores."""
-    lacks = np.isnan(first.before).any(axis=1)[:, None]
+    lacks = np.isnan(first.before).any(axis=1, keepdims=True)
     return MetricBars(
         first.labels,
         np.where(lacks, second.before, first.before),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,7 @@ def rating_levels(values: Floats) -> tuple[list[str], NDArray[np.intp]]:
     if len(found) <= _LEVELS:
         return [f"{value:.3g}" for value in found], np.asarray(level).reshape(-1)
     edges = np.linspace(found[0], found[-1], 6)
-    names = [f"{low:.2g} to {high:.2g}" for low, high in zip(edges[:-1], edges[1:], strict=True)]
+    names = [f"{low:.2g} to {high:.2g}" for low, high in pairwise(edges)]
     return names, np.clip(np.searchsorted(edges, values, "right") - 1, 0, 4)
 
 
