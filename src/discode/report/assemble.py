@@ -29,7 +29,7 @@ from discode.bench.tables import (
 from discode.benchmarks import Ratings
 from discode.errors import InputError
 from discode.files import replacing
-from discode.http.static import ICON
+from discode.http.static import DISTRIBUTION, ICON
 from discode.report.bars import MetricBars, find_bars
 from discode.report.charts import chart_metric, rating_levels
 from discode.report.disagreement import disagreement
@@ -146,18 +146,36 @@ def render_page(content: Mapping[str, Any], images: Sequence[str]) -> str:
     """
     style = (PAGE / "report.css").read_text(encoding="utf-8")
     script = "".join(
-        (PAGE / name).read_text(encoding="utf-8") for name in ("distribution.js", "report.js")
+        path.read_text(encoding="utf-8") for path in (DISTRIBUTION, PAGE / "report.js")
     )
-    policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
+    return _fill_template(
+        TITLE=escape(str(content["title"])),
+        POLICY=f"script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:",
+        STYLE=f"<style>{style}</style>",
+        SCRIPT=f"<script>{script}</script>",
+        DATA=script_json(content),
+        IMAGES=script_json(images),
     )
+
+
+def render_explorer(style: str, scripts: Sequence[str]) -> str:
+    """Return the page without data, for a server that has its styles and scripts at these paths.
+
+    One of the scripts, before report.js, must fill in the data.
+    """
+    return _fill_template(
+        TITLE="Explorer",
+        POLICY="script-src 'self'; style-src 'self'; img-src 'self' data:",
+        STYLE=f'<link rel="stylesheet" href="{style}">',
+        SCRIPT="".join(f'<script src="{path}"></script>' for path in scripts),
+        DATA="",
+        IMAGES="",
+    )
+
+
+def _fill_template(**parts: str) -> str:
     icon = base64.b64encode(ICON.read_bytes()).decode("ascii")
-    parts = {
-        "POLICY": policy, "TITLE": escape(str(content["title"])), "STYLE": style,
-        "ICON": f"data:image/svg+xml;base64,{icon}", "SCRIPT": script,
-        "DATA": script_json(content), "IMAGES": script_json(images),
-    }  # fmt: skip
+    parts["ICON"] = f"data:image/svg+xml;base64,{icon}"
     template = (PAGE / "report.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
 

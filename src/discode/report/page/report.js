@@ -51,11 +51,13 @@ function ticks(from, to, wanted = 3) { // round numbers inside a range
 }
 
 // ---- the head
-document.title = `${DATA.title}: a report of discode`;
 $("title").append(words(DATA.title));
 const LABELS = [...new Set(BENCHES.flatMap((b) => b.metrics.map((m) => m.label)))];
 const judged = BENCHES.reduce((sum, b) => sum + b.judgments, 0);
-$("lede").textContent = `${plural(LABELS.length, "metric")} on ${plural(BENCHES.length, "benchmark")}, ` +
+const ASKED = DATA.asked === true; // questions to a judge: no people, no tables
+document.body.classList.toggle("asked", ASKED);
+if (ASKED) $("tools").prepend(make("a", { href: "/", class: "quiet", text: "Ask again" }));
+$("lede").textContent = ASKED ? plural(BENCHES[0].pairs, "caption") + " of this tab; closing it forgets them." : `${plural(LABELS.length, "metric")} on ${plural(BENCHES.length, "benchmark")}, ` +
   `against ${plural(judged, "judgment")} by people.`;
 $("agreement-hint").textContent = "In percent, with 95 % intervals by bootstrap over images. Metrics " +
   "of one group were not shown to differ; each group is better than those below it.";
@@ -216,7 +218,7 @@ function differences(bench) {
 }
 const what = (bench) => `${plural(bench.photos, "image")}, ${plural(bench.pairs, "pair")}, ` +
   plural(bench.judgments, bench.kind === "ratings" ? "rating" : "choice");
-$("tables").replaceChildren(...BENCHES.map((bench) => make("div", { class: "bench" },
+if (!ASKED) $("tables").replaceChildren(...BENCHES.map((bench) => make("div", { class: "bench" },
   make("h3", {}, words(bench.title), make("small", { text: what(bench) })),
   agreementTable(bench),
   make("p", { class: "hint", text: bench.compared }),
@@ -322,7 +324,7 @@ function categories(bench) {
   return [make("h4", { class: "sub", text: "By category: share of choices that agree with people, in percent" }),
     make("div", { class: "panels" }, ...panels)];
 }
-$("charts").replaceChildren(...BENCHES.map((bench) => {
+if (!ASKED) $("charts").replaceChildren(...BENCHES.map((bench) => {
   const rated = bench.kind === "ratings";
   return make("div", { class: "bench" }, make("h3", {}, words(bench.title)),
     ...(BENCHES.find((other) => other.kind === bench.kind) !== bench ? [] : [make("p", { class: "hint", text: rated
@@ -339,7 +341,7 @@ $("charts").replaceChildren(...BENCHES.map((bench) => {
 }));
 
 // ---- cost
-{
+if (!ASKED) {
   const per = (bench, metric) => metric.seconds / Math.max(1, bench.pairs);
   const all = BENCHES.flatMap((b) => b.metrics.map((m) => Math.max(1e-7, per(b, m))));
   const from = Math.log10(Math.min(...all)) - 0.2, to = Math.log10(Math.max(...all)) + 0.2;
@@ -431,6 +433,15 @@ const SHOWS = {
   failed: ["Without a score", "At least one metric has no score.", (bench, row) => failedOn(bench, row)],
   flagged: ["Flagged", "A judge's score has a flag: truncated, cut, degenerate, defused, ...", (bench, row) => flagged(bench, row)],
 };
+const KEYS = {
+  place: ["Item", (bench, row, m, item) => item, false],
+  people: ["People", (bench, row) => (bench.kind === "ratings" ? bench.mean[row] : null), true],
+  score: ["Score", (bench, row, m) => scoreOf(bench, row, m), true],
+  apart: ["Apart", (bench, row, m) => { const v = bench.apart[m]?.[row]; return v === null || v === undefined ? null : bench.kind === "ratings" ? Math.abs(v) : v; }, true],
+  spread: ["Spread", (bench, row, m, item) => spreadOf(item), true],
+};
+if (ASKED) for (const key of ["people", "apart", "spread"]) delete KEYS[key];
+if (ASKED) for (const key of ["against", "above", "below", "split"]) delete SHOWS[key];
 const state = { sort: "place", down: false, selected: 0, items: new Uint32Array(0) };
 function options(select, rows) {
   const before = select.value;
@@ -440,7 +451,7 @@ function options(select, rows) {
 }
 options($("benchmark"), [...(BENCHES.length > 1 ? [["all", "All"]] : []), ...BENCHES.map((b, i) => [String(i), b.title])]);
 options($("metric"), LABELS.map((label) => [label, label]));
-options($("sort"), Object.entries({ place: "Item", people: "People", score: "Score", apart: "Apart", spread: "Spread" }));
+options($("sort"), Object.entries(KEYS).map(([key, [name]]) => [key, name]));
 options($("show"), Object.entries(SHOWS).map(([key, [name]]) => [key, name]));
 const shownBenches = () => ($("benchmark").value === "all" ? BENCHES : [BENCHES[Number($("benchmark").value)]]);
 function offerCategories() {
@@ -459,13 +470,6 @@ function matcher(query) {
   return (bench, pair) => (bench.caption.length && (texts[bench.caption[pair]] || lists[bench.references[pair]])) ||
     bench.ids[pair].toLowerCase().includes(wanted);
 }
-const KEYS = {
-  place: ["Item", (bench, row, m, item) => item, false],
-  people: ["People", (bench, row) => (bench.kind === "ratings" ? bench.mean[row] : null), true],
-  score: ["Score", (bench, row, m) => scoreOf(bench, row, m), true],
-  apart: ["Apart", (bench, row, m) => { const v = bench.apart[m]?.[row]; return v === null || v === undefined ? null : bench.kind === "ratings" ? Math.abs(v) : v; }, true],
-  spread: ["Spread", (bench, row, m, item) => spreadOf(item), true],
-};
 const TITLES = {
   place: "The order of the benchmark", people: "The mean rating", score: "The metric's score; of a choice, how far the chosen caption is ahead",
   apart: "How far metric and people are apart, in percentile points", spread: "How far the metrics are apart from one another",
@@ -643,9 +647,10 @@ function rankOfPeople(bench, row) {
 }
 function scoresTable(bench, row) {
   const pairs = pairsOf(bench, row), rated = bench.kind === "ratings";
-  const heads = rated ? ["Metric", "Score", "Rank beside people's"] : ["Metric", "A", "B", "Prefers"];
-  const body = bench.metrics.map((metric, m) => {
+  const heads = rated ? ["Metric", "Score", ASKED ? "" : "Rank beside people's"] : ["Metric", "A", "B", "Prefers"];
+  const body = bench.metrics.flatMap((metric, m) => {
     const values = pairs.map((pair) => bench.scores[m][pair]);
+    if (ASKED && values[0] === null && !bench.failures[m].has(pairs[0])) return []; // not asked by this method
     const open = make("button", { type: "button", class: "link", title: "Signature", "aria-label": `Signature of ${metric.label}` }, words(metric.label));
     open.addEventListener("click", () => openSignature(bench, metric));
     const line = make("tr", { class: metric.label === $("metric").value ? "chosen" : "" },
@@ -664,7 +669,7 @@ function scoresTable(bench, row) {
       last.append(make("span", { class: good ? "good" : "bad", text: `${pick} ${good ? "✓" : "✕"}` }));
     }
     line.append(last);
-    return line;
+    return [line];
   });
   return make("table", { class: "scores" },
     make("thead", {}, make("tr", {}, ...heads.map((text, i) => make("th", { scope: "col", text, class: i ? "" : "name" })))),
@@ -740,7 +745,7 @@ function itemView(item) {
     make("b", { text: "AB"[i] }), words(captionOf(bench, pair), "span"),
     ...(bench.chosen[row] === i ? [make("em", { text: "people's choice" })] : [])))));
   if (!named) nodes.push(make("p", { class: "notice", text: bench.data }));
-  if (rated) {
+  if (rated && !ASKED) {
     const given = bench.said[row];
     nodes.push(make("h4", { text: "People" }), make("p", { class: "people-line" }, dots(bench, given),
       make("span", { text: given.length > 12 ? `mean ${fixed(bench.mean[row])} of ${given.length}` :
@@ -793,7 +798,7 @@ $("provenance").replaceChildren(
       table([...Object.entries(bench.options), ["ties", bench.ties],
              ...Object.entries(bench.checksums).map(([file, digest]) => [file, `SHA-256 ${digest}`]),
              ...Object.entries(bench.versions)])))));
-$("foot").textContent = `Made by discode ${DATA.version}. This page is complete in itself: it fetches nothing.`;
+if (!ASKED) $("foot").textContent = `Made by discode ${DATA.version}. This page is complete in itself: it fetches nothing.`;
 
 // ---- keys
 const HELP = [
