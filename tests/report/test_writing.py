@@ -18,7 +18,6 @@ from PIL import Image
 
 from discode.bench import RunLog, run_metrics
 from discode.benchmarks import load_benchmark
-from discode.decoders import get_decoder
 from discode.errors import ImageError, InputError
 from discode.judge import load
 from discode.report import gather_runs, write_report
@@ -187,8 +186,11 @@ def test_bars_are_shown_only_where_they_give_the_score(folder: Path, tmp_path: P
     unknown = replace(own, signature=own.signature.with_fields(decoder="of-tomorrow(x=1)"))
     assert find_bars(pairs, {"discode": unknown}, [_store(folder)]) == {}
     (tmp_path / "broken.db").write_text("not a store")
-    assert find_bars(pairs, {"discode": own}, [tmp_path / "broken.db"]) == {}
-    assert not get_decoder("discode").requires
+    told: list[str] = []
+    stores = [tmp_path / "broken.db", _store(folder)]
+    assert list(find_bars(pairs, {"discode": own}, stores, told.append)) == ["discode"]
+    assert len(told) == 1
+    assert "broken.db" in told[0]
 
 
 def test_thumbnails_keep_to_their_budget(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def write_report(
         bars: dict[str, MetricBars] = {}
         if run.pairs and stores:
             progress(f"decoding the readings of {run.name}")
-            bars = find_bars(run.pairs, run.log.results, stores)
+            bars = find_bars(run.pairs, run.log.results, stores, notes.append)
         seen = [np.isfinite(one.before).any(axis=1) for one in bars.values()]
         bars_of_pairs += int(np.any(seen, axis=0).sum()) if seen else 0
         entry |= _items(run, apart[-1], texts) | {"bars": _bars_json(run, bars)}
@@ -123,6 +123,7 @@ def write_report(
         )
     if book.unreadable:
         notes.append(f"{len(book.unreadable)} images are missing or damaged")
+    notes = list(dict.fromkeys(notes))  # several benchmarks may have one store
     progress("writing the page")
     named = " · ".join(dict.fromkeys(entry["title"] for entry in benchmarks))
     content = {

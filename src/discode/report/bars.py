@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,12 +44,16 @@ class MetricBars:
 
 
 def find_bars(
-    pairs: Sequence[Pair], results: Mapping[str, MetricResult], stores: Sequence[Path]
+    pairs: Sequence[Pair],
+    results: Mapping[str, MetricResult],
+    stores: Sequence[Path],
+    complain: Callable[[str], None] = lambda reason: None,
 ) -> dict[str, MetricBars]:
     """Return the distributions of the results that stores of readings hold, by label.
 
     A reading is shown only if decoding it again gives the score of the run. Nothing is asked, and
-    decoders that need hidden states, or that this version does not know, have no bars.
+    decoders that need hidden states, or that this version does not know, have no bars. A store
+    that cannot be read is left out, and ``complain`` is told why.
     """
     found: dict[str, MetricBars] = {}
     wanted = {
@@ -57,34 +61,30 @@ def find_bars(
         for label, result in results.items()
         if (decoder := _decoder_of(label, result.signature)) is not None
     }
-    opened = [store for path in stores if (store := _open(path)) is not None] if wanted else []
-    if not opened:
+    if not wanted or not stores:
         return found
     digests = _digests(pairs)
     defused = np.array([needs_neutralising(p.caption, *p.references) for p in pairs], bool)
-    kept: dict[tuple[int, RunKey, bool], tuple[Readings, list[int]]] = {}
-    for label, (result, decoder) in wanted.items():
-        bare = result.signature.get("references") == "none"
-        for number, store in enumerate(opened):
-            for run, _ in store.run_keys():
-                if not _made_by(run, result.signature):
-                    continue
-                if (number, run, bare) not in kept:
-                    kept[number, run, bare] = _readings(store, run, pairs, digests, bare)
-                readings, rows = kept[number, run, bare]
-                if rows:
+    for path in stores:
+        kept: dict[tuple[RunKey, bool], tuple[Readings, list[int]]] = {}
+        try:
+            with ReadingStore(path, create=False) as store:
+                runs = [run for run, _ in store.run_keys()]
+                for result, _ in wanted.values():
+                    bare = result.signature.get("references") == "none"
+                    for run in runs:
+                        if _made_by(run, result.signature) and (run, bare) not in kept:
+                            kept[run, bare] = _readings(store, run, pairs, digests, bare)
+        except StoreError as error:  # a report without bars is better than none
+            complain(str(error))
+            continue
+        for label, (result, decoder) in wanted.items():
+            bare = result.signature.get("references") == "none"
+            for (run, without), (readings, rows) in kept.items():
+                if rows and without == bare and _made_by(run, result.signature):
                     bars = _decode(readings, rows, decoder, result, defused)
                     found[label] = _merge(found[label], bars) if label in found else bars
-    for store in opened:
-        store.close()
     return {label: bars for label, bars in found.items() if np.isfinite(bars.before).any()}
-
-
-def _open(path: Path) -> ReadingStore | None:
-    try:
-        return ReadingStore(path, create=False)
-    except StoreError:  # a report without bars is better than none
-        return None
 
 
 def _decoder_of(label: str, signature: Signature) -> Decoder | None:

@@ -576,19 +576,21 @@ function listRow(place) {
   node.addEventListener("click", () => { choose(place, true); if (narrow()) openItem(); });
   return node;
 }
-let first = -1, last = -1;
-function rows() {
+let drawn = new Map(); // place to its row
+function rows(anew = true) {
   const list = $("list");
   const from = Math.max(0, Math.floor(list.scrollTop / tall()) - 4);
   const to = Math.min(state.items.length, Math.ceil((list.scrollTop + list.clientHeight) / tall()) + 4);
-  [first, last] = [from, to];
-  $("space").replaceChildren(...Array.from({ length: Math.max(0, to - from) }, (_, i) => listRow(from + i)));
+  const next = new Map();
+  for (let place = from; place < to; place += 1) next.set(place, (!anew && drawn.get(place)) || listRow(place));
+  drawn = next;
+  $("space").replaceChildren(...drawn.values());
 }
 let waiting = false;
 $("list").addEventListener("scroll", () => {
   if (waiting) return;
   waiting = true;
-  requestAnimationFrame(() => { waiting = false; rows(); });
+  requestAnimationFrame(() => { waiting = false; rows(false); });
 }, { passive: true });
 addEventListener("resize", () => { if (state.items.length) rows(); });
 
@@ -610,7 +612,7 @@ function choose(place, focus = true) {
   $("item").scrollTop = 0;
 }
 function dots(bench, given) { // the ratings that people gave, on the scale of all
-  const every = bench.range ??= [Math.min(...bench.said.flat()), Math.max(...bench.said.flat())];
+  const every = bench.range ??= bench.said.flat().reduce(([low, high], v) => [Math.min(low, v), Math.max(high, v)], [Infinity, -Infinity]);
   const x = (v) => 8 + 184 * (every[1] > every[0] ? (v - every[0]) / (every[1] - every[0]) : 0.5);
   const svg = draw("svg", { viewBox: "0 0 200 26", class: "dots", "aria-hidden": "true" },
     draw("line", { class: "rail", x1: 8, x2: 192, y1: 18, y2: 18 }));
