@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from discode.bench import RunLog, run_metrics
+from discode.bench.agreement import measure_agreement
 from discode.report import write_report
 from discode.report.disagreement import disagreement
 from tests.helpers.chromium import Tabs, chromium, wait_until
@@ -281,6 +283,29 @@ def test_a_phone_scrolls_one_way_only(browser: Any, pages: Path, name: str) -> N
     assert page.locator("#item").is_hidden()
     page.get_by_role("button", name="Signature of").first.tap()
     assert page.evaluate(wide) <= PHONE["width"]
+    report.close()
+
+
+def test_a_run_without_scores_and_one_of_one_item(browser: Any, tmp_path: Path) -> None:
+    silent, _ = run_metrics(rated(3), {"a": "a"}, FakeFactory(a=FakeMetric(0, 2.0)), QUICK)
+    lost = replace(
+        silent.results["a"], value=np.full(len(silent.ids), np.nan),
+        errors=dict.fromkeys(range(len(silent.ids)), "no answer"),
+        measures=measure_agreement(
+            silent.judgments, silent.image, np.full(len(silent.ids), np.nan), QUICK
+        ),
+    )  # fmt: skip
+    tiny, _ = run_metrics(preferred(1), {"a": "a"}, FakeFactory(a=FakeMetric(0, 2.0)), QUICK)
+    logs = {"silent": replace(silent, results={"a": lost, "b": lost}), "tiny": tiny}
+    write_report(tmp_path / "odd.html", logs, resamples=100)
+    report = Report(browser, tmp_path / "odd.html", viewport=PHONE)
+    assert report.count() == "31 items"
+    report.page.select_option("#show", "failed")
+    assert report.count() == "30 of 31 items"
+    report.page.locator(".row").first.click()
+    assert "no answer" in report.page.locator("#item .problems").inner_text()
+    assert "Not compared" in report.page.locator("#tables").inner_text()
+    assert "NaN" not in report.page.locator("main").inner_html()
     report.close()
 
 

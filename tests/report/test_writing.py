@@ -20,6 +20,7 @@ from discode.bench import RunLog, run_metrics
 from discode.benchmarks import load_benchmark
 from discode.errors import ImageError, InputError
 from discode.judge import load
+from discode.metrics.judge_metric import JudgeMetric
 from discode.report import gather_runs, write_report
 from discode.report.bars import find_bars
 from discode.report.thumbnails import SIDE, ThumbnailBook, encode_thumbnail
@@ -173,6 +174,18 @@ def test_bars_are_what_the_decoder_makes_of_the_readings(folder: Path) -> None:
             )
             assert plain.distribution is not None
             np.testing.assert_allclose(bars.before[row, :10], plain.distribution[0])
+
+
+def test_bars_of_a_judge_that_sees_references(folder: Path, tmp_path: Path) -> None:
+    bench, store = load_benchmark("custom", folder), tmp_path / "r.db"
+    judge = load(FakeModel(), method="discode:sigma2=0.05", store=store)
+    factory = FakeFactory(x=JudgeMetric("x", judge, references=True))
+    name = "ref-discode:sigma2=0.05"
+    log, _ = run_metrics(bench, {name: "x"}, factory, QUICK)
+    bars = find_bars(bench.pairs, log.results, [store])[name]
+    assert np.isfinite(bars.after).all(axis=1).sum() == 2 * len(TEXTS)
+    # Readings without references are other readings.
+    assert find_bars(bench.pairs, log.results, [_store(folder)]) == {}
 
 
 def test_bars_are_shown_only_where_they_give_the_score(folder: Path, tmp_path: Path) -> None:

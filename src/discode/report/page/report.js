@@ -56,6 +56,7 @@ const LABELS = [...new Set(BENCHES.flatMap((b) => b.metrics.map((m) => m.label))
 const judged = BENCHES.reduce((sum, b) => sum + b.judgments, 0);
 const ASKED = DATA.asked === true; // questions to a judge: no people, no tables
 document.body.classList.toggle("asked", ASKED);
+if (ASKED) $("kind").lastChild.textContent = " discode";
 if (ASKED) $("tools").prepend(make("a", { href: "/", class: "quiet", text: "Ask again" }));
 $("lede").textContent = ASKED ? plural(BENCHES[0].pairs, "caption") + " of this tab; closing it forgets them." : `${plural(LABELS.length, "metric")} on ${plural(BENCHES.length, "benchmark")}, ` +
   `against ${plural(judged, "judgment")} by people.`;
