@@ -311,7 +311,14 @@ def test_a_run_without_scores_and_one_of_one_item(browser: Any, tmp_path: Path) 
 
 def test_print_leaves_out_what_cannot_be_clicked(hostile: Report) -> None:
     page = hostile.page
+    page.keyboard.press("d")
+    page.keyboard.press("d")
+    assert page.locator("#theme").inner_text() == "Colours: dark"
+    page.set_viewport_size({"width": 718, "height": 1000})  # A4 with its margins
     page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 718
+    assert page.locator("table.agreement thead").first.is_visible()
     assert page.locator("#explorer").is_hidden()
     assert page.locator("#nav").is_hidden()
     assert page.locator("table.agreement").first.is_visible()

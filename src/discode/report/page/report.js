@@ -805,12 +805,12 @@ if (!ASKED) $("foot").textContent = `Made by discode ${DATA.version}. This page 
 
 // ---- keys
 const HELP = [
-  ["/", "search"], ["j k, ↓ ↑", "next, previous item"], ["Page Down, Page Up", "ten items on, back"], ["Home, End", "first, last item"],
+  ["/", "search"], ["j|k|↓|↑", "next, previous item"], ["Page Down|Page Up", "ten items on, back"], ["Home|End", "first, last item"],
   ["Enter", "open the item (on a phone)"], ["Esc", "close it; leave the search"], ["s", "sort by the next column"], ["r", "reverse the order"],
   ["m", "next metric"], ["b", "next benchmark"], ["w", "what is shown: everything, disagreements, ..."], ["d", "colours: auto, light, dark"], ["?", "these keys"],
 ];
 $("keys").replaceChildren(...HELP.flatMap(([keys, does]) => [
-  make("dt", {}, ...keys.split(/(, | )/).map((part) => (/^(, | )$/.test(part) ? part : make("kbd", { text: part })))), make("dd", { text: does })]));
+  make("dt", {}, ...keys.split("|").flatMap((key) => [make("kbd", { text: key }), " "])), make("dd", { text: does })]));
 $("help-open").addEventListener("click", () => $("help").showModal());
 function cycle(select) {
   if (select.options.length < 2) return;
