@@ -249,3 +249,19 @@ def test_the_command_line(folder: Path, tmp_path: Path) -> None:
     assert page.read_bytes() == before
     refused(run("report", folder / "run.json", "-o", tmp_path / "r.pdf"), ".html")
     refused(run("report", folder / "run.json", "-o", tmp_path / "no" / "r.html"), "cannot write")
+
+
+@pytest.mark.data
+def test_a_published_benchmark(data: Path, tmp_path: Path) -> None:
+    bench = load_benchmark("flickr8k-expert", data)
+    log, _ = run_metrics(bench, {"a": "a"}, FakeFactory(a=FakeMetric(0, 2.0)), QUICK)
+    facts = write_report(
+        tmp_path / "r.html", {"run": log}, data=[data], image_budget=200_000, resamples=100
+    )
+    assert facts.items == len(bench.pairs)
+    assert facts.unreadable or facts.images > 10  # the images are another download
+    assert facts.images + facts.left_out + facts.unreadable == len(np.unique(bench.image))
+    page = _data(tmp_path / "r.html")
+    (entry,) = page["benchmarks"]
+    assert [page["texts"][i] for i in entry["caption"]] == [pair.caption for pair in bench.pairs]
+    assert sum(map(len, _data(tmp_path / "r.html", "images"))) <= 200_000

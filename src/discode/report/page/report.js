@@ -135,8 +135,11 @@ function agreementTable(bench) {
     { key: "interval", name: `${Math.round(100 * bench.level)} % interval` },
     ...others.map(([name, title]) => ({ key: name, name: title, of: (m) => m.cells[name]?.[0],
                                         cell: (m) => fixed(m.cells[name]?.[0]) })),
-    ...(paper ? [{ key: "paper", name: "Paper", title: "What the paper printed for the first measure", of: (m) => m.cells[main]?.[3],
-                   cell: (m) => fixed(m.cells[main]?.[3], 1) }] : []),
+    ...(paper ? [{ key: "paper", name: "Paper", title: "What the paper printed for the first measure; in brackets where ours was made in another way", of: (m) => m.cells[main]?.[3],
+                   cell: (m) => { // in brackets where ours was made in another way
+                     const [, , , printed, difference] = m.cells[main] ?? [];
+                     return printed !== null && difference === null ? `(${fixed(printed, 1)})` : fixed(printed, 1);
+                   } }] : []),
     { key: "ties", name: "Ties", of: (m) => m.ties, cell: (m) => (m.ties === null ? "–" : `${fixed(m.ties, 1)} %`) },
     ...(failed ? [{ key: "failed", name: "No score", of: (m) => m.failed, cell: (m) => `${fixed(m.failed, 1)} %` }] : []),
   ];
