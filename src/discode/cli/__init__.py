@@ -16,6 +16,7 @@ from discode.cli import (
     decode,
     demo,
     lists,
+    report,
     score,
     serve,
     store,
@@ -53,6 +54,7 @@ app.command("score")(score.score)
 app.command("decode")(decode.decode)
 app.command("demo")(demo.demo)
 app.command("compare")(compare.compare)
+app.command("report")(report.report)
 app.command("serve")(serve.serve)
 app.command("methods")(lists.methods)
 app.command("scales")(lists.scales)
