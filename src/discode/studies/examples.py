@@ -1,0 +1,252 @@
+"""The paper's figures of examples: where two metrics disagree most, and whom people side with.
+
+The rule of selection, the same for every benchmark, so that nobody picks what looks well:
+
+1. A *case* is two captions of one image of which people clearly prefer one: a choice between
+   them, or ratings (the mean over raters) at least a quarter of the ratings' range apart.
+2. Scores are divided by the metric's standard deviation over all pairs; the *margin* of a metric is
+   its score of the preferred caption minus its score of the other.
+3. Only cases where one metric has a positive margin and the other one has not are shown: one metric
+   sides with people. They are ranked by the difference of the two margins, the largest first; equal
+   ones by the number of the case.
+4. An image is shown once. Half of the cases are those where the first metric is right, half those
+   where the second is; categories (domains) take turns.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from discode.benchmarks import Benchmark, Ratings
+from discode.decoders.base import Floats
+from discode.errors import ImageError, InputError, require
+from discode.files import replacing
+from discode.images import open_image
+from discode.pairs import Pair
+
+CLEAR = 0.25
+"""People clearly prefer a caption whose mean rating is this share of the ratings' range higher."""
+
+
+@dataclass(frozen=True)
+class ExampleCase:
+    """Two captions of an image, and how two metrics stand to people's preference.
+
+    Attributes:
+        better: The number of the pair that people prefer.
+        worse: The number of the other pair.
+        category: The choice's category; "" for ratings.
+        margins: By both metrics, in standard deviations; positive where it sides with people.
+        people: What people gave both pairs: mean ratings, or None for a choice.
+    """
+
+    better: int
+    worse: int
+    category: str
+    margins: tuple[float, float]
+    people: tuple[float, float] | None
+
+    @property
+    def right(self) -> int:
+        """Which metric sides with people, 0 or 1."""
+        return 0 if self.margins[0] > 0 else 1
+
+    @property
+    def distance(self) -> float:
+        """How far the two metrics are apart."""
+        return abs(self.margins[0] - self.margins[1])
+
+
+def select_examples(benchmark: Benchmark, first: Floats, second: Floats, count: int) -> list[ExampleCase]:
+    """Return at most ``count`` cases by the rule above, from two metrics' scores (P,) of the pairs.
+
+    The first half are those in which the first metric is right; if there are fewer than half, the
+    others do not take their place.
+    """
+    if count < 2:
+        raise InputError(f"count={count} is not allowed; give 2 or more")
+    scaled = [_standardised(scores) for scores in (first, second)]
+    found: list[ExampleCase] = []
+    for better, worse, category, people in _cases(benchmark):
+        one, two = (float(scores[better] - scores[worse]) for scores in scaled)
+        if (one > 0 >= two) or (two > 0 >= one):  # a NaN is on nobody's side
+            found.append(ExampleCase(better, worse, category, (one, two), people))
+    found.sort(key=lambda case: -case.distance)  # stable: equal ones stay in order
+    shown: list[ExampleCase] = []
+    images: set[int] = set()
+    for side, room in ((0, count - count // 2), (1, count // 2)):
+        shown += _in_turn([case for case in found if case.right == side], benchmark, images, room)
+    return shown
+
+
+def _standardised(scores: Floats) -> Floats:
+    spread = float(np.nanstd(scores)) if np.isfinite(scores).any() else 0.0
+    return scores / spread if spread > 0 else scores * 0.0
+
+
+def _cases(
+    benchmark: Benchmark,
+) -> Iterator[tuple[int, int, str, tuple[float, float] | None]]:
+    """Yield the better and the worse pair of each case, its category, and what people gave."""
+    judged = benchmark.judgments
+    if not isinstance(judged, Ratings):
+        seen: set[tuple[int, str, str]] = set()
+        columns = judged.left.tolist(), judged.right.tolist(), judged.chosen.tolist()
+        for left, right, chosen, category in zip(*columns, judged.category, strict=True):
+            better, worse = (left, right) if chosen == 0 else (right, left)
+            pairs = benchmark.pairs
+            key = int(benchmark.image[left]), pairs[better].caption, pairs[worse].caption
+            if key not in seen:  # Pascal-50S repeats a choice with other references
+                seen.add(key)
+                yield better, worse, category, None
+        return
+    mean = judged.averaged()
+    apart = CLEAR * float(np.ptp(judged.value)) if len(judged) else 0.0
+    image = benchmark.image[mean.pair]
+    order = np.argsort(image, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(image[order])) + 1):
+        values = mean.value[rows]
+        gap = values[:, None] - values[None, :]
+        for i, j in np.argwhere((gap >= apart) & (gap > 0)).tolist():
+            pair = int(mean.pair[rows[i]]), int(mean.pair[rows[j]])
+            yield *pair, "", (float(values[i]), float(values[j]))
+
+
+def _in_turn(
+    cases: Sequence[ExampleCase], benchmark: Benchmark, images: set[int], room: int
+) -> list[ExampleCase]:
+    """Take the first ``room`` cases of images not shown yet, the categories in turn."""
+    queues: dict[str, Iterator[ExampleCase]] = {}
+    for category in dict.fromkeys(case.category for case in cases):
+        queues[category] = iter([case for case in cases if case.category == category])
+    taken: list[ExampleCase] = []
+    while queues and len(taken) < room:
+        for category in list(queues):
+            for case in queues[category]:
+                image = int(benchmark.image[case.better])
+                if image not in images:
+                    images.add(image)
+                    taken.append(case)
+                    break
+            else:
+                del queues[category]
+            if len(taken) == room:
+                break
+    return taken
+
+
+@dataclass(frozen=True)
+class CaptionPanel:
+    """One caption of an example: its text, a line about it, and distributions by name."""
+
+    caption: str
+    line: str
+    answers: tuple[str, ...]
+    distributions: dict[str, Floats]
+    preferred: bool
+
+
+@dataclass(frozen=True)
+class ExampleRow:
+    """A row of the contact sheet: an image with two captions."""
+
+    image: Any
+    heading: str
+    panels: tuple[CaptionPanel, CaptionPanel]
+
+
+_INK, _PALE, _COLOURS = "#2f3437", "#98a2ab", ("#a9b4bf", "#d1495b")
+_PREFERRED = "#1b7f5c"
+_ROW, _WIDTH = 2.55, 11.0
+"""Inches: the height of a row, the width of the sheet."""
+_LINES, _LETTERS = 3, 52
+"""A caption is shown in this many lines of this many letters; the rest is cut, with dots."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]+")
+
+
+def plain_lines(text: str, width: int = _LETTERS, lines: int = _LINES) -> str:
+    """Return a text as lines of a figure: no control characters, nothing wider or longer.
+
+    >>> plain_lines("a dog\\nin the $snow$ \\x1b[31m with a very long tail", width=20, lines=2)
+    'a dog in the $snow$\\n [31m with a very…'
+    """
+    text = _CONTROL.sub(" ", text).encode("utf-8", "replace").decode()
+    parts = textwrap.wrap(text, width, drop_whitespace=True) or [""]
+    if len(parts) > lines:
+        parts = [*parts[: lines - 1], parts[lines - 1][: width - 1].rstrip() + "…"]
+    return "\n".join(parts)
+
+
+def draw_sheet(rows: Sequence[ExampleRow], title: str, out: Path) -> None:
+    """Draw a contact sheet: one row per example, the image and both captions with their bars.
+
+    Every part has a fixed place, texts are cut to it and never read as formulas, so no caption can
+    move or hide what is beside it. An image that cannot be opened is a grey box that says so.
+    """
+    figure: Any = require("matplotlib.figure", "plot").Figure(
+        figsize=(_WIDTH, 0.75 + _ROW * max(1, len(rows)))
+    )
+    height = figure.get_figheight()
+
+    def place(left: float, top: float, wide: float, high: float) -> Any:
+        """Add axes by inches from the left and from the top."""
+        return figure.add_axes(
+            (left / _WIDTH, 1 - (top + high) / height, wide / _WIDTH, high / height)
+        )
+
+    def write(axis: Any, x: float, y: float, text: str, **style: Any) -> None:
+        axis.text(
+            x, y, text, transform=axis.transAxes, parse_math=False, clip_on=True, va="top",
+            **{"color": _INK, **style},
+        )  # fmt: skip
+
+    head = place(0.25, 0.1, _WIDTH - 0.5, 0.55)
+    head.set_axis_off()
+    write(head, 0, 0.9, plain_lines(title, 130, 2), fontsize=10)
+    for number, row in enumerate(rows):
+        top = 0.7 + _ROW * number
+        panel_of_image = place(0.25, top + 0.22, 2.6, _ROW - 0.4)
+        panel_of_image.set_axis_off()
+        try:
+            panel_of_image.imshow(open_image(row.image), aspect="equal")
+        except ImageError as error:
+            panel_of_image.set_facecolor("#eeeeee")
+            write(panel_of_image, 0.05, 0.9, plain_lines(str(error), 34, 4), fontsize=8)
+        label = place(0.25, top, _WIDTH - 0.5, 0.22)
+        label.set_axis_off()
+        write(label, 0, 0.95, plain_lines(row.heading, 150, 1), fontsize=8.5, color=_PALE)
+        for side, panel in enumerate(row.panels):
+            left = 3.1 + 3.95 * side
+            words = place(left, top + 0.22, 3.7, 0.9)
+            words.set_axis_off()
+            colour = _PREFERRED if panel.preferred else _INK
+            weight = "bold" if panel.preferred else "normal"
+            write(words, 0, 1, plain_lines(panel.caption), fontsize=8.5, color=colour,
+                  fontweight=weight, linespacing=1.2)  # fmt: skip
+            write(words, 0, 0.3, plain_lines(panel.line, 64, 1), fontsize=8)
+            _bars(place(left + 0.05, top + 1.14, 3.6, _ROW - 1.45), panel, legend=number == side == 0)
+    with replacing(out) as temp:
+        figure.savefig(temp, dpi=110, format=out.suffix.lstrip(".").lower() or "png")
+
+
+def _bars(axis: Any, panel: CaptionPanel, *, legend: bool) -> None:
+    ticks = np.arange(len(panel.answers))
+    wide = 0.8 / max(1, len(panel.distributions))
+    for number, (name, p) in enumerate(panel.distributions.items()):
+        shift = (number - (len(panel.distributions) - 1) / 2) * wide
+        axis.bar(ticks + shift, p, wide, color=_COLOURS[number % 2], label=name)
+    axis.set_xticks(ticks, panel.answers)
+    axis.set_yticks([])
+    axis.set_ylim(0, 1)
+    axis.tick_params(color=_PALE, labelcolor=_INK, labelsize=7, length=2)
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.spines["bottom"].set_color(_PALE)
+    if legend and panel.distributions:
+        axis.legend(frameon=False, fontsize=7.5, loc="upper right")
