@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -162,7 +163,7 @@ class ExampleRow:
     panels: tuple[CaptionPanel, CaptionPanel]
 
 
-_INK, _PALE, _COLOURS = "#2f3437", "#98a2ab", ("#a9b4bf", "#d1495b")
+_INK, _GREY, _PALE, _COLOURS = "#2f3437", "#5f6b76", "#98a2ab", ("#a9b4bf", "#d1495b")
 _PREFERRED = "#1b7f5c"
 _ROW, _WIDTH = 2.55, 11.0
 """Inches: the height of a row, the width of the sheet."""
@@ -207,36 +208,42 @@ def draw_sheet(rows: Sequence[ExampleRow], title: str, out: Path) -> None:
             **{"color": _INK, **style},
         )  # fmt: skip
 
-    head = place(0.25, 0.1, _WIDTH - 0.5, 0.55)
+    head = place(0.25, 0.1, _WIDTH - 0.5, 0.5)
     head.set_axis_off()
-    write(head, 0, 0.9, plain_lines(title, 130, 2), fontsize=10)
+    write(head, 0, 1, plain_lines(title, 150, 2), fontsize=9.5, linespacing=1.3)
+    every = [p for row in rows for one in row.panels for p in one.distributions.values()]
+    highest = max((float(np.nanmax(p)) for p in every if np.isfinite(p).any()), default=1.0)
     for number, row in enumerate(rows):
         top = 0.7 + _ROW * number
-        panel_of_image = place(0.25, top + 0.22, 2.6, _ROW - 0.4)
-        panel_of_image.set_axis_off()
+        photo = place(0.25, top + 0.22, 2.6, _ROW - 0.4)
+        photo.set_axis_off()
         try:
-            panel_of_image.imshow(open_image(row.image), aspect="equal")
+            photo.imshow(open_image(row.image), aspect="equal")
+            photo.set_anchor("NW")
         except ImageError as error:
-            panel_of_image.set_facecolor("#eeeeee")
-            write(panel_of_image, 0.05, 0.9, plain_lines(str(error), 34, 4), fontsize=8)
+            photo.set_facecolor("#eeeeee")
+            write(photo, 0.05, 0.9, plain_lines(str(error), 34, 4), fontsize=8)
         label = place(0.25, top, _WIDTH - 0.5, 0.22)
         label.set_axis_off()
-        write(label, 0, 0.95, plain_lines(row.heading, 150, 1), fontsize=8.5, color=_PALE)
+        write(label, 0, 0.95, plain_lines(row.heading, 150, 1), fontsize=8.5, color=_GREY)
         for side, panel in enumerate(row.panels):
             left = 3.1 + 3.95 * side
-            words = place(left, top + 0.22, 3.7, 0.9)
+            words = place(left, top + 0.22, 3.7, 0.74)
             words.set_axis_off()
             colour = _PREFERRED if panel.preferred else _INK
             weight = "bold" if panel.preferred else "normal"
             write(words, 0, 1, plain_lines(panel.caption), fontsize=8.5, color=colour,
                   fontweight=weight, linespacing=1.2)  # fmt: skip
-            write(words, 0, 0.3, plain_lines(panel.line, 64, 1), fontsize=8)
-            _bars(place(left + 0.05, top + 1.14, 3.6, _ROW - 1.45), panel, legend=number == side == 0)
-    with replacing(out) as temp:
+            write(words, 0, 0.22, plain_lines(panel.line, 64, 1), fontsize=8)
+            bars = place(left + 0.05, top + 1.0, 3.6, _ROW - 1.35)
+            _bars(bars, panel, highest, legend=number == side == 0)
+    with replacing(out) as temp, warnings.catch_warnings():
+        # A letter that the font lacks is drawn as a box.
+        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
         figure.savefig(temp, dpi=110, format=out.suffix.lstrip(".").lower() or "png")
 
 
-def _bars(axis: Any, panel: CaptionPanel, *, legend: bool) -> None:
+def _bars(axis: Any, panel: CaptionPanel, top: float, *, legend: bool) -> None:
     ticks = np.arange(len(panel.answers))
     wide = 0.8 / max(1, len(panel.distributions))
     for number, (name, p) in enumerate(panel.distributions.items()):
@@ -244,7 +251,7 @@ def _bars(axis: Any, panel: CaptionPanel, *, legend: bool) -> None:
         axis.bar(ticks + shift, p, wide, color=_COLOURS[number % 2], label=name)
     axis.set_xticks(ticks, panel.answers)
     axis.set_yticks([])
-    axis.set_ylim(0, 1)
+    axis.set_ylim(0, 1.05 * top)
     axis.tick_params(color=_PALE, labelcolor=_INK, labelsize=7, length=2)
     axis.spines[["top", "right", "left"]].set_visible(False)
     axis.spines["bottom"].set_color(_PALE)
