@@ -20,6 +20,7 @@ from discode.studies.examples import (
     plain_lines,
     select_examples,
 )
+from tests.helpers.hostile_captions import HOSTILE
 
 
 def rated(values: list[list[float]]) -> Benchmark:
@@ -99,18 +100,6 @@ def test_failed_and_constant_scores_are_on_nobodys_side() -> None:
     assert [case.better for case in select_examples(benchmark, one, np.zeros(4), 4)] == [1]
     with pytest.raises(InputError, match="count=1"):
         select_examples(benchmark, one, one, 1)
-
-
-HOSTILE = [
-    "$\\frac{1}{0}$ $unclosed",
-    "x" * 5000,
-    "line\nbreaks\r\n\x1b[31m\x00 and \u202ereversed",
-    "\\begin{document} %s {caption} <script>alert(1)</script>",
-    "狗在雪地里 🐕 \U0001f9d1\u200d\U0001f680",
-    "\ud800 half a character",
-    "",
-    " ".join(["word"] * 4000),
-]
 
 
 def test_lines_have_a_limit() -> None:

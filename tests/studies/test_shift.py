@@ -48,9 +48,7 @@ def test_fewer_images_keep_their_judgments(rated: Benchmark) -> None:
 def test_fewer_images_of_choices(rated: Benchmark) -> None:
     left = np.arange(0, 12, 2)
     choices = Preferences(left, left + 1, left // 2 % 2, tuple("xyxyxy"))
-    few = keep_images(
-        Benchmark("mine", {}, rated.pairs, choices, rated.image, {}), 3
-    )
+    few = keep_images(Benchmark("mine", {}, rated.pairs, choices, rated.image, {}), 3)
     judged = few.judgments
     assert isinstance(judged, Preferences)
     assert len(judged) == 3
@@ -92,4 +90,6 @@ def test_styles() -> None:
     with pytest.raises(InputError, match="sketsch"):
         chosen_styles("sketsch")
     with pytest.raises(InputError, match="comic"):
-        render_benchmark(Benchmark("x", {}, (), Ratings.of([]), np.zeros(0, int), {}), "comic", Path())
+        render_benchmark(
+            Benchmark("x", {}, (), Ratings.of([]), np.zeros(0, int), {}), "comic", Path()
+        )

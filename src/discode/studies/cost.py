@@ -7,6 +7,7 @@ readings are decoded together. Every time is the mean of several runs ± their s
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -14,14 +15,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from discode.backends import Backend
+from discode.backends import Backend, open_backend
+from discode.bench.layout import CellTable, TableValue
+from discode.bench.published import published_cells
+from discode.benchmarks import BenchmarkOption
+from discode.benchmarks.base import integer_option
 from discode.decoders import get_decoder
 from discode.errors import InputError
-from discode.images import ImageSource
+from discode.images import ImageSource, demo_path
 from discode.pairs import Pair
 from discode.prompts import Prompt
 from discode.readings import Readings
 from discode.scales import UNIT
+from discode.studies.base import Study, StudyResult, StudySetup
 
 TIMED = {
     "raw": "raw",
@@ -52,13 +58,15 @@ class RunTime:
         return cls(statistics.fmean(seconds), spread)
 
     def __str__(self) -> str:
-        """Return "2.28e-02 ± 1.1e-03", as the paper prints it."""
-        shown = f"{self.mean:.2e}" if self.mean < 0.01 else f"{self.mean:.3f}"
-        if self.spread != self.spread:
-            return shown
-        return f"{shown} ± " + (
-            f"{self.spread:.1e}" if self.spread < 0.001 else f"{self.spread:.3f}"
-        )
+        """Return the mean and the spread, as the paper prints them.
+
+        >>> str(RunTime(0.0228, 0.0011)), str(RunTime(0.241, 0.03))
+        ('2.28e-02 ± 1.1e-03', '0.241 ± 0.030')
+        """
+        small = self.mean < 0.1
+        mean = f"{self.mean:.2e}" if small else f"{self.mean:.3f}"
+        spread = f"{self.spread:.1e}" if small else f"{self.spread:.3f}"
+        return mean if math.isnan(self.spread) else f"{mean} ± {spread}"
 
 
 @dataclass(frozen=True)
@@ -137,3 +145,101 @@ def _time(runs: int, items: int, run: Callable[[], object]) -> RunTime:
         run()
         seconds.append((time.perf_counter() - start) / items)
     return RunTime.of(seconds)
+
+
+_IMAGES = ("astronaut.jpg", "cat.jpg", "coffee.jpg", "rocket.jpg")
+
+
+def _open(setup: StudySetup) -> Backend:
+    if shape := setup.options["random_weights"]:
+        from discode.backends.local.backend import Local  # needs discode[hf]
+        from discode.backends.local.random_weights import random_model
+
+        options = next(iter(setup.judges.values())).options
+        model = random_model(shape, options.get("device"), options.get("dtype"))
+        return open_backend(Local(model, read="forced"))
+    if len(setup.judges) != 1:
+        raise InputError("the cost of one model is timed at a time; give one --model")
+    return next(iter(setup.judges.values())).open_judge().backend
+
+
+def _run(setup: StudySetup) -> StudyResult:
+    backend = _open(setup)
+    captions, runs = int(setup.options["captions"]), int(setup.options["runs"])
+    images = [demo_path() / name for name in _IMAGES]
+    found = measure(backend, backend.prompt, images, captions, runs)
+    who = backend.identity
+    named = f"{who.model} {who.revision} {who.dtype}"
+    notes = [f"seconds per pair, the mean of {runs} runs ± their standard deviation"]
+    columns = ("method", "model s", "scoring s", "overhead %")
+    alone: list[list[TableValue]] = [
+        [row.method, str(row.backbone), str(row.scoring), f"{row.overhead:.3g}"] for row in found
+    ]
+    batch: list[list[TableValue]] = [
+        [row.method, str(row.backbone_batch), str(row.scoring_batch), f"{row.overhead_batch:.3g}"]
+        for row in found
+    ]
+    tables = {
+        "cost": CellTable(columns, alone, f"{named}, one pair at a time", notes),
+        "cost-batch": CellTable(
+            columns, batch, f"{named}, {captions} captions per image, 512 readings at once"
+        ),
+        "cost-paper": _paper(),
+    }
+    closed = next(row for row in found if row.method == "DISCODE")
+    findings = [
+        f"DISCODE's closed form takes {closed.overhead:.2g} % of the model's time, one pair at a "
+        f"time, and {closed.overhead_batch:.2g} % in a batch."
+    ]
+    if adam := next((row for row in found if row.method == "DISCODE by Adam"), None):
+        low, high = _paper_ratio()
+        times = adam.scoring.mean / closed.scoring.mean
+        findings.append(
+            f"Adam takes {times:.0f} times as long as the closed form; in the paper {low:.0f} to "
+            f"{high:.0f} times."
+        )
+    return StudyResult(tables, findings=findings)
+
+
+def _paper_ratio() -> tuple[float, float]:
+    """Return how much longer Adam takes than the closed form in the paper: least and most."""
+    found: dict[str, dict[bool, float]] = {}
+    for cell in published_cells("cost", "discode", "scoring s"):
+        found.setdefault(cell.model, {})[bool(cell.setting)] = cell.value
+    ratios = [both[True] / both[False] for both in found.values()]
+    return min(ratios), max(ratios)
+
+
+def _paper() -> CellTable:
+    """Return the paper's table."""
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for cell in published_cells("cost"):
+        shown = f"{cell.value:.2e}" if 0 < cell.value < 0.1 and "s" in cell.column else None
+        text = shown or f"{cell.value:.3g}"
+        rows.setdefault((cell.model, cell.printed), {})[cell.column] = text
+    columns = ("backbone s", "scoring s", "overhead %")
+    listed: list[list[TableValue]] = []
+    above = ""
+    for (model, printed), cells in rows.items():
+        if model != above:
+            listed.append([model])
+            above = model
+        listed.append([f"  {printed}", *(cells.get(column) for column in columns)])
+    notes = ["another machine, which the paper does not name: compare shares, not seconds"]
+    return CellTable(("method", *columns), listed, "The paper's table", notes)
+
+
+STUDY = Study(
+    "cost",
+    "time the model and the decoders: the paper's computational overhead for scoring",
+    ("cost",),
+    _run,
+    options={
+        "captions": integer_option(16, "captions per image, for the batch columns", low=1),
+        "runs": integer_option(5, "how often each time is taken", low=1),
+        "random_weights": BenchmarkOption(
+            "", "an architecture instead of a model: llava-next-8b, -13b, -34b, -72b, tiny",
+            pattern=".*",
+        ),
+    },
+)  # fmt: skip

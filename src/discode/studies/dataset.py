@@ -18,7 +18,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from discode.bench.layout import CellTable, TableValue
+from discode.bench.published import published_cells
 from discode.benchmarks import Benchmark, Ratings
+from discode.errors import InputError
+from discode.studies.base import Study, StudyResult, StudySetup
 
 
 @dataclass(frozen=True)
@@ -96,3 +100,61 @@ def _references(benchmark: Benchmark) -> list[dict[str, None]]:
 def _mean(values: Iterable[float]) -> float:
     listed = list(values)
     return sum(listed) / len(listed) if listed else float("nan")
+
+
+def _run(setup: StudySetup) -> StudyResult:
+    if not setup.benchmarks:
+        raise InputError("dataset wants --data: a run has no captions")
+    paper = {cell.column: cell.value for cell in published_cells("dataset_statistics")}
+    sizes: list[list[TableValue]] = []
+    people: list[list[TableValue]] = []
+    findings, notes = [], []
+    for place, benchmark in setup.benchmarks.items():
+        one = count_dataset(benchmark)
+        captions = paper.get(f"{benchmark.name} captions")
+        words = paper.get(f"{benchmark.name} words")
+        printed = None if captions is None else f"{captions:,.0f}"
+        sizes.append([place, f"{one.captions:,}", printed, one.words, words, one.reference_words])
+        people.append([
+            place, f"{one.images:,}", f"{one.pairs:,}", f"{one.judgments:,}",
+            None if one.raters is None else str(one.raters),
+            str(len(one.categories)) if one.categories else None,
+        ])  # fmt: skip
+        if len(one.categories) > 1:
+            notes.append(f"{place}: {', '.join(one.categories)}")
+        if captions is not None and words is not None:
+            findings.append(_verdict(place, one, captions, words))
+    tables = {
+        "dataset": CellTable(
+            ("benchmark", ("captions", "here"), ("captions", "paper"), ("words each", "here"),
+             ("words each", "paper"), ("words per", "reference")),
+            sizes, "Captions that people judged (two per choice)",
+            ["a word is what stands between spaces"],
+        ),
+        "dataset-judgments": CellTable(
+            ("benchmark", "images", "distinct pairs", "judgments", "raters", "categories"), people,
+            "Images and judgments", notes,
+        ),
+    }  # fmt: skip
+    return StudyResult(tables, findings=findings)
+
+
+def _verdict(place: str, one: DatasetCounts, captions: float, words: float) -> str:
+    """Say whether the paper's numbers are those of this data, and of which texts."""
+    size = "as in the paper" if one.captions == captions else f"the paper has {captions:,.0f}"
+    told = f"{place}: {one.captions:,} captions, {size}; "
+    for what, mean in (("caption", one.words), ("reference", one.reference_words)):
+        if mean == mean and round(mean, 2) == words:
+            return told + f"the paper's {words} words are those per {what}"
+        if mean == mean and int(100 * mean) / 100 == words:
+            return told + f"the paper's {words} words are those per {what}, {mean:.4f}, cut"
+    return told + f"the paper's {words} words are neither those per caption nor per reference"
+
+
+STUDY = Study(
+    "dataset",
+    "sizes of benchmarks: captions, words, images, judgments, people",
+    ("dataset_statistics",),
+    _run,
+    benchmarks=("flickr8k-expert", "flickr8k-cf", "composite", "pascal50s", "foil", "mceval"),
+)

@@ -17,20 +17,35 @@ from __future__ import annotations
 
 import re
 import textwrap
-import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from discode.benchmarks import Benchmark, Ratings
+from discode.bench.layout import CellTable, TableValue
+from discode.bench.runlog import RunLog
+from discode.benchmarks import Benchmark, BenchmarkOption, Ratings
+from discode.benchmarks.base import integer_option
+from discode.decoders import without_prior
 from discode.decoders.base import Floats
-from discode.errors import ImageError, InputError, require
-from discode.files import replacing
+from discode.errors import ImageError, InputError
 from discode.images import open_image
-from discode.pairs import Pair
+from discode.metrics import MetricFactory
+from discode.metrics.judge_metric import JudgeMetric
+from discode.studies.base import Study, StudyResult, StudySetup, run_methods
+from discode.studies.drawing import (
+    BEFORE,
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    PALE,
+    RED,
+    empty_figure,
+    save_figure,
+)
 
 CLEAR = 0.25
 """People clearly prefer a caption whose mean rating is this share of the ratings' range higher."""
@@ -65,7 +80,9 @@ class ExampleCase:
         return abs(self.margins[0] - self.margins[1])
 
 
-def select_examples(benchmark: Benchmark, first: Floats, second: Floats, count: int) -> list[ExampleCase]:
+def select_examples(
+    benchmark: Benchmark, first: Floats, second: Floats, count: int
+) -> list[ExampleCase]:
     """Return at most ``count`` cases by the rule above, from two metrics' scores (P,) of the pairs.
 
     The first half are those in which the first metric is right; if there are fewer than half, the
@@ -163,8 +180,7 @@ class ExampleRow:
     panels: tuple[CaptionPanel, CaptionPanel]
 
 
-_INK, _GREY, _PALE, _COLOURS = "#2f3437", "#5f6b76", "#98a2ab", ("#a9b4bf", "#d1495b")
-_PREFERRED = "#1b7f5c"
+_COLOURS = (BEFORE, RED, BLUE)
 _ROW, _WIDTH = 2.55, 11.0
 """Inches: the height of a row, the width of the sheet."""
 _LINES, _LETTERS = 3, 52
@@ -191,9 +207,7 @@ def draw_sheet(rows: Sequence[ExampleRow], title: str, out: Path) -> None:
     Every part has a fixed place, texts are cut to it and never read as formulas, so no caption can
     move or hide what is beside it. An image that cannot be opened is a grey box that says so.
     """
-    figure: Any = require("matplotlib.figure", "plot").Figure(
-        figsize=(_WIDTH, 0.75 + _ROW * max(1, len(rows)))
-    )
+    figure = empty_figure(_WIDTH, 0.75 + _ROW * max(1, len(rows)), None)
     height = figure.get_figheight()
 
     def place(left: float, top: float, wide: float, high: float) -> Any:
@@ -205,7 +219,7 @@ def draw_sheet(rows: Sequence[ExampleRow], title: str, out: Path) -> None:
     def write(axis: Any, x: float, y: float, text: str, **style: Any) -> None:
         axis.text(
             x, y, text, transform=axis.transAxes, parse_math=False, clip_on=True, va="top",
-            **{"color": _INK, **style},
+            **{"color": INK, **style},
         )  # fmt: skip
 
     head = place(0.25, 0.1, _WIDTH - 0.5, 0.5)
@@ -225,35 +239,179 @@ def draw_sheet(rows: Sequence[ExampleRow], title: str, out: Path) -> None:
             write(photo, 0.05, 0.9, plain_lines(str(error), 34, 4), fontsize=8)
         label = place(0.25, top, _WIDTH - 0.5, 0.22)
         label.set_axis_off()
-        write(label, 0, 0.95, plain_lines(row.heading, 150, 1), fontsize=8.5, color=_GREY)
+        write(label, 0, 0.95, plain_lines(row.heading, 150, 1), fontsize=8.5, color=GREY)
         for side, panel in enumerate(row.panels):
             left = 3.1 + 3.95 * side
             words = place(left, top + 0.22, 3.7, 0.74)
             words.set_axis_off()
-            colour = _PREFERRED if panel.preferred else _INK
+            colour = GREEN if panel.preferred else INK
             weight = "bold" if panel.preferred else "normal"
             write(words, 0, 1, plain_lines(panel.caption), fontsize=8.5, color=colour,
                   fontweight=weight, linespacing=1.2)  # fmt: skip
             write(words, 0, 0.22, plain_lines(panel.line, 64, 1), fontsize=8)
             bars = place(left + 0.05, top + 1.0, 3.6, _ROW - 1.35)
-            _bars(bars, panel, highest, legend=number == side == 0)
-    with replacing(out) as temp, warnings.catch_warnings():
-        # A letter that the font lacks is drawn as a box.
-        warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
-        figure.savefig(temp, dpi=110, format=out.suffix.lstrip(".").lower() or "png")
+            _bars(bars, panel, highest)
+    if any(figure.axes[-1].get_legend_handles_labels()):
+        figure.legend(
+            *figure.axes[-1].get_legend_handles_labels(), loc="upper right", ncols=2, fontsize=8.5,
+            frameon=False, bbox_to_anchor=(1 - 0.2 / _WIDTH, 1 - 0.3 / height),
+        )  # fmt: skip
+    save_figure(figure, out)
 
 
-def _bars(axis: Any, panel: CaptionPanel, top: float, *, legend: bool) -> None:
+def _bars(axis: Any, panel: CaptionPanel, top: float) -> None:
     ticks = np.arange(len(panel.answers))
     wide = 0.8 / max(1, len(panel.distributions))
     for number, (name, p) in enumerate(panel.distributions.items()):
         shift = (number - (len(panel.distributions) - 1) / 2) * wide
-        axis.bar(ticks + shift, p, wide, color=_COLOURS[number % 2], label=name)
+        axis.bar(ticks + shift, p, wide, color=_COLOURS[number % 3], label=name)
     axis.set_xticks(ticks, panel.answers)
     axis.set_yticks([])
     axis.set_ylim(0, 1.05 * top)
-    axis.tick_params(color=_PALE, labelcolor=_INK, labelsize=7, length=2)
+    axis.tick_params(color=PALE, labelcolor=INK, labelsize=7, length=2)
     axis.spines[["top", "right", "left"]].set_visible(False)
-    axis.spines["bottom"].set_color(_PALE)
-    if legend and panel.distributions:
-        axis.legend(frameon=False, fontsize=7.5, loc="upper right")
+    axis.spines["bottom"].set_color(PALE)
+
+
+def _distributions(
+    factory: MetricFactory, names: Sequence[str], benchmark: Benchmark, numbers: Sequence[int]
+) -> tuple[tuple[str, ...], dict[str, Floats]]:
+    """Return the answers, and by name the distributions (N, K) of some pairs.
+
+    The first are the token probabilities, before decoding; then come those of the metrics that ask
+    the judge. Smoothing leaves the token probabilities as they are, and has no bars of its own.
+    """
+    pairs = [benchmark.pairs[number] for number in numbers]
+    answers: tuple[str, ...] = ()
+    found: dict[str, Floats] = {}
+    for name in names:
+        metric = factory.make(name)
+        if not isinstance(metric, JudgeMetric):
+            continue
+        judge = metric.judge
+        plain = replace(metric, judge=replace(judge, decoder=without_prior(judge.decoder)))
+        for label, one in (("token probabilities", plain), (name, metric)):
+            scores = one.score_pairs(pairs)  # both decode one reading
+            if scores.distribution is not None and one.judge.decoder.name != "smoothing":
+                found[label] = scores.distribution
+            elif scores.distribution is not None:
+                found.setdefault("token probabilities", scores.distribution)
+            answers = scores.answers
+    return answers, found
+
+
+def _run(setup: StudySetup) -> StudyResult:
+    if not setup.benchmarks:
+        raise InputError("examples wants --data: a run has no captions and no images")
+    names = (setup.options["first"], setup.options["second"])
+    count = int(setup.options["count"])
+    tables: dict[str, CellTable] = {}
+    figures: dict[str, Callable[[Path], None]] = {}
+    logs: dict[str, RunLog] = {}
+    findings: list[str] = []
+    problems: list[str] = []
+    for model, factory in setup.judges.items():
+        for place, benchmark in setup.benchmarks.items():
+            name = f"{model} {place}" if len(setup.judges) > 1 else place
+            one = replace(setup, judges={model: factory}, benchmarks={place: benchmark})
+            runs = run_methods(one, list(dict.fromkeys(names)))
+            problems += runs.problems
+            log = runs.logs.get(place)
+            if log is None or not {*names} <= log.results.keys():
+                continue
+            logs[name] = log
+            values = [log.results[label].value for label in names]
+            cases = select_examples(benchmark, values[0], values[1], count)
+            suffix = f"-{len(tables) + 1}" if tables else ""
+            rows = _rows(factory, benchmark, names, values, cases)
+            title = f"{name}: where {names[0]} and {names[1]} disagree most"
+            tables[f"examples{suffix}"] = _table(benchmark, names, values, cases, title)
+            title += "; people prefer the caption in green"
+            figures[f"examples{suffix}"] = lambda out, rows=rows, title=title: draw_sheet(  # type: ignore[misc]  # bound at once
+                rows, title, out
+            )
+            findings.append(_finding(name, benchmark, names, values))
+    return StudyResult(tables, figures, logs, findings, tuple(dict.fromkeys(problems)))
+
+
+def _rows(
+    factory: MetricFactory,
+    benchmark: Benchmark,
+    names: Sequence[str],
+    values: Sequence[Floats],
+    cases: Sequence[ExampleCase],
+) -> list[ExampleRow]:
+    numbers = [number for case in cases for number in (case.better, case.worse)]
+    answers, found = _distributions(factory, names, benchmark, numbers)
+    rows = []
+    for place, case in enumerate(cases):
+        panels = []
+        for side, number in enumerate((case.better, case.worse)):
+            people = "" if case.people is None else f"people {case.people[side]:.2f}   "
+            scores = "   ".join(
+                f"{label} {value[number]:.3f}" for label, value in zip(names, values, strict=True)
+            )
+            bars = {label: p[2 * place + side] for label, p in found.items()}
+            caption = benchmark.pairs[number].caption
+            panels.append(CaptionPanel(caption, people + scores, answers, bars, side == 0))
+        image = benchmark.pairs[case.better].image
+        where = f"{case.category}, " if case.category else ""
+        heading = f"{where}{Path(str(image)).name}: {names[case.right]} sides with people"
+        rows.append(ExampleRow(image, heading, (panels[0], panels[1])))
+    return rows
+
+
+def _table(
+    benchmark: Benchmark,
+    names: Sequence[str],
+    values: Sequence[Floats],
+    cases: Sequence[ExampleCase],
+    title: str,
+) -> CellTable:
+    rows: list[list[TableValue]] = []
+    for case in cases:
+        image = Path(str(benchmark.pairs[case.better].image)).name
+        where = f" ({case.category})" if case.category else ""
+        rows.append([plain_lines(f"{image}{where}: {names[case.right]} sides with people", 200, 1)])
+        for side, number in enumerate((case.better, case.worse)):
+            people = None if case.people is None else case.people[side]
+            text = plain_lines(benchmark.pairs[number].caption, 60, 1)
+            mark = "+" if side == 0 else "-"
+            scores = [float(value[number]) for value in values]
+            rows.append([f"  {mark} {text}", people, *scores])
+    notes = [
+        "+ is the caption that people clearly prefer; one metric sides with them, the other not. "
+        "Largest difference of the two margins first, in standard deviations; half for each metric"
+    ]
+    return CellTable(("caption", "people", *names), rows, title, notes, digits=3)
+
+
+def _finding(
+    name: str, benchmark: Benchmark, names: Sequence[str], values: Sequence[Floats]
+) -> str:
+    """Say how often the metrics differ at all, so that examples are not taken for the rule."""
+    total = 0
+    right = [0, 0]
+    for better, worse, _, _ in _cases(benchmark):
+        total += 1
+        sides = [bool(value[better] > value[worse]) for value in values]
+        if sides[0] != sides[1]:
+            right[sides.index(True)] += 1
+    return (
+        f"{name}: of {total:,} cases in which people clearly prefer a caption, {sum(right):,} "
+        f"divide the two: {names[0]} is right in {right[0]:,}, {names[1]} in {right[1]:,}."
+    )
+
+
+STUDY = Study(
+    "examples",
+    "images and captions on which two metrics disagree most and people side with one of them",
+    ("topb", "qualitative", "rice"),
+    _run,
+    benchmarks=("flickr8k-expert", "flickr8k-cf", "composite", "pascal50s", "mceval"),
+    options={
+        "first": BenchmarkOption("smoothing", "a metric", pattern=".+"),
+        "second": BenchmarkOption("discode", "the metric to compare it with", pattern=".+"),
+        "count": integer_option(6, "how many cases, half of them for each metric", low=1),
+    },
+)

@@ -10,20 +10,33 @@ the drawings, on which less can be seen.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from discode.benchmarks import Benchmark, Preferences, Ratings
+from discode.bench.agreement import agreement_statistic, main_measure
+from discode.bench.layout import CellTable, TableValue
+from discode.bench.runlog import RunLog
+from discode.benchmarks import Benchmark, BenchmarkOption, Preferences, Ratings
+from discode.benchmarks.base import integer_option
+from discode.decoders import METHODS, get_decoder
 from discode.errors import ImageError, InputError, lookup
 from discode.files import replacing
 from discode.images import ImageSource, image_digest, open_image
 from discode.shift import STYLES, render
+from discode.stats import Interval, paired_bootstrap
+from discode.studies.base import Study, StudyResult, StudySetup, run_methods
+from discode.studies.drawing import BLUE, GREEN, GREY, INK, RED, empty_figure, save_figure
 
 ORIGINAL = "photo"
 """The style that leaves an image as it is: its readings may be stored already."""
+BASE = "smoothing"
+"""What the other decoders are compared with."""
 
 
 def keep_images(benchmark: Benchmark, count: int) -> Benchmark:
@@ -112,3 +125,201 @@ def chosen_styles(given: str) -> list[str]:
     return [name for name in STYLES if name in {ORIGINAL, *names}]
 
 
+def compare_decoders(log: RunLog, method: str, base: str) -> Interval:
+    """Return how much better a method agrees with people than ``base``, in percent.
+
+    The interval is of the paired bootstrap over images; judgments without a score of both are left
+    out, as everywhere.
+    """
+    judged = log.judgments
+    ours, theirs = (log.results[name].value for name in (method, base))
+    if isinstance(judged, Ratings):
+        keep, pair = np.isfinite(ours + theirs)[judged.pair], judged.pair
+    else:
+        keep, pair = np.ones(len(judged), bool), judged.left
+    protocol, images = log.protocol, log.image[pair[keep]]
+    if not protocol.resamples or len(np.unique(images)) < 2:
+        a, b = (100 * log.results[name].measures[main_measure(judged)].value
+                for name in (method, base))  # fmt: skip
+        return Interval(a - b, np.nan, np.nan, protocol.level)
+    mine, other = (
+        agreement_statistic(judged, value, main_measure(judged), protocol.ties, keep)
+        for value in (ours, theirs)
+    )
+    found = paired_bootstrap(
+        mine, other, images, resamples=protocol.resamples, seed=protocol.seed, level=protocol.level
+    ).difference
+    return found.times(100)
+
+
+def chosen_methods(given: str) -> list[str]:
+    """Return decoders of a list with spaces; "all" are those that need no hidden states.
+
+    >>> chosen_methods("raw discode:sigma2=1")
+    ['raw', 'discode:sigma2=1', 'smoothing']
+    """
+    names = given.split()
+    if names == ["all"]:
+        names = [name for name in METHODS if not get_decoder(name).requires]
+    for name in names:
+        get_decoder(name)
+    return list(dict.fromkeys([*names, BASE]))
+
+
+@contextmanager
+def _folder(given: str) -> Iterator[Path]:
+    if given:
+        yield Path(given)
+    else:
+        with tempfile.TemporaryDirectory() as made:
+            yield Path(made)
+
+
+def _run(setup: StudySetup) -> StudyResult:
+    if not setup.benchmarks:
+        raise InputError("shift wants --data: the images are drawn anew")
+    styles, methods = (
+        chosen_styles(setup.options["styles"]),
+        chosen_methods(setup.options["methods"]),
+    )
+    wanted, seed = setup.options["images"], int(setup.options["seed"])
+    drawn: dict[str, Benchmark] = {}
+    with _folder(setup.options["rendered"]) as folder:
+        for place, benchmark in setup.benchmarks.items():
+            few = benchmark if wanted == "all" else keep_images(benchmark, int(wanted))
+            for style in styles:
+                drawn[f"{place}@{style}"] = render_benchmark(few, style, folder, seed=seed)
+        runs = run_methods(replace(setup, benchmarks=drawn), methods)
+    tables: dict[str, CellTable] = {}
+    figures: dict[str, Any] = {}
+    findings: list[str] = []
+    logs: dict[str, RunLog] = {}
+    groups = [f"{model} " if len(setup.judges) > 1 else "" for model in setup.judges]
+    number = 0
+    for place, benchmark in setup.benchmarks.items():
+        for group in groups:
+            mine = {style: runs.logs.get(f"{group}{place}@{style}") for style in styles}
+            found = {style: log for style, log in mine.items() if log is not None and log.results}
+            if not found:
+                continue
+            number += 1
+            suffix = f"-{number}" if number > 1 else ""
+            logs |= {f"{group}{place}@{style}": log for style, log in found.items()}
+            values, apart = _values(found, methods), _differences(found, methods)
+            title = f"{group}{place}, {main_measure(benchmark.judgments)} in percent"
+            few_images = len(np.unique(next(iter(found.values())).image))
+            note = f"{few_images:,} images, drawn anew; the judgments are of the originals"
+            tables[f"shift{suffix}"] = CellTable(
+                ("decoder", *found), [[name, *cells] for name, cells in values.items()], title,
+                [note],
+            )  # fmt: skip
+            tables[f"shift-differences{suffix}"] = CellTable(
+                ("decoder", *found), [[name, *cells] for name, cells in apart.items()],
+                f"{group}{place}, difference to {BASE}, paired",
+            )  # fmt: skip
+            figures[f"shift{suffix}"] = lambda out, apart=apart, styles=list(found), title=title: (
+                draw_differences(apart, styles, title, out)
+            )
+            findings += _findings(f"{group}{place}", apart, list(found))
+    return StudyResult(tables, figures, logs, findings, runs.problems)
+
+
+def _values(logs: Mapping[str, RunLog], methods: Sequence[str]) -> dict[str, list[TableValue]]:
+    rows: dict[str, list[TableValue]] = {}
+    for name in methods:
+        cells: list[TableValue] = []
+        for log in logs.values():
+            result = log.results.get(name)
+            measure = main_measure(log.judgments)
+            cells.append(None if result is None else result.measures[measure].times(100))
+        rows[name] = cells
+    return rows
+
+
+def _differences(
+    logs: Mapping[str, RunLog], methods: Sequence[str]
+) -> dict[str, list[Interval | None]]:
+    return {
+        name: [
+            compare_decoders(log, name, BASE) if {name, BASE} <= log.results.keys() else None
+            for log in logs.values()
+        ]
+        for name in methods
+        if name != BASE
+    }
+
+
+def _findings(
+    name: str, apart: Mapping[str, Sequence[Interval | None]], styles: Sequence[str]
+) -> list[str]:
+    """Say where a decoder differs from smoothing: where the interval has no 0."""
+    lines = []
+    for method, cells in apart.items():
+        told = []
+        for word, sign in (("better", 1), ("worse", -1)):
+            where = [
+                f"{style} ({cell.value:+.2f})"
+                for style, cell in zip(styles, cells, strict=True)
+                if cell is not None and min(sign * cell.low, sign * cell.high) > 0
+            ]
+            if where:
+                told.append(f"{word} on {', '.join(where)}")
+        text = " and ".join(told) or "no difference was shown"
+        lines.append(f"{name}, {method} against {BASE}: {text}.")
+    return lines
+
+
+_COLOURS = (BLUE, RED, "#b45309", GREEN, "#7c3aed", GREY)
+_DRAWN = 6
+"""Decoders that the figure shows: more cannot be told apart."""
+
+
+def draw_differences(
+    apart: Mapping[str, Sequence[Interval | None]], styles: Sequence[str], title: str, out: Path
+) -> None:
+    """Draw how far decoders are from smoothing in each style, with intervals."""
+    figure = empty_figure(9, 1.2 + 0.62 * len(styles))
+    axis = figure.subplots()
+    shown = list(apart.items())[:_DRAWN]
+    for number, (method, cells) in enumerate(shown):
+        shift = 0.7 * ((number + 0.5) / len(shown) - 0.5)
+        colour = _COLOURS[number]
+        for place, cell in enumerate(cells):
+            if cell is None:
+                continue
+            y = place + shift
+            axis.plot([cell.low, cell.high], [y, y], color=colour, lw=1.6, alpha=0.6)
+            axis.plot(cell.value, y, "o", color=colour, ms=4.5)
+        axis.plot([], [], "o-", color=colour, ms=4.5, label=method)
+    axis.axvline(0, color=INK, lw=0.8)
+    axis.set_yticks(range(len(styles)), styles)
+    axis.set_ylim(len(styles) - 0.4, -0.6)
+    axis.set_xlabel(f"difference to {BASE}", fontsize=9)
+    axis.set_title(title, fontsize=10, color=INK, parse_math=False)
+    axis.grid(axis="x", alpha=0.25)
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.tick_params(axis="y", length=0)
+    axis.tick_params(labelsize=8.5)
+    figure.legend(frameon=False, fontsize=8.5, loc="outside right upper")
+    save_figure(figure, out)
+
+
+STUDY = Study(
+    "shift",
+    "every decoder on the same judgments with the images drawn as paintings, sketches and so on",
+    ("rice",),
+    _run,
+    benchmarks=("flickr8k-expert", "flickr8k-cf", "composite", "pascal50s"),
+    options={
+        "images": BenchmarkOption(
+            "all", "how many images to draw", pattern=r"all|[1-9]\d{0,8}",
+            allowed="all, or a whole number from 1",
+        ),
+        "styles": BenchmarkOption("all", "styles with commas between them", pattern=".+"),
+        "methods": BenchmarkOption(
+            "raw smoothing discode paper", "decoders with spaces between them, or all", pattern=".+"
+        ),
+        "seed": integer_option(0, "what is random in the drawings", low=0),
+        "rendered": BenchmarkOption("", "a folder that keeps the drawn images", pattern=".*"),
+    },
+)  # fmt: skip

@@ -105,7 +105,9 @@ def open_vocabulary(name: str, revision: str | None = None) -> Vocabulary:
     with _opening(name, revision) as (folder, _):
         architecture = (read_settings(folder).get("architectures") or [""])[0]
         if architecture in REMOTE_CODE_MODELS:
-            raise InputError(f"{name} lays out its prompt by code of its own, which is not run here")
+            raise InputError(
+                f"{name} lays out its prompt by code of its own, which is not run here"
+            )
         common = {"revision": None, "trust_remote_code": False}
         return Vocabulary(describe(str(folder), common).processor)
 
