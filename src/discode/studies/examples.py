@@ -88,8 +88,6 @@ def select_examples(
     The first half are those in which the first metric is right; if there are fewer than half, the
     others do not take their place.
     """
-    if count < 2:
-        raise InputError(f"count={count} is not allowed; give 2 or more")
     scaled = [_standardised(scores) for scores in (first, second)]
     found: list[ExampleCase] = []
     for better, worse, category, people in _cases(benchmark):
@@ -305,6 +303,10 @@ def _run(setup: StudySetup) -> StudyResult:
         raise InputError("examples wants --data: a run has no captions and no images")
     names = (setup.options["first"], setup.options["second"])
     count = int(setup.options["count"])
+    if count < 2:
+        raise InputError(f"count={count} is not allowed; give 2 or more, half for each metric")
+    if names[0] == names[1]:
+        raise InputError(f"{names[0]} cannot be compared with itself; give another --second")
     tables: dict[str, CellTable] = {}
     figures: dict[str, Callable[[Path], None]] = {}
     logs: dict[str, RunLog] = {}

@@ -209,6 +209,10 @@ def _run(setup: StudySetup) -> StudyResult:
             title = f"{group}{place}, {main_measure(benchmark.judgments)} in percent"
             few_images = len(np.unique(next(iter(found.values())).image))
             note = f"{few_images:,} images, drawn anew; the judgments are of the originals"
+            lost = max(
+                int(np.isnan(r.value).sum()) for g in found.values() for r in g.results.values()
+            )
+            note += f"; up to {lost:,} pairs without a score" if lost else ""
             tables[f"shift{suffix}"] = CellTable(
                 ("decoder", *found), [[name, *cells] for name, cells in values.items()], title,
                 [note],
