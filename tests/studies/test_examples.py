@@ -24,7 +24,9 @@ from tests.helpers.hostile_captions import HOSTILE
 
 def rated(values: list[list[float]]) -> Benchmark:
     """One image per list, one rating per caption."""
-    pairs, rows, image = [], [], []
+    pairs: list[Pair] = []
+    rows: list[tuple[int, float, int]] = []
+    image: list[int] = []
     for number, ratings in enumerate(values):
         for rating in ratings:
             rows.append((len(pairs), rating, 0))

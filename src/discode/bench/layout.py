@@ -62,7 +62,8 @@ def _bounds(value: TableValue, digits: int) -> str:
     if not isinstance(value, Interval) or math.isnan(value.low):
         return ""
     digits = max(1, digits - 1)
-    return f"{value.low:.{digits}f}–{value.high:.{digits}f}"
+    between = "–" if value.low >= 0 else " to "  # "-5.7–-3.1" cannot be read
+    return f"{value.low:.{digits}f}{between}{value.high:.{digits}f}"
 
 
 def _texts(table: CellTable) -> list[list[str]]:

@@ -56,8 +56,8 @@ class Interval:
 
     def times(self, factor: float) -> Interval:
         """Return the interval in another unit: ``times(100)`` of a share is in percent."""
-        bounds = (factor * number for number in (self.value, self.low, self.high))
-        return Interval(*bounds, self.level, self.undefined)
+        value, low, high = (factor * number for number in (self.value, self.low, self.high))
+        return Interval(value, low, high, self.level, self.undefined)
 
 
 @dataclass(frozen=True)

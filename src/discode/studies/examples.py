@@ -28,12 +28,13 @@ from discode.bench.layout import CellTable, TableValue
 from discode.bench.runlog import RunLog
 from discode.benchmarks import Benchmark, BenchmarkOption, Ratings
 from discode.benchmarks.base import integer_option
-from discode.decoders import without_prior
+from discode.decoders import get_decoder, without_prior
 from discode.decoders.base import Floats
-from discode.errors import ImageError, InputError
+from discode.errors import ImageError, InputError, lookup
 from discode.images import open_image
-from discode.metrics import MetricFactory
+from discode.metrics import METRICS, MetricFactory
 from discode.metrics.judge_metric import JudgeMetric
+from discode.metrics.registry import asks_judge
 from discode.studies.base import Study, StudyResult, StudySetup, run_methods
 from discode.studies.drawing import (
     BEFORE,
@@ -190,7 +191,7 @@ def plain_lines(text: str, width: int = _LETTERS, lines: int = _LINES) -> str:
     """Return a text as lines of a figure: no control characters, nothing wider or longer.
 
     >>> plain_lines("a dog\\nin the $snow$ \\x1b[31m with a very long tail", width=20, lines=2)
-    'a dog in the $snow$\\n [31m with a very…'
+    'a dog in the $snow$\\n[31m with a very…'
     """
     text = _CONTROL.sub(" ", text).encode("utf-8", "replace").decode()
     parts = textwrap.wrap(text, width, drop_whitespace=True) or [""]
@@ -307,6 +308,11 @@ def _run(setup: StudySetup) -> StudyResult:
         raise InputError(f"count={count} is not allowed; give 2 or more, half for each metric")
     if names[0] == names[1]:
         raise InputError(f"{names[0]} cannot be compared with itself; give another --second")
+    for name in names:  # before anything is read
+        if asks_judge(name):
+            get_decoder(name.removeprefix("ref-"))
+        elif not name.startswith("scorefile:"):
+            lookup(METRICS, name, "metric", also=", or scorefile:PATH")
     tables: dict[str, CellTable] = {}
     figures: dict[str, Callable[[Path], None]] = {}
     logs: dict[str, RunLog] = {}
@@ -333,6 +339,8 @@ def _run(setup: StudySetup) -> StudyResult:
                 rows, title, out
             )
             findings.append(_finding(name, benchmark, names, values))
+    if not tables:
+        raise InputError(next(iter(problems), "there is nothing to compare"))
     return StudyResult(tables, figures, logs, findings, tuple(dict.fromkeys(problems)))
 
 

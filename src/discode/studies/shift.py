@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ import numpy as np
 from discode.bench.agreement import agreement_statistic, main_measure
 from discode.bench.layout import CellTable, TableValue
 from discode.bench.runlog import RunLog
+from discode.bench.tables import MEASURE_SYMBOLS
 from discode.benchmarks import Benchmark, BenchmarkOption, Preferences, Ratings
 from discode.benchmarks.base import integer_option
 from discode.decoders import METHODS, get_decoder
@@ -206,7 +207,8 @@ def _run(setup: StudySetup) -> StudyResult:
             suffix = f"-{number}" if number > 1 else ""
             logs |= {f"{group}{place}@{style}": log for style, log in found.items()}
             values, apart = _values(found, methods), _differences(found, methods)
-            title = f"{group}{place}, {main_measure(benchmark.judgments)} in percent"
+            measure = main_measure(benchmark.judgments)
+            title = f"{group}{place}, {MEASURE_SYMBOLS[measure]} in percent"
             few_images = len(np.unique(next(iter(found.values())).image))
             note = f"{few_images:,} images, drawn anew; the judgments are of the originals"
             lost = max(
@@ -214,11 +216,10 @@ def _run(setup: StudySetup) -> StudyResult:
             )
             note += f"; up to {lost:,} pairs without a score" if lost else ""
             tables[f"shift{suffix}"] = CellTable(
-                ("decoder", *found), [[name, *cells] for name, cells in values.items()], title,
-                [note],
-            )  # fmt: skip
+                ("domain", *values), _transposed(found, values), title, [note]
+            )
             tables[f"shift-differences{suffix}"] = CellTable(
-                ("decoder", *found), [[name, *cells] for name, cells in apart.items()],
+                ("domain", *apart), _transposed(found, apart),
                 f"{group}{place}, difference to {BASE}, paired",
             )  # fmt: skip
             figures[f"shift{suffix}"] = lambda out, apart=apart, styles=list(found), title=title: (
@@ -226,6 +227,13 @@ def _run(setup: StudySetup) -> StudyResult:
             )
             findings += _findings(f"{group}{place}", apart, list(found))
     return StudyResult(tables, figures, logs, findings, runs.problems)
+
+
+def _transposed(
+    names: Iterable[str], columns: Mapping[str, Sequence[TableValue]]
+) -> list[list[TableValue]]:
+    """Return a row per name from columns of as many cells."""
+    return [[name, *(c[i] for c in columns.values())] for i, name in enumerate(names)]
 
 
 def _values(logs: Mapping[str, RunLog], methods: Sequence[str]) -> dict[str, list[TableValue]]:
