@@ -112,11 +112,15 @@ def test_dataset_of_a_campaign(tmp_path: Path) -> None:
            "reference": "one dog", "preference": 0}  # fmt: skip
     (tmp_path / "mceval.jsonl").write_text(json.dumps(row))
     (tmp_path / "facts.json").write_text(json.dumps({"people": 7}))
-    done = run("study", "dataset", "--data", tmp_path, "-b", "mceval")
+    command = ("study", "dataset", "--data", tmp_path, "-b", "mceval", "-f", "csv")
+    done = run(*command, "--facts", tmp_path / "facts.json")
     assert done.returncode == 0, done
-    assert "7 people judged" in done.stderr
-    assert "12,000" in done.stdout  # the paper's, beside
-    assert "2.50" in done.stdout
+    sizes, people = done.stdout.split("\n\n")
+    assert sizes.splitlines()[1] == 'mceval,2,"12,000",2.5,13.61,2'  # the paper's beside
+    assert people.splitlines()[1] == "mceval,1,2,1,7,1"
+    (tmp_path / "facts.json").write_text("[]")
+    refused(run(*command, "--facts", tmp_path / "facts.json"), "how many people")
+    refused(run(*command, "--facts", tmp_path / "lost.json"), "lost.json")
 
 
 @pytest.mark.slow

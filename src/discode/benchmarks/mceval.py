@@ -17,13 +17,7 @@ from discode.benchmarks.base import (
     DataFile,
     Preferences,
 )
-from discode.benchmarks.parsing import (
-    as_texts,
-    as_whole_number,
-    get_field,
-    get_text,
-    read_json_file,
-)
+from discode.benchmarks.parsing import as_texts, as_whole_number, get_field, get_text
 from discode.errors import InputError
 from discode.files import read_rows
 
@@ -52,15 +46,7 @@ def load_mceval(folder: Path, options: Mapping[str, str]) -> Benchmark:
             for i, caption in enumerate(choice.candidates)
         )
         judged.append((left, right, choice.chosen, choice.domain))
-    return builder.build(options, Preferences.of(judged), list(files.values()), _people(folder))
-
-
-def _people(folder: Path) -> list[str]:
-    """Return a line about who judged, where an export of ``discode mceval`` tells it."""
-    path = folder / "facts.json"
-    facts = read_json_file(path) if path.is_file() else None
-    people = facts.get("people") if isinstance(facts, dict) else None
-    return [f"{people} people judged (facts.json)"] if people else []
+    return builder.build(options, Preferences.of(judged), list(files.values()))
 
 
 def read_mceval(path: Path) -> list[McevalChoice]:

@@ -14,13 +14,15 @@ The paper's way of counting, found by counting the real files:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
 from discode.bench.layout import CellTable, TableValue
 from discode.bench.published import published_cells
-from discode.benchmarks import Benchmark, Ratings
+from discode.benchmarks import Benchmark, BenchmarkOption, Ratings
+from discode.benchmarks.parsing import read_json_file
 from discode.errors import InputError
 from discode.studies.base import Study, StudyResult, StudySetup
 
@@ -105,12 +107,15 @@ def _mean(values: Iterable[float]) -> float:
 def _run(setup: StudySetup) -> StudyResult:
     if not setup.benchmarks:
         raise InputError("dataset wants --data: a run has no captions")
+    people_of = _people(setup.options["facts"])
     paper = {cell.column: cell.value for cell in published_cells("dataset_statistics")}
     sizes: list[list[TableValue]] = []
     people: list[list[TableValue]] = []
     findings, notes = [], []
     for place, benchmark in setup.benchmarks.items():
         one = count_dataset(benchmark)
+        if benchmark.name == "mceval" and people_of is not None:
+            one = replace(one, raters=people_of)
         captions = paper.get(f"{benchmark.name} captions")
         words = paper.get(f"{benchmark.name} words")
         printed = None if captions is None else f"{captions:,.0f}"
@@ -139,6 +144,17 @@ def _run(setup: StudySetup) -> StudyResult:
     return StudyResult(tables, findings=findings)
 
 
+def _people(path: str) -> int | None:
+    """Return how many people judged, by the facts.json of a campaign's export."""
+    if not path:
+        return None
+    facts = read_json_file(Path(path))
+    people = facts.get("people") if isinstance(facts, dict) else None
+    if not isinstance(people, int):
+        raise InputError(f"{path} does not say how many people judged; give an export's facts.json")
+    return people
+
+
 def _verdict(place: str, one: DatasetCounts, captions: float, words: float) -> str:
     """Say whether the paper's numbers are those of this data, and of which texts."""
     size = "as in the paper" if one.captions == captions else f"the paper has {captions:,.0f}"
@@ -157,4 +173,10 @@ STUDY = Study(
     ("dataset_statistics",),
     _run,
     benchmarks=("flickr8k-expert", "flickr8k-cf", "composite", "pascal50s", "foil", "mceval"),
-)
+    options={
+        "facts": BenchmarkOption(
+            "", "facts.json of a campaign's export (-b mceval): how many people judged",
+            pattern=".*",
+        )
+    },
+)  # fmt: skip
