@@ -110,6 +110,7 @@ def test_dataset(ratings: Path) -> None:
 def test_dataset_of_a_campaign(tmp_path: Path) -> None:
     row = {"image": "a.jpg", "domain": "real", "candidates": ["a dog", "a big cat"],
            "reference": "one dog", "preference": 0}  # fmt: skip
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg")
     (tmp_path / "mceval.jsonl").write_text(json.dumps(row))
     (tmp_path / "facts.json").write_text(json.dumps({"people": 7}))
     command = ("study", "dataset", "--data", tmp_path, "-b", "mceval", "-f", "csv")

@@ -135,13 +135,13 @@ def count_digits(
 def _read(setup: StudySetup) -> dict[str, DigitCounts]:
     """Read every benchmark with every judge, each pair of image and caption once."""
     found: dict[str, DigitCounts] = {}
-    for model, factory in setup.judges.items():
+    for factory in setup.judges.values():
         for place, benchmark in setup.benchmarks.items():
             pairs: dict[tuple[str, str], tuple[Pair, int]] = {}
             for pair, image in zip(benchmark.pairs, benchmark.image.tolist(), strict=True):
                 bare = replace(pair, references=())
                 pairs.setdefault((str(pair.image), pair.caption), (bare, image))
-            name = f"{model} {place}" if len(setup.judges) > 1 else place
+            name = f"{factory.judge.backend.identity.model} {place}"
             total = len(pairs)
 
             def report(done: int, name: str = name, total: int = total) -> None:

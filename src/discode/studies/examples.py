@@ -320,12 +320,11 @@ def _run(setup: StudySetup) -> StudyResult:
     problems: list[str] = []
     for model, factory in setup.judges.items():
         for place, benchmark in setup.benchmarks.items():
-            name = f"{model} {place}" if len(setup.judges) > 1 else place
             one = replace(setup, judges={model: factory}, benchmarks={place: benchmark})
             runs = run_methods(one, list(dict.fromkeys(names)))
             problems += runs.problems
-            log = runs.logs.get(place)
-            if log is None or not {*names} <= log.results.keys():
+            name, log = next(iter(runs.logs.items()))  # its own run comes first
+            if log.benchmark != benchmark.name or not {*names} <= log.results.keys():
                 continue
             logs[name] = log
             values = [log.results[label].value for label in names]

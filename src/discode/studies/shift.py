@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -179,33 +180,36 @@ def _folder(given: str) -> Iterator[Path]:
 def _run(setup: StudySetup) -> StudyResult:
     if not setup.benchmarks:
         raise InputError("shift wants --data: the images are drawn anew")
-    styles, methods = (
-        chosen_styles(setup.options["styles"]),
-        chosen_methods(setup.options["methods"]),
-    )
+    styles = chosen_styles(setup.options["styles"])
+    methods = chosen_methods(setup.options["methods"])
     wanted, seed = setup.options["images"], int(setup.options["seed"])
-    drawn: dict[str, Benchmark] = {}
-    with _folder(setup.options["rendered"]) as folder:
-        for place, benchmark in setup.benchmarks.items():
-            few = benchmark if wanted == "all" else keep_images(benchmark, int(wanted))
-            for style in styles:
-                drawn[f"{place}@{style}"] = render_benchmark(few, style, folder, seed=seed)
-        runs = run_methods(replace(setup, benchmarks=drawn), methods)
     tables: dict[str, CellTable] = {}
     figures: dict[str, Any] = {}
     findings: list[str] = []
     logs: dict[str, RunLog] = {}
-    groups = [f"{model} " if len(setup.judges) > 1 else "" for model in setup.judges]
+    problems: dict[str, None] = {}
     number = 0
-    for place, benchmark in setup.benchmarks.items():
-        for group in groups:
-            mine = {style: runs.logs.get(f"{group}{place}@{style}") for style in styles}
-            found = {style: log for style, log in mine.items() if log is not None and log.results}
+    with _folder(setup.options["rendered"]) as folder:
+        for (place, benchmark), model in product(setup.benchmarks.items(), setup.judges):
+            few = benchmark if wanted == "all" else keep_images(benchmark, int(wanted))
+            drawn = {
+                f"{place}@{style}": render_benchmark(few, style, folder, seed=seed)
+                for style in styles
+            }
+            one = replace(setup, benchmarks=drawn, judges={model: setup.judges[model]})
+            runs = run_methods(one, methods)
+            problems |= dict.fromkeys(runs.problems)
+            found: dict[str, RunLog] = {}
+            for name, log in runs.logs.items():
+                place_of, _, style = log.benchmark.rpartition("@")
+                # Its own runs come first; older ones of the same name may have other images.
+                if place_of == benchmark.name and style in styles and style not in found:
+                    found[style] = logs[name] = log
             if not found:
                 continue
+            group = f"{setup.judges[model].judge.backend.identity.model} "
             number += 1
             suffix = f"-{number}" if number > 1 else ""
-            logs |= {f"{group}{place}@{style}": log for style, log in found.items()}
             values, apart = _values(found, methods), _differences(found, methods)
             measure = main_measure(benchmark.judgments)
             title = f"{group}{place}, {MEASURE_SYMBOLS[measure]} in percent"
@@ -226,7 +230,9 @@ def _run(setup: StudySetup) -> StudyResult:
                 draw_differences(apart, styles, title, out)
             )
             findings += _findings(f"{group}{place}", apart, list(found))
-    return StudyResult(tables, figures, logs, findings, runs.problems)
+    if not tables:
+        raise InputError(next(iter(problems), "there is nothing to compare"))
+    return StudyResult(tables, figures, logs, findings, tuple(problems))
 
 
 def _transposed(
