@@ -72,6 +72,7 @@ def test_examples(ratings: Path, tmp_path: Path) -> None:
     assert "sides with people" in shown
     assert "\x1b" not in shown
     written(tmp_path, "examples")
+    assert "<script>" not in (tmp_path / "examples.md").read_text(encoding="utf-8")
     (log,) = (tmp_path / "runs").glob("*.json")
     assert set(RunLog.load(log).results) == {"raw", "smoothing"}
     assert study("examples", *command, "--first", "raw", "--second", "smoothing") == shown

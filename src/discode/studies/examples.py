@@ -392,7 +392,11 @@ def _table(
         "+ is the caption that people clearly prefer; one metric sides with them, the other not. "
         "Largest difference of the two margins first, in standard deviations; half for each metric"
     ]
-    return CellTable(("caption", "people", *names), rows, title, notes, digits=3)
+    columns = ["caption", "people", *names]
+    if not isinstance(benchmark.judgments, Ratings):  # people chose, and gave no numbers
+        columns.remove("people")
+        rows = [[row[0], *row[2:]] for row in rows]
+    return CellTable(columns, rows, title, notes, digits=3)
 
 
 def _finding(
@@ -402,12 +406,14 @@ def _finding(
     total = 0
     right = [0, 0]
     for better, worse, _, _ in _cases(benchmark):
+        if not all(np.isfinite(value[[better, worse]]).all() for value in values):
+            continue
         total += 1
         sides = [bool(value[better] > value[worse]) for value in values]
         if sides[0] != sides[1]:
             right[sides.index(True)] += 1
     return (
-        f"{name}: of {total:,} cases in which people clearly prefer a caption, {sum(right):,} "
+        f"{name}: of {total:,} scored cases with a clear preference of people, {sum(right):,} "
         f"divide the two: {names[0]} is right in {right[0]:,}, {names[1]} in {right[1]:,}."
     )
 
