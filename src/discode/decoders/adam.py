@@ -5,8 +5,8 @@ H(ψ(h_T), L) + D(ψ(h_T) || q). Ten steps at a learning rate of 1e-3 do not rea
 (``exact`` does): what they return lies between the token distribution and the minimiser, and
 depends on the size of h_T. It is here because the paper's ablations were made this way.
 
-The gradient of W is g hᵀ, with g the loss's gradient at the logits, so both of Adam's averages of it
-are products of one of g and a power of h. Adam's step on W thus moves the logit of answer k by
+The gradient of W is g hᵀ, with g the loss's gradient at the logits, so both of Adam's averages of
+it are products of one of g and a power of h. Adam's step on W thus moves the logit of answer k by
 
     lr · m_k · Σ_d h_d² / (|h_d|·√v_k + ε)
 
