@@ -81,7 +81,7 @@ def test_ablation_has_both_solvers_beside_the_paper() -> None:
     place = "the paper, LLaVA-NeXT-72B / "
     assert rows[f"{place}DISCODE (published)"] == [printed[""]]
     assert rows[f"{place}without adaptive α (published)"] == [printed["alpha=0.5"]]
-    assert [title[1] for title in result.tables["ablation_appendix"].columns[1:]] == ["τ_b", "τ_c"]  # type: ignore[misc]
+    assert [title[1] for title in result.tables["ablation_appendix"].columns[1:]] == ["τ_b", "τ_c"]
     assert any("exact minimiser) minus" in text for text in result.findings)
     assert not result.problems
 
