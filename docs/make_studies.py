@@ -107,6 +107,34 @@ NOTES = {
         "paper DISCODE gains 0.0 to 2.5 points over FLEUR on these columns; for the embedded "
         "judge the sentences below the table say how much it is."
     ),
+    "cost": PageNote(
+        "Compare the shares, not the seconds: machine and model are others than the paper's. "
+        "`--random-weights llava-next-8b` times an architecture of the paper without its weights "
+        "(-13b, -34b and -72b, too, where they fit)."
+    ),
+    "digits": PageNote(
+        "In the paper, LLaVA-NeXT's probabilities have a second hump at 0 whatever the raw digit "
+        "is. The embedded judge was trained on soft ratings and has almost none, so there is no "
+        "symbolic bias here for a prior to remove. What it does share with larger models is "
+        "that few digits are ever the likeliest one, which is why raw scores tie.",
+        figure=True,
+    ),
+    "examples": PageNote(
+        "Cases are chosen by a rule, half of them for each metric; the sentence below the table "
+        "says how rare they are. With `-o` they are drawn with their photographs and the "
+        "distributions before and after decoding. The photographs are not ours to show here."
+    ),
+    "dataset": PageNote(
+        "The paper's sizes and lengths, found again: a word is what stands between spaces, and "
+        "11.9154 was cut, not rounded. Pascal-50S's 8.75 words are those of the references; its "
+        "captions have 10.41. Composite's numbers are of another copy than the public one."
+    ),
+    "shift": PageNote(
+        "The judgments are of the photographs, so this measures what rendering does to the judge "
+        "and not how people see drawings. Which decoder is best depends on the domain, and the "
+        "sentences below the tables name only differences whose interval has no 0.",
+        figure=True,
+    ),
 }
 """By study. A study without a note is shown with what it says about itself."""
 
