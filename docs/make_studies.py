@@ -113,10 +113,10 @@ NOTES = {
         "(-13b, -34b and -72b, too, where they fit)."
     ),
     "digits": PageNote(
-        "In the paper, LLaVA-NeXT's probabilities have a second hump at 0 whatever the raw digit "
-        "is. The embedded judge was trained on soft ratings and has almost none, so there is no "
-        "symbolic bias here for a prior to remove. What it does share with larger models is "
-        "that few digits are ever the likeliest one, which is why raw scores tie.",
+        "In the paper, LLaVA-NeXT often gives 0 a second hump, whatever the raw digit is. The "
+        "embedded judge was trained on Gaussian targets and has almost none: there is no "
+        "symbolic bias here for a prior to remove. But few digits are the likeliest for most "
+        "pairs, which is why raw scores tie.",
         figure=True,
     ),
     "examples": PageNote(
@@ -127,7 +127,7 @@ NOTES = {
     "dataset": PageNote(
         "The paper's sizes and lengths, found again: a word is what stands between spaces, and "
         "11.9154 was cut, not rounded. Pascal-50S's 8.75 words are those of the references; its "
-        "captions have 10.41. Composite's numbers are of another copy than the public one."
+        "captions have 10.41. Composite's two numbers do not fit the public copy in any way tried."
     ),
     "shift": PageNote(
         "The judgments are of the photographs, so this measures what rendering does to the judge "

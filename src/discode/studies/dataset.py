@@ -7,8 +7,8 @@ The paper's way of counting, found by counting the real files:
   image or another caption, and is cut after two decimals, not rounded (11.9154 is printed 11.91);
 - a choice between two captions counts both, so Pascal-50S has 8,000; its 8.75 words, however, are
   those of the *references* (the captions have 10.41);
-- Composite's 13,146 captions and 11.58 words are of another copy of the data: the public one has
-  three captions for each of 3,995 images, as the paper's own description says, which is 11,985.
+- Composite's 13,146 captions and 11.58 words do not fit the public copy: it has three captions for
+  each of 3,995 images, as the paper's own description says, which is 11,985.
 """
 
 from __future__ import annotations
