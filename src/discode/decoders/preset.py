@@ -29,7 +29,6 @@ from discode.decoders.base import Decoded, Decoder
 from discode.errors import InputError
 from discode.files import parse_json, replacing
 from discode.readings import Readings
-from discode.scales import get_scale
 
 SUFFIX = ".json"
 VERSION = 1
@@ -165,10 +164,10 @@ def read_preset(path: Path, make: Callable[[str], Decoder]) -> PresetDecoder:
     if lacking:
         raise InputError(f"preset {path} lacks {', '.join(lacking)}")
     method, scale, chosen = content["method"], content["scale"], content["chosen"]
-    if not isinstance(method, str) or is_preset(method) or not isinstance(chosen, dict):
-        raise InputError(f"preset {path}: method must be text such as discode:trust=4, chosen a map")
+    if not isinstance(method, str) or not isinstance(scale, str) or not isinstance(chosen, dict):
+        raise InputError(f"preset {path}: method and scale must be text, chosen an object")
     try:
-        preset = Preset(method, get_scale(scale).unique_name, _calibration(content), chosen)
+        preset = Preset(method, scale, _calibration(content), chosen)
         return PresetDecoder(make(method), preset, preset_digest(data))
     except InputError as error:
         raise InputError(f"preset {path}: {error}") from error
