@@ -1,13 +1,13 @@
-"""How often ``discode study decoders`` claims a better decoder: where there is none, where there is.
+"""How often ``discode study decoders`` claims a better decoder, where the truth is known.
 
     python perf/choose.py [--sets N] [--images C ...] [--truth METHOD ...]
 
 Readings of an invented model with a hump that means something and one that does not, and ratings by
 invented people (tests/helpers/simulated_ratings.py). Where people rate by nothing the model knows,
 every decoder is equally good; where they rate by smoothing's score, none is better; where they rate
-by another decoder's, that one is. The decoders to choose from are those of the study. A claim that
-follows the held-out mean alone, by a paired bootstrap over images that takes the K choices as given,
-is counted beside it ("plain"). Intervals are Wilson's, 95 %.
+by another decoder's, that one is. The decoders to choose from are those of the study. "plain" counts
+the claims of a paired bootstrap over images that takes the choices of the folds as given. Intervals
+are Wilson's, 95 %.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def test_broken_files_are_told_in_one_line(text: str, words: str, tmp_path: Path
 
 
 def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read preset .*No such file"):
+    with pytest.raises(InputError, match=r"cannot read preset .*No such file"):
         get_decoder(str(tmp_path / "none.json"))
     path = tmp_path / "latin.json"
     path.write_bytes(b"\xff\xfe")

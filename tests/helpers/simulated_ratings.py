@@ -1,4 +1,4 @@
-"""Readings of an invented model, and ratings by invented people whose favourite decoder is known."""
+"""Readings of an invented model, and ratings by people whose favourite decoder is known."""
 
 from __future__ import annotations
 

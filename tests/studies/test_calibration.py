@@ -12,9 +12,7 @@ from discode.errors import InputError
 from discode.stats import tie_rate
 from discode.studies.calibration import calibrate, calibration_error, isotonic
 
-NUMBERS = st.lists(
-    st.tuples(st.integers(-5, 5), st.integers(1, 4)), min_size=1, max_size=40
-)
+NUMBERS = st.lists(st.tuples(st.integers(-5, 5), st.integers(1, 4)), min_size=1, max_size=40)
 
 
 @given(NUMBERS)

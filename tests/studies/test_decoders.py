@@ -25,9 +25,7 @@ QUICK = AgreementProtocol(resamples=199)
 
 def chosen(made: SimulatedRatings, specs: Sequence[str] = FEW, **options: bool) -> DecoderChoice:
     """The choice on a simulated set."""
-    return choose_decoder(
-        made.ratings, made.image, made.readings, specs, protocol=QUICK, **options
-    )
+    return choose_decoder(made.ratings, made.image, made.readings, specs, protocol=QUICK, **options)
 
 
 @pytest.mark.parametrize("truth", [None, "smoothing"])

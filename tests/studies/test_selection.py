@@ -58,7 +58,9 @@ def test_no_better_candidate_is_claimed_in_five_percent() -> None:
     That 40 candidates look better by chance is what the test has to allow for: the best of them on
     all images would be "significant" by a plain test nearly always.
     """
-    found = [choose(normal_candidates(s, 80, 40), deal_folds(80), resamples=199) for s in range(300)]
+    found = [
+        choose(normal_candidates(s, 80, 40), deal_folds(80), resamples=199) for s in range(300)
+    ]
     claims = np.mean([one.p <= 0.05 for one in found])
     assert claims <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 300)
     assert 0.3 < np.mean([one.p <= 0.5 for one in found]) < 0.7

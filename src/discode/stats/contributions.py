@@ -86,9 +86,9 @@ def accuracy_contributions(
 ) -> Contributions:
     """Return each image's part in the accuracy, averaged over categories.
 
-    ``earned`` (M,) is what ``credit`` returns. φ_c = C/G·Σ_g (earned by c in g) / (choices in g), so
-    that the mean over all C images is the accuracy itself; what an image earns does not depend on
-    other images.
+    ``earned`` (M,) is what ``credit`` returns. φ_c = C/G·Σ_g (earned by c in g) / (choices in g) for
+    G categories g, so that the mean over all C images is the accuracy itself; what an image earns
+    does not depend on other images.
 
     >>> accuracy_contributions([1, 0, 1], ["a", "a", "b"], [0, 1, 2], [0, 1, 0]).whole.tolist()
     [0.75, 0.0, 1.5]
@@ -99,14 +99,13 @@ def accuracy_contributions(
     same_length({"earned": 0, "categories": 0, "clusters": 0}, [right, group, image])
     size = np.bincount(group)
     share = right / (size[group] * len(size))
-    whole = np.bincount(image, weights=share, minlength=len(fold)) * len(fold)
+    sums = np.bincount(image, weights=share, minlength=len(fold))
+    whole: Floats = np.asarray(sums, np.float64) * len(fold)
     outside = fold[None, :] != np.arange(int(fold.max()) + 1)[:, None]
     return Contributions(whole, whole, np.where(outside, whole[None, :], 0.0))
 
 
-def concordances(
-    x: Floats, y: Floats, weights: Floats, groups: Ints | None = None
-) -> Floats:
+def concordances(x: Floats, y: Floats, weights: Floats, groups: Ints | None = None) -> Floats:
     """Return Σ_j sign(x_i - x_j)·sign(y_i - y_j)·weights[j] for each row i, (n, K).
 
     ``weights`` is (n, K): K sums at once. With ``groups`` (n,) only rows j of the group of i count.

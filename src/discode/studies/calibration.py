@@ -74,9 +74,7 @@ def calibrate(score: Floats, rating: Floats) -> Calibration:
     return Calibration(tuple(centre[keep].tolist()), tuple(height[keep].tolist()))
 
 
-def calibration_error(
-    scores: Sequence[Floats], rating: Floats, folds: Ints
-) -> CalibrationError:
+def calibration_error(scores: Sequence[Floats], rating: Floats, folds: Ints) -> CalibrationError:
     """Return the errors of calibrations that are fitted outside each fold and measured inside it.
 
     ``scores`` has, for each fold, the scores (n,) of all ratings by the decoder chosen without it;

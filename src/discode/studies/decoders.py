@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from discode.bench.agreement import AgreementProtocol, agreement_statistic, main_measure
 from discode.benchmarks import Preferences, Ratings
 from discode.decoders import Decoder, get_decoder
-from discode.decoders.options import options_text
 from discode.decoders.preset import Calibration
 from discode.errors import InputError
 from discode.readings import Readings
@@ -133,8 +132,8 @@ def choose_decoder(
 ) -> DecoderChoice:
     """Choose a decoder for readings (P,) of pairs, ``image`` (P,), by people's judgments of them.
 
-    ``candidates`` are methods, the baseline first. Judgments whose pair has no score are left out if
-    they are ratings and count as wrong if they are preferences, as everywhere.
+    ``candidates`` are methods, the baseline first. Ratings of a pair without a score are left out,
+    preferences without one count as wrong, as everywhere.
     """
     protocol = protocol or AgreementProtocol()
     if calibrated and not isinstance(judgments, Ratings):
@@ -143,9 +142,7 @@ def choose_decoder(
         raise InputError("--calibrate needs ratings that differ")
     values = {spec: get_decoder(spec).decode(readings).score for spec in candidates}
     base = values[candidates[0]]
-    unusable = [
-        spec for spec in candidates if (np.isnan(values[spec]) & np.isfinite(base)).any()
-    ]
+    unusable = [spec for spec in candidates if (np.isnan(values[spec]) & np.isfinite(base)).any()]
     # On many models no row reaches 1.0, and two readings are then one.
     first = {values[spec].tobytes(): spec for spec in reversed(candidates)}
     specs = [s for s in candidates if s not in unusable and first[values[s].tobytes()] == s]

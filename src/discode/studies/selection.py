@@ -7,8 +7,8 @@ difference T is the mean over all images, each judged by a candidate it had no p
 The K choices share most of their images, so that T varies more than the mean of as many independent
 numbers, and the more candidates the more. The test therefore repeats everything, the choosing
 included: if no candidate is better than the baseline, the sign of what an image says about their
-differences is arbitrary, so a coin per image turns it round for all candidates at once, and p is the
-share of such worlds whose t = T / se(T) reaches the observed one, p = (count + 1) / (resamples + 1).
+differences is arbitrary, so a coin per image turns it round for all candidates at once, and p is
+the share of such worlds whose t = T / se(T) reaches the observed one, (count + 1) / (resamples + 1).
 """
 
 from __future__ import annotations
