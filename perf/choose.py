@@ -5,7 +5,7 @@
 Readings of an invented model with a hump that means something and one that does not, and ratings by
 invented people (tests/helpers/simulated_ratings.py). Where people rate by nothing the model knows,
 every decoder is equally good; where they rate by smoothing's score, none is better; where they rate
-by another decoder's, that one is. The decoders to choose from are those of the study. "plain" counts
+by another decoder's, that one is. The decoders to choose from are those of the study. "plain" are
 the claims of a paired bootstrap over images that takes the choices of the folds as given. Intervals
 are Wilson's, 95 %.
 """

@@ -86,9 +86,9 @@ def accuracy_contributions(
 ) -> Contributions:
     """Return each image's part in the accuracy, averaged over categories.
 
-    ``earned`` (M,) is what ``credit`` returns. φ_c = C/G·Σ_g (earned by c in g) / (choices in g) for
-    G categories g, so that the mean over all C images is the accuracy itself; what an image earns
-    does not depend on other images.
+    ``earned`` (M,) is what ``credit`` returns. φ_c = C/G·Σ_g (earned by c in g) / (choices in g)
+    for G categories g, so that the mean over all C images is the accuracy itself; what an image
+    earns does not depend on other images.
 
     >>> accuracy_contributions([1, 0, 1], ["a", "a", "b"], [0, 1, 2], [0, 1, 0]).whole.tolist()
     [0.75, 0.0, 1.5]

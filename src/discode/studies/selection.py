@@ -8,7 +8,7 @@ The K choices share most of their images, so that T varies more than the mean of
 numbers, and the more candidates the more. The test therefore repeats everything, the choosing
 included: if no candidate is better than the baseline, the sign of what an image says about their
 differences is arbitrary, so a coin per image turns it round for all candidates at once, and p is
-the share of such worlds whose t = T / se(T) reaches the observed one, (count + 1) / (resamples + 1).
+the share of such worlds whose t = T / se(T) reaches the observed one.
 """
 
 from __future__ import annotations
