@@ -1,6 +1,7 @@
 """How often ``discode study decoders`` claims a better decoder, where the truth is known.
 
     python perf/choose.py [--sets N] [--images C ...] [--truth METHOD ...]
+    python perf/choose.py --data FOLDER
 
 Readings of an invented model with a hump that means something and one that does not, and ratings by
 invented people (tests/helpers/simulated_ratings.py). Where people rate by nothing the model knows,
@@ -8,6 +9,9 @@ every decoder is equally good; where they rate by smoothing's score, none is bet
 by another decoder's, that one is. The decoders to choose from are those of the study. "plain" are
 the claims of a paired bootstrap over images that takes the choices of the folds as given. Intervals
 are Wilson's, 95 %.
+
+With --data it chooses for two real small models, whose readings of Flickr8k-Expert are recorded there,
+by domain: there is one set of people's judgments, so that the lines are not independent.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from pathlib import Path
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1")
 
@@ -22,6 +27,7 @@ import numpy as np
 
 from discode.bench.agreement import AgreementProtocol
 from discode.benchmarks import Preferences, Ratings
+from discode.readings import Readings
 from discode.scales import TEN
 from discode.studies.decoders import ALPHA, candidate_decoders, choose_decoder
 from tests.helpers.simulated_ratings import SimulatedRatings, simulate
@@ -45,6 +51,31 @@ def preferences(made: SimulatedRatings) -> Preferences:
     return Preferences(first, first + 1, side, ("all",) * len(first))
 
 
+def choose_for_recorded(data: Path) -> None:
+    """Print what is chosen for each of the recorded models and domains."""
+    rated = {}
+    for line in (data / "flickr8k" / "ExpertAnnotations.txt").read_text().splitlines():
+        image, caption, *votes = line.split("\t")
+        rated[image, caption] = [int(vote) for vote in votes]
+    specs = tuple(candidate_decoders(TEN))
+    print(f"{'model, domain':20} {'smoothing':>9} {'held out':>9} {'interval':>15} {'p':>6}  winner")
+    for path in sorted((data / "readings").glob("flickr8k_expert_*.npz")):
+        archive = np.load(path)
+        people = [rated[pair] for pair in zip(archive["image"], archive["caption"], strict=True)]
+        judged = Ratings.of([(i, v, k) for i, one in enumerate(people) for k, v in enumerate(one)])
+        image = np.unique(archive["image"], return_inverse=True)[1]
+        for domain in sorted({*archive.files} - {"image", "caption"}):
+            done = choose_decoder(judged, image, Readings.of(archive[domain], TEN), specs)
+            gain = done.nested.difference
+            print(
+                f"{path.stem.rpartition('_')[2] + ', ' + domain:20} "
+                f"{100 * done.nested.baseline:9.2f} {100 * gain.value:+9.2f} "
+                f"{100 * gain.low:+7.2f} {100 * gain.high:+7.2f} {done.nested.p:6.3f}  "
+                f"{done.winner}{' beats smoothing' if done.beats_baseline else ''}",
+                flush=True,
+            )
+
+
 def main() -> None:
     """Print one line per truth and number of images."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -56,7 +87,11 @@ def main() -> None:
     parser.add_argument("--second", type=float, default=0.4, help="share of the second hump")
     parser.add_argument("--preferences", action="store_true", help="choices instead of ratings")
     parser.add_argument("--resamples", type=int, default=399)
+    parser.add_argument("--data", type=Path, help="choose for the readings recorded there instead")
     args = parser.parse_args()
+    if args.data is not None:
+        choose_for_recorded(args.data)
+        return
     specs = tuple(candidate_decoders(TEN))
     print(f"{len(specs)} decoders, {args.sets} sets of {args.captions} captions per image")
     print(f"{'truth':40} {'images':>6} {'claims %':>9} {'interval':>13} {'plain %':>8} "

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -70,8 +71,8 @@ class Preset:
     calibration: Calibration | None = None
     chosen: Mapping[str, Any] = field(default_factory=dict)
 
-    def write(self, path: Path) -> str:
-        """Write the file, whole or not at all; return its digest as signatures name it."""
+    def text(self) -> str:
+        """Return what the file says."""
         calibration = None
         if self.calibration is not None:
             calibration = {
@@ -85,7 +86,12 @@ class Preset:
             "calibration": calibration,
             "chosen": dict(self.chosen),
         }
-        data = (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
+        text = json.dumps(content, indent=2, ensure_ascii=False)
+        return re.sub(r"\[[-+.\de,\s]+\]", lambda found: " ".join(found[0].split()), text) + "\n"
+
+    def write(self, path: Path) -> str:
+        """Write the file, whole or not at all; return its digest as signatures name it."""
+        data = self.text().encode()
         with replacing(path) as part:
             part.write_bytes(data)
         return preset_digest(data)

@@ -9,27 +9,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.bench.agreement import AgreementProtocol, agreement_statistic, main_measure
-from discode.benchmarks import Preferences, Ratings
+from discode.bench.layout import CellTable, TableValue
+from discode.benchmarks import Benchmark, BenchmarkOption, Preferences, Ratings
+from discode.benchmarks.base import integer_option
+from discode.bulk.judging import raise_if_stopped
 from discode.decoders import Decoder, get_decoder
-from discode.decoders.preset import Calibration
+from discode.decoders.options import options_text
+from discode.decoders.preset import Calibration, Preset, preset_digest
 from discode.errors import InputError
+from discode.judge import Judge
+from discode.metrics import MetricFactory
 from discode.readings import Readings
 from discode.scales import Scale
 from discode.scores import Floats
-from discode.stats import credit, tie_rate
+from discode.stats import Interval, credit, tie_rate
 from discode.stats.contributions import (
     Contributions,
     accuracy_contributions,
     tau_c_contributions,
 )
+from discode.studies.base import Study, StudyResult, StudySetup
 from discode.studies.calibration import CalibrationError, calibrate, calibration_error
 from discode.studies.selection import NestedChoice, choose, deal_folds
+from discode.version import __version__
 
 BASELINE = "smoothing"
 FOLDS = 5
 ALPHA = 0.05
 """A claim is made where p is at most this."""
+SHOWN = 8
+"""So many of the best decoders stand in the table."""
+MEASURES = {"tau_c": "τ_c", "mean": "accuracy"}
 
+_NAMED = (BASELINE, "raw", "discode")
 TRUST = (0, 1, 4, 9, 19)
 # Written out, so that the candidates stay what they are if a default changes.
 _OPTIONS = (
@@ -196,3 +208,201 @@ def choose_decoder(
         error=calibration_error([values[specs[m]][rows] for m in taken], rating, fold[clusters]),
         ties=(tie_rate(score[judged]), tie_rate(curve.apply(score[judged]))),
     )
+
+
+def write_method(decoder: Decoder) -> str:
+    """Return a decoder as ``-m`` takes it, with every option written out.
+
+    >>> write_method(get_decoder("smoothing:reading=joint"))
+    'smoothing:reading=joint'
+    """
+    return f"{decoder.name}:{options_text(decoder.options())}"
+
+
+def describe_choice(choice: DecoderChoice, measure: str) -> list[str]:
+    """Return what was found, in sentences; ``measure`` is what agreement is called."""
+    nested, gain = choice.nested, choice.nested.difference
+    figures = (
+        f"{100 * gain.value:+.2f} {measure} on held-out images ({100 * gain.level:g} % interval "
+        f"{100 * gain.low:+.2f} to {100 * gain.high:+.2f}, p = {nested.p:.3f})"
+    )
+    if choice.beats_baseline:
+        found = [f"{choice.winner} beats {choice.specs[0]}: {figures}."]
+    elif nested.winner == 0:
+        found = [f"{choice.specs[0]} itself agrees best; choosing another is worth {figures}."]
+    else:
+        found = [
+            f"No decoder was shown to beat {choice.specs[0]}: choosing the best is worth {figures}. "
+            f"The preset is {choice.specs[0]}."
+        ]
+    if choice.calibration is not None and choice.error is not None:
+        knots, error = choice.calibration, choice.error
+        found.append(
+            f"Calibrated to people's ratings, {knots.rating[0]:.3g} to {knots.rating[-1]:.3g}: the "
+            f"error (root mean square) is {error.calibrated:.3f} on held-out images, that of a "
+            f"straight line {error.line:.3f}, that of the mean rating {error.constant:.3f}. Tied "
+            f"pairs of scores: {100 * choice.ties[0]:.2f} % before, {100 * choice.ties[1]:.2f} % "
+            f"after; {measure} is measured before."
+        )
+    if choice.unusable:
+        found.append(
+            f"Not compared, since they have no score where {choice.specs[0]} has one: "
+            f"{', '.join(choice.unusable)}."
+        )
+    return found
+
+
+def make_preset(choice: DecoderChoice, judge: Judge, benchmark: Benchmark, folds: int) -> Preset:
+    """Return the preset of a choice: the recommended method, and how it was chosen."""
+    nested, gain = choice.nested, choice.nested.difference
+    chosen = {
+        "verdict": describe_choice(choice, MEASURES[choice.measure])[0],
+        "by": f"discode study decoders, version {__version__}",
+        "judge": str(judge.signature).partition("|decoder:")[0],
+        "benchmark": benchmark.name,
+        "options": dict(benchmark.options),
+        "sha256": dict(benchmark.checksums),
+        "images": choice.images,
+        "judgments": choice.judgments,
+        "without_score": choice.failed,
+        "measure": choice.measure,
+        "candidates": len(choice.specs),
+        "folds": folds,
+        "chosen_by_fold": [choice.specs[number] for number in nested.by_fold],
+        "best_on_all_images": choice.winner,
+        "held_out": {
+            "chosen": _short(nested.value),
+            choice.specs[0]: _short(nested.baseline),
+            "difference": _short(gain.value),
+            "interval": [_short(gain.low), _short(gain.high)],
+            "level": gain.level,
+            "p": _short(nested.p),
+        },
+    }
+    if choice.error is not None:
+        chosen["calibration"] = {
+            "held_out_rmse": _short(choice.error.calibrated),
+            "of_a_straight_line": _short(choice.error.line),
+            "of_the_mean_rating": _short(choice.error.constant),
+            "tied_pairs_before": _short(choice.ties[0]),
+            "tied_pairs_after": _short(choice.ties[1]),
+        }
+    method = write_method(get_decoder(choice.recommended))
+    return Preset(method, judge.scale.unique_name, choice.calibration, chosen)
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def run_decoders(setup: StudySetup) -> StudyResult:
+    """Choose a decoder for each judge on each benchmark: the study ``decoders``."""
+    if not setup.benchmarks or not setup.judges:
+        raise InputError("decoders wants --ratings FILE, or -b BENCHMARK and --data FOLDER")
+    if not setup.protocol.resamples:
+        raise InputError("decoders tests its choice by resampling; give --resamples 100 or more")
+    folds, hidden = int(setup.options["folds"]), setup.options["adam"] == "yes"
+    tables: dict[str, CellTable] = {}
+    files: dict[str, str] = {}
+    findings: list[str] = []
+    several = len(setup.judges) * len(setup.benchmarks) > 1
+    for model, factory in setup.judges.items():
+        for place, benchmark in setup.benchmarks.items():
+            name = _file_stem(f"decoder {model} {place}") if several else "decoder"
+            judge, readings = _read(setup, factory, benchmark, hidden=hidden)
+            choice = choose_decoder(
+                benchmark.judgments, benchmark.image, readings,
+                tuple(candidate_decoders(readings.scale, hidden=hidden)),
+                protocol=setup.protocol, folds=folds,
+                calibrated=setup.options["calibrate"] == "yes",
+            )  # fmt: skip
+            preset = make_preset(choice, judge, benchmark, folds)
+            files[f"{name}.json"] = preset.text()
+            tables[name] = _table(choice, f"{place}, {model}", folds)
+            said = describe_choice(choice, MEASURES[choice.measure])
+            said.append(
+                f"{name}.json holds the preset, {preset_digest(preset.text().encode())} in "
+                f"signatures: discode score -m {name}.json."
+            )
+            findings += [f"{place}, {model}: {line}" for line in said] if several else said
+    return StudyResult(tables, findings=findings, files=files)
+
+
+def _read(
+    setup: StudySetup, factory: MetricFactory, benchmark: Benchmark, *, hidden: bool
+) -> tuple[Judge, Readings]:
+    """Read the pairs once, without references, with hidden states if Adam is to have them."""
+    judge = factory.judge
+    if hidden:
+        judge = replace(judge, decoder=get_decoder("paper:solver=adam"))
+    pairs = [replace(pair, references=()) for pair in benchmark.pairs]
+
+    def progress(done: int) -> None:
+        if setup.progress is not None:
+            setup.progress("readings", done, len(pairs))
+
+    readings = factory.readings.read(judge, pairs, False, progress)
+    if readings.errors:
+        raise_if_stopped(judge)
+    return judge, readings
+
+
+def _table(choice: DecoderChoice, title: str, folds: int) -> CellTable:
+    measure, nested = MEASURES[choice.measure], choice.nested
+    gain = nested.difference
+    percent = Interval(100 * gain.value, 100 * gain.low, 100 * gain.high, gain.level)
+    base = choice.specs[0]
+    rows: list[list[TableValue]] = [
+        ["held-out images"],
+        ["  the best of the other folds", 100 * nested.value, percent, None],
+        [f"  {base}", 100 * nested.baseline, None, None],
+        ["all images"],
+    ]
+    best = np.argsort(-choice.agreement, kind="stable").tolist()
+    shown = {*best[:SHOWN], *(choice.specs.index(s) for s in _NAMED if s in choice.specs)}
+    shown |= {*nested.by_fold}
+    for number in best:
+        if number in shown:
+            value = 100 * float(choice.agreement[number])
+            times = nested.by_fold.count(number)
+            rows.append(
+                [
+                    f"  {choice.specs[number]}",
+                    value,
+                    value - 100 * float(choice.agreement[0]),
+                    f"{times} of {folds}" if times else None,
+                ]
+            )
+    kind = "ratings" if choice.measure == "tau_c" else "choices"
+    lost = f", {choice.failed:,} without a score" if choice.failed else ""
+    return CellTable(
+        ["decoder", measure, f"- {base}", "folds"],
+        rows,
+        f"{title}: {choice.images:,} images, {choice.judgments:,} {kind}{lost}; "
+        f"{len(choice.specs)} decoders",
+        ["The best on all images was chosen on them: what it is worth stands above, on held-out"
+         " images.", "folds: how often a decoder was the best of the other folds."],
+        digits=3,
+    )  # fmt: skip
+
+
+def _file_stem(text: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "-._" else "_" for letter in text)
+
+
+STUDY = Study(
+    "decoders",
+    "which decoder suits your model: chosen by people's judgments, tested on held-out images",
+    (),
+    run_decoders,
+    benchmarks=("flickr8k-expert",),
+    options={
+        "calibrate": BenchmarkOption(
+            "no", "also bring scores to the people's scale, by isotonic regression", ("no", "yes")
+        ),
+        "adam": BenchmarkOption(
+            "no", "also try the paper's Adam steps; needs hidden states, and torch", ("no", "yes")
+        ),
+        "folds": integer_option(FOLDS, "into how many folds the images are dealt", low=1),
+    },
+)
