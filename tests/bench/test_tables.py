@@ -27,7 +27,7 @@ def test_cells_and_formats(runs: dict[str, RunLog]) -> None:
     assert math.isnan(every["other", "composite", "tau_c"].paper)
     text = render_table(runs)
     assert text.splitlines()[0].split() == ["Composite", "Pascal-50S"]
-    assert text.splitlines()[1].split() == ["τ_b", "τ_c", "HC", "MM", "Mean"]
+    assert text.splitlines()[1].split() == ["metric", "τ_b", "τ_c", "HC", "MM", "Mean"]
     assert sum(line.startswith("  paper") for line in text.splitlines()) == 2
     assert "from" in render_table(runs, intervals=True)
     rows = list(csv.DictReader(io.StringIO(render_table(runs, "csv"))))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from discode.backends.local.catalog import CATALOG
+from discode.bench.layout import TABLE_FORMATS, CellTable, write_table
 from discode.bench.published import published_cells
 from discode.bench.runlog import RunLog
 from discode.benchmarks import BENCHMARKS, Ratings
@@ -147,10 +146,10 @@ def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: b
     difference; ``intervals`` adds those of the bootstrap. The CSV has one line per cell, with
     everything.
     """
-    write = lookup(TABLE_FORMATS, form, "format")
+    lookup(TABLE_FORMATS, form, "format")
     every = table_cells(runs)
-    if write is None:
-        return _csv(every)
+    if form == "csv":
+        return write_table(_every_cell(every), form)
     columns = sorted(
         {(cell.benchmark, cell.measure): None for cell in every},
         key=lambda column: _benchmark_place(column[0]),
@@ -183,8 +182,28 @@ def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: b
         f"{cell.metric} {max(cell.failed, 0.01):.2f} % of {cell.benchmark}"
         for cell in {(c.metric, c.benchmark): c for c in every if c.failed > 0}.values()
     ]
-    note = f"\n\n* without a score: {'; '.join(failed)}" if failed and form != "latex" else ""
-    return write(columns, rows) + note
+    notes = [f"* without a score: {'; '.join(failed)}"] if failed and form != "latex" else []
+    titles = [
+        (benchmark_title(name), MEASURE_SYMBOLS.get(measure, measure)) for name, measure in columns
+    ]
+    return write_table(CellTable(["metric", *titles], rows, notes=notes), form)
+
+
+def _every_cell(every: Sequence[TableCell]) -> CellTable:
+    """Return one row per cell, with everything."""
+    names = ("metric", "benchmark", "measure", "value", "low", "high", "paper", "difference")
+    rows = [
+        [
+            cell.metric, cell.benchmark, cell.measure,
+            *(
+                _number(number, 4)
+                for number in (cell.value, cell.low, cell.high, cell.paper, cell.difference)
+            ),
+            cell.paper_model, _number(cell.ties), _number(cell.failed),
+        ]
+        for cell in every
+    ]  # fmt: skip
+    return CellTable([*names, "paper_model", "ties", "failed"], rows)
 
 
 def _benchmark_place(name: str) -> int:
@@ -205,91 +224,3 @@ def _number(value: float, digits: int = 2) -> str:
 
 def _signed(value: float) -> str:
     return "" if math.isnan(value) else f"{value:+.2f}"
-
-
-def _titles(columns: Sequence[_Column]) -> tuple[list[str], list[str]]:
-    """Return the two lines above the columns; a benchmark's title is above its first column."""
-    first = [
-        benchmark_title(name) if number == 0 or columns[number - 1][0] != name else ""
-        for number, (name, _) in enumerate(columns)
-    ]
-    return first, [MEASURE_SYMBOLS.get(measure, measure) for _, measure in columns]
-
-
-def _text(columns: Sequence[_Column], rows: Sequence[Sequence[str]]) -> str:
-    first, second = _titles(columns)
-    wide = [max(len(row[0]) for row in rows)]
-    for number, head in enumerate(second):
-        wide.append(max(len(head), 6, *(len(row[number + 1]) for row in rows)))
-    starts = [number for number, title in enumerate(first) if title]
-    for start, end in zip(starts, [*starts[1:], len(columns)], strict=True):
-        room = sum(wide[start + 1 : end + 1]) + 2 * (end - start - 1)
-        wide[end] += max(0, len(first[start]) - room)
-    top = " " * wide[0]
-    for start, end in zip(starts, [*starts[1:], len(columns)], strict=True):
-        room = sum(wide[start + 1 : end + 1]) + 2 * (end - start - 1)
-        top += "  " + first[start].center(room)
-    lines = [top.rstrip()]
-    for row in (["", *second], *rows):
-        line = [row[0].ljust(wide[0])]
-        line += [cell.rjust(width) for cell, width in zip(row[1:], wide[1:], strict=True)]
-        lines.append("  ".join(line).rstrip())
-    return "\n".join(lines)
-
-
-def _markdown(columns: Sequence[_Column], rows: Sequence[Sequence[str]]) -> str:
-    first, second = _titles(columns)
-    titles = [f"{a} {b}".strip().replace("|", "\\|") for a, b in zip(first, second, strict=True)]
-    lines = ["| metric | " + " | ".join(titles) + " |", "| --- |" + " ---: |" * len(columns)]
-    for row in rows:
-        name = row[0].replace("|", "\\|")
-        indented = f"&nbsp;&nbsp;{name.strip()}" if name.startswith(" ") else name
-        lines.append(f"| {indented} | " + " | ".join(row[1:]) + " |")
-    return "\n".join(lines)
-
-
-_TEX = {
-    "\\": r"\textbackslash{}",
-    "^": r"\^{}",
-    "~": r"\~{}",
-    "τ_b": r"$\tau_b$",
-    "τ_c": r"$\tau_c$",
-} | {letter: f"\\{letter}" for letter in "&%$#_{}"}
-
-
-def _latex(columns: Sequence[_Column], rows: Sequence[Sequence[str]]) -> str:
-    first, second = _titles(columns)
-    lines = [r"\begin{tabular}{l" + "r" * len(columns) + "}", r"\toprule"]
-    lines.append(" & ".join(["", *map(_tex, first)]) + r" \\")
-    lines.append(" & ".join(["", *(_TEX.get(name) or _tex(name) for name in second)]) + r" \\")
-    lines.append(r"\midrule")
-    for row in rows:
-        name = r"\quad " + _tex(row[0].strip()) if row[0].startswith(" ") else _tex(row[0])
-        lines.append(" & ".join([name, *row[1:]]) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
-
-
-def _tex(text: str) -> str:
-    return "".join(_TEX.get(letter, letter) for letter in text)
-
-
-def _csv(every: Sequence[TableCell]) -> str:
-    file = io.StringIO()
-    names = ("metric", "benchmark", "measure", "value", "low", "high", "paper", "difference")
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*names, "paper_model", "ties", "failed"])
-    for cell in every:
-        numbers = (cell.value, cell.low, cell.high, cell.paper, cell.difference)
-        writer.writerow(
-            [cell.metric, cell.benchmark, cell.measure, *(_number(n, 4) for n in numbers),
-             cell.paper_model, _number(cell.ties), _number(cell.failed)]
-        )  # fmt: skip
-    return file.getvalue().rstrip("\n")
-
-
-TABLE_FORMATS: dict[str, Callable[[Sequence[_Column], Sequence[Sequence[str]]], str] | None] = {
-    "text": _text,
-    "markdown": _markdown,
-    "latex": _latex,
-    "csv": None,  # one line per cell instead of rows and columns
-}

@@ -1,1 +1,11 @@
-"""The paper's tables and figures, one module each."""
+"""The paper's tables and figures, and what else is worth knowing of a judge, one row each."""
+
+from __future__ import annotations
+
+from discode.studies import cost
+from discode.studies.base import Study, StudyResult, StudySetup
+
+__all__ = ["STUDIES", "Study", "StudyResult", "StudySetup"]
+
+STUDIES: dict[str, Study] = {row.name: row for row in (cost.STUDY,)}
+"""The studies by name, in the order of the documentation."""

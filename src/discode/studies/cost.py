@@ -13,13 +13,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from discode.backends import Backend
+from discode.backends import Backend, open_backend
+from discode.bench.layout import CellTable
+from discode.benchmarks.base import BenchmarkOption, integer_option
 from discode.decoders import get_decoder
-from discode.images import ImageSource
+from discode.errors import InputError
+from discode.images import ImageSource, demo_path
 from discode.pairs import Pair
 from discode.prompts import Prompt
 from discode.readings import Readings
 from discode.scales import UNIT
+from discode.studies.base import Study, StudyResult, StudySetup
 
 METHODS = {
     "raw": "raw",
@@ -96,3 +100,50 @@ def _best(times: int, run: Callable[[], object]) -> float:
         run()
         shortest = min(shortest, time.perf_counter() - start)
     return shortest
+
+
+_IMAGES = ("astronaut.jpg", "cat.jpg", "coffee.jpg", "rocket.jpg")
+_COLUMNS = ("method", "backbone s", "scoring s", "overhead %", "packed s", "batched s", "%")
+
+
+def _run(setup: StudySetup) -> StudyResult:
+    captions = int(setup.options["captions"])
+    if shape := setup.options["random_weights"]:
+        from discode.backends.local.backend import Local
+        from discode.backends.local.random_weights import random_model
+
+        options = next(iter(setup.judges.values())).options
+        model = random_model(shape, options.get("device"), options.get("dtype"))
+        backend = open_backend(Local(model, read="forced"))
+    elif len(setup.judges) == 1:
+        backend = next(iter(setup.judges.values())).open_judge().backend
+    else:
+        raise InputError("the cost of one model is timed at a time; give one --model")
+    images = [demo_path() / name for name in _IMAGES]
+    rows = [
+        [
+            row.method, f"{row.backbone:.4f}", f"{row.scoring:.6f}", f"{row.overhead:.4f}",
+            f"{row.backbone_batch:.4f}", f"{row.scoring_batch:.7f}", f"{row.overhead_batch:.5f}",
+        ]
+        for row in measure(backend, backend.prompt, images, captions)
+    ]  # fmt: skip
+    who = backend.identity
+    note = (
+        f"{who.model} {who.revision} {who.dtype}; one pair at a time, then {captions} captions per "
+        "image packed and 512 readings per batch"
+    )
+    return StudyResult({"cost": CellTable(_COLUMNS, rows, notes=[note])})
+
+
+STUDY = Study(
+    "cost",
+    "time the model and the decoders: the paper's computational overhead for scoring",
+    ("cost",),
+    _run,
+    options={
+        "captions": integer_option(16, "captions per image, for the batch columns", low=1),
+        "random_weights": BenchmarkOption(
+            "", "an architecture instead of a model: llava-next-8b, -13b, -34b, tiny", pattern=".*"
+        ),
+    },
+)
