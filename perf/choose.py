@@ -58,7 +58,9 @@ def choose_for_recorded(data: Path) -> None:
         image, caption, *votes = line.split("\t")
         rated[image, caption] = [int(vote) for vote in votes]
     specs = tuple(candidate_decoders(TEN))
-    print(f"{'model, domain':20} {'smoothing':>9} {'held out':>9} {'interval':>15} {'p':>6}  winner")
+    print(
+        f"{'model, domain':20} {'smoothing':>9} {'held out':>9} {'interval':>15} {'p':>6}  winner"
+    )
     for path in sorted((data / "readings").glob("flickr8k_expert_*.npz")):
         archive = np.load(path)
         people = [rated[pair] for pair in zip(archive["image"], archive["caption"], strict=True)]

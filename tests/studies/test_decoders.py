@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from discode.bench.agreement import AgreementProtocol, measure_agreement
-from discode.benchmarks import Preferences, Ratings
+from discode.bench.layout import write_table
+from discode.benchmarks import Benchmark, Preferences, Ratings
 from discode.decoders import get_decoder
 from discode.errors import InputError
+from discode.metrics import MetricFactory
 from discode.readings import Readings
-from discode.scales import FIVE, UNIT
-from discode.studies.decoders import DecoderChoice, candidate_decoders, choose_decoder
+from discode.scales import FIVE, TEN, UNIT
+from discode.studies import StudySetup
+from discode.studies.decoders import (
+    STUDY,
+    DecoderChoice,
+    candidate_decoders,
+    choose_decoder,
+    write_method,
+)
+from tests.helpers.command_line import refused, run
+from tests.helpers.fake_model import FakeModel
+from tests.helpers.fake_runs import preferred, rated
 from tests.helpers.simulated_ratings import SimulatedRatings, simulate
 
 FEW = (
@@ -109,6 +125,124 @@ def test_candidates_are_methods_that_can_be_typed() -> None:
         "graded", "greedy", "joint",
     }  # fmt: skip
     assert {f"smoothing:reading={r}" for r in ("greedy", "joint")} < {*unit}
-    assert "discode:tau=2,trust=0" in unit
+    assert "discode:tau=2" in unit
     assert not any(decoder.requires for decoder in unit.values())
     assert any(decoder.requires for decoder in candidate_decoders(UNIT, hidden=True).values())
+
+
+def test_a_candidate_is_what_its_name_makes() -> None:
+    for spec, decoder in candidate_decoders(UNIT, hidden=True).items():
+        assert get_decoder(spec) == decoder
+        assert get_decoder(write_method(decoder)) == decoder
+
+
+def setup(benchmark: Benchmark, model: FakeModel, **options: str) -> StudySetup:
+    """The study's setup on one benchmark with a fake model."""
+    chosen = {name: row.default for name, row in STUDY.options.items()} | options
+    return StudySetup(
+        {"mine": benchmark}, {"fake": MetricFactory(model)}, protocol=QUICK, options=chosen
+    )
+
+
+def test_the_study_reads_once_and_its_preset_decodes(tmp_path: Path) -> None:
+    model, benchmark = FakeModel(), rated()
+    result = STUDY.run(setup(benchmark, model, calibrate="yes"))
+    assert len(model.asked) == len({(pair.image, pair.caption) for pair in benchmark.pairs})
+    path = tmp_path / "decoder.json"
+    path.write_text(result.files["decoder.json"])
+    content = json.loads(path.read_text())
+    decoder = get_decoder(str(path))
+    digest = decoder.options()["preset"]
+    assert any(str(digest) in line for line in result.findings)
+    assert content["chosen"]["verdict"] == result.findings[0]
+    assert content["chosen"]["sha256"] == {"a.json": "00"}
+    assert content["chosen"]["images"] == 40
+    assert len(content["chosen"]["chosen_by_fold"]) == 5
+    metric = MetricFactory(model).make(str(path))
+    scores = metric.score_pairs(benchmark.pairs[:4])
+    assert 1 <= scores.value.min()
+    assert scores.value.max() <= 4
+    for form in ("text", "markdown", "latex", "csv"):
+        assert "held-out" in write_table(result.tables["decoder"], form)
+
+
+def test_several_judges_and_preferences_have_a_preset_each() -> None:
+    one = setup(preferred(60), FakeModel())
+    both = replace(
+        one, judges={"a": MetricFactory(FakeModel("a")), "org/b": MetricFactory(FakeModel("b"))}
+    )
+    result = STUDY.run(both)
+    assert [*result.files] == ["decoder_a_mine.json", "decoder_org_b_mine.json"]
+    assert all(line.startswith(("mine, a: ", "mine, org/b: ")) for line in result.findings)
+    assert any("accuracy" in line for line in result.findings)
+
+
+def test_adam_is_tried_where_hidden_states_are_to_be_had() -> None:
+    pytest.importorskip("torch", reason="Adam wants discode[adam]")
+    result = STUDY.run(setup(rated(24), FakeModel(capabilities=frozenset({"hidden"})), adam="yes"))
+    plain = STUDY.run(setup(rated(24), FakeModel()))
+    more = [
+        json.loads(one.files["decoder.json"])["chosen"]["candidates"] for one in (result, plain)
+    ]
+    assert more[0] > more[1]
+    with pytest.raises(InputError, match="needs hidden of the model"):
+        STUDY.run(setup(rated(24), FakeModel(), adam="yes"))
+
+
+def test_what_the_study_cannot_do_is_told() -> None:
+    with pytest.raises(InputError, match="--ratings FILE"):
+        STUDY.run(StudySetup(options={"folds": "5"}))
+    few = replace(setup(rated(24), FakeModel()), protocol=AgreementProtocol(resamples=0))
+    with pytest.raises(InputError, match="--resamples 100"):
+        STUDY.run(few)
+    with pytest.raises(InputError, match="12 images are too few"):
+        STUDY.run(setup(rated(12), FakeModel()))
+
+
+@pytest.mark.usefixtures("shipped")
+def test_the_command_from_ratings_to_scores(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = ["image,caption,rating"]
+    for i in range(22):
+        Image.fromarray(rng.integers(0, 255, (32, 32, 3), dtype=np.uint8)).save(
+            tmp_path / f"{i}.png"
+        )
+        rows += [f"{i}.png,a caption number {j},{1 + (i + j) % 4}" for j in range(3)]
+    (tmp_path / "mine.csv").write_text("\n".join(rows))
+    done = run(
+        "study", "decoders", "--ratings", "mine.csv", "--calibrate", "--resamples", 100,
+        "-o", "out", cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "22 images, 66 ratings" in done.stdout
+    assert "beat" in done.stdout or "agrees best" in done.stdout
+    scored = run("score", "0.png", "a caption", "-m", "out/decoder.json", "--json", cwd=tmp_path)
+    assert scored.returncode == 0, scored.stderr
+    assert "preset=" in scored.stdout
+    refused(run("study", "decoders", "--ratings", "none.csv", cwd=tmp_path), "none.csv")
+    refused(
+        run("study", "decoders", "--ratings", "mine.csv", "-b", "foil", cwd=tmp_path), "--ratings"
+    )
+    refused(
+        run("study", "decoders", "--ratings", "mine.csv", "--folds", "x", cwd=tmp_path), "folds"
+    )
+
+
+@pytest.mark.data
+def test_flickr8k_expert_by_a_recorded_model(data: Path) -> None:
+    """Real readings: the choice is made in a few seconds, and smoothing's τ_c is the known one."""
+    archive = np.load(data / "readings" / "flickr8k_expert_b6s.npz")
+    people = {}
+    for line in (data / "flickr8k" / "ExpertAnnotations.txt").read_text().splitlines():
+        image, caption, *votes = line.split("\t")
+        people[image, caption] = [int(vote) for vote in votes]
+    pairs = zip(archive["image"], archive["caption"], strict=True)
+    judged = Ratings.of(
+        [(i, v, k) for i, one in enumerate(pairs) for k, v in enumerate(people[one])]
+    )
+    image = np.unique(archive["image"], return_inverse=True)[1]
+    done = choose_decoder(judged, image, Readings.of(archive["photo"], TEN), FEW, protocol=QUICK)
+    assert (done.images, done.judgments) == (1000, 16_992)
+    assert 100 * done.agreement[0] == pytest.approx(51.75, abs=0.01)
+    assert 100 * done.nested.baseline == pytest.approx(51.75, abs=0.1)
+    assert done.winner != "raw"

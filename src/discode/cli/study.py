@@ -31,6 +31,8 @@ from discode.metrics import MetricFactory
 from discode.metrics.registry import asks_judge
 from discode.studies import STUDIES, Study, StudyResult, StudySetup
 
+YES_OR_NO = ("no", "yes")
+"""An option of a study with these values is a flag."""
 SUFFIXES = {"text": ".txt", "markdown": ".md", "latex": ".tex", "csv": ".csv"}
 
 app = typer.Typer(help="The paper's tables and figures.", no_args_is_help=True)
@@ -52,6 +54,14 @@ def _run(
         typer.Option(
             "--benchmark", "-b", metavar="NAME[:KEY=VALUE,...]",
             help="Repeat; by default those of the paper's table that --data has.",
+        ),
+    ] = None,
+    ratings: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Your own ratings or choices (docs/adding-a-benchmark.md), or the folder of a "
+            "campaign's export, instead of --data.",
         ),
     ] = None,
     log: Annotated[
@@ -110,12 +120,19 @@ def _run(
         path.stem if stems.count(path.stem) == 1 else str(path): RunLog.load(path) for path in files
     }
     benchmarks = _load(study, given, data) if data is not None else {}
+    if ratings is not None:
+        if data is not None or given or not study.benchmarks:
+            raise InputError("--ratings is a benchmark of your own; leave --data and -b out")
+        campaign = (ratings / "mceval.jsonl").is_file()
+        benchmarks = {ratings.name: load_benchmark("mceval" if campaign else "custom", ratings)}
     if given and data is None:
         raise InputError(f"-b {given[0]} wants --data, the folder of the benchmark")
     if study.benchmarks and not benchmarks and not logs:
-        raise InputError(f"{study.name} wants --data, a folder of benchmarks, or --log, a run")
+        raise InputError(
+            f"{study.name} wants --data, a folder of benchmarks, --ratings, or --log, a run"
+        )
     judges = _recorded(files) if log and not model else {}
-    if model or (not judges and (data is not None or not log)):
+    if model or (not judges and (benchmarks or not log)):
         kept = None if out is None else store_beside(out)
         judges = {
             name or "embedded": MetricFactory(name, options, store=store, default_store=kept)
@@ -204,6 +221,8 @@ def _report(study: Study, result: StudyResult, out: Path | None, form: str) -> N
         for name, log in result.logs.items():
             (out / "runs").mkdir(exist_ok=True)
             log.save(out / "runs" / f"{_file_name(name)}.json")
+        for name, text in result.files.items():
+            (out / name).write_text(text, "utf-8")
         for name, draw in result.figures.items():
             draw(out / f"{name}.png")
         output.note(f"written to {out}", "dim")
@@ -227,7 +246,7 @@ def _command(study: Study) -> Callable[..., None]:
 
     def command(**given: Any) -> None:
         own = {name: given.pop(name) for name in study.options}
-        _run(study, own, **given)
+        _run(study, {name: "yes" if one is True else one for name, one in own.items()}, **given)
 
     common = list(inspect.signature(_run, eval_str=True).parameters.values())[2:]
     extra = [
@@ -236,9 +255,11 @@ def _command(study: Study) -> Callable[..., None]:
             inspect.Parameter.KEYWORD_ONLY,
             default=None,
             annotation=Annotated[
-                str | None,
-                typer.Option(help=f"{option.about[:1].upper()}{option.about[1:]}.",
-                             show_default=option.default or False, rich_help_panel="Of this study"),
+                bool | None if option.values == YES_OR_NO else str | None,
+                typer.Option(f"--{name.replace('_', '-')}",
+                             help=f"{option.about[:1].upper()}{option.about[1:]}.",
+                             show_default=option.values != YES_OR_NO and (option.default or False),
+                             rich_help_panel="Of this study"),
             ],
         )
         for name, option in study.options.items()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from discode.studies import cost
+from discode.studies import cost, decoders
 from discode.studies.base import Study, StudyResult, StudySetup
 
 __all__ = ["STUDIES", "Study", "StudyResult", "StudySetup"]
 
-STUDIES: dict[str, Study] = {row.name: row for row in (cost.STUDY,)}
+STUDIES: dict[str, Study] = {row.name: row for row in (cost.STUDY, decoders.STUDY)}
 """The studies by name, in the order of the documentation."""

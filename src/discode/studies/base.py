@@ -49,6 +49,7 @@ class StudyResult:
         logs: Runs by name.
         findings: What the numbers say, in sentences that were made from them.
         problems: What could not be done, and why.
+        files: Other files by name, as text.
     """
 
     tables: Mapping[str, CellTable]
@@ -56,6 +57,7 @@ class StudyResult:
     logs: Mapping[str, RunLog] = field(default_factory=dict)
     findings: Sequence[str] = ()
     problems: Sequence[str] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,13 @@ from discode.bench.layout import CellTable, TableValue
 from discode.benchmarks import Benchmark, BenchmarkOption, Preferences, Ratings
 from discode.benchmarks.base import integer_option
 from discode.bulk.judging import raise_if_stopped
-from discode.decoders import Decoder, get_decoder
+from discode.decoders import METHODS, Decoder, get_decoder, options_of
 from discode.decoders.options import options_text
 from discode.decoders.preset import Calibration, Preset, preset_digest
 from discode.errors import InputError
 from discode.judge import Judge
 from discode.metrics import MetricFactory
+from discode.metrics.base import unique_keys
 from discode.readings import Readings
 from discode.scales import Scale
 from discode.scores import Floats
@@ -44,7 +45,7 @@ MEASURES = {"tau_c": "τ_c", "mean": "accuracy"}
 _NAMED = (BASELINE, "raw", "discode")
 TRUST = (0, 1, 4, 9, 19)
 # Written out, so that the candidates stay what they are if a default changes.
-_OPTIONS = (
+_DISCODE = (
     *(f"alpha=1,tau={tau},trust=0" for tau in (0.5, 0.7, 1.4, 2)),
     *(f"tau=1,trust={trust},prior_variance={width}" for width in (1, 4) for trust in TRUST),
     *(f"tau={tau},trust=0" for tau in (0.5, 2)),
@@ -65,25 +66,33 @@ def candidate_decoders(scale: Scale, *, hidden: bool = False) -> dict[str, Decod
     ['smoothing', 'raw', 'discode']
     """
     readings = ("graded", "greedy", "joint") if len(scale.stems) > 1 else ("graded",)
-    specs = [_in_reading(BASELINE, reading) for reading in readings]
-    specs += [_in_reading("raw", reading) for reading in readings if reading != "graded"] or ["raw"]
-    for spec in ("discode", *(f"discode:{options}" for options in _OPTIONS)):
-        specs += [_in_reading(spec, reading) for reading in readings]
-    if hidden:
-        specs += [
-            _in_reading(f"paper:solver=adam,steps={steps}", reading)
-            for steps in (10, 30)
-            for reading in readings
-            if reading != "joint"
-        ]
-    return {spec: get_decoder(spec) for spec in specs}
+    found: dict[str, Decoder] = {}
+
+    def add(method: str, options: str = "", allowed: Sequence[str] = readings) -> None:
+        for reading in allowed:
+            decoder = get_decoder(f"{method}:{options}", reading=reading)
+            found[_shortest(method, decoder)] = decoder
+
+    add(BASELINE)
+    add("raw", allowed=readings[1:] or ("greedy",))
+    add("discode")
+    for options in _DISCODE:
+        add("discode", options)
+    for steps in (10, 30) if hidden else ():
+        add("paper", f"solver=adam,steps={steps}", readings[:2])
+    return found
 
 
-def _in_reading(spec: str, reading: str) -> str:
-    """Return a method in a reading; the default one is not written."""
-    if reading == ("greedy" if spec == "raw" else "graded"):
-        return spec
-    return f"{spec}{',' if ':' in spec else ':'}reading={reading}"
+def _shortest(method: str, decoder: Decoder) -> str:
+    """Return a decoder as ``-m`` takes it, without the options that the method has anyway.
+
+    >>> _shortest("discode", get_decoder("discode:sigma2=0.1,tau=2"))
+    'discode:tau=2'
+    """
+    row = METHODS[method]
+    usual = {known.name: known.default for known in options_of(row.make)} | dict(row.options)
+    other = {name: value for name, value in decoder.options().items() if value != usual[name]}
+    return f"{method}:{options_text(other)}".removesuffix(":")
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,9 +231,10 @@ def write_method(decoder: Decoder) -> str:
 def describe_choice(choice: DecoderChoice, measure: str) -> list[str]:
     """Return what was found, in sentences; ``measure`` is what agreement is called."""
     nested, gain = choice.nested, choice.nested.difference
+    value, low, high = (round(100 * one, 2) + 0.0 for one in (gain.value, gain.low, gain.high))
     figures = (
-        f"{100 * gain.value:+.2f} {measure} on held-out images ({100 * gain.level:g} % interval "
-        f"{100 * gain.low:+.2f} to {100 * gain.high:+.2f}, p = {nested.p:.3f})"
+        f"{value:+.2f} {measure} on held-out images ({100 * gain.level:g} % interval "
+        f"{low:+.2f} to {high:+.2f}, p = {nested.p:.3f})"
     )
     if choice.beats_baseline:
         found = [f"{choice.winner} beats {choice.specs[0]}: {figures}."]
@@ -335,7 +345,9 @@ def _read(
     judge = factory.judge
     if hidden:
         judge = replace(judge, decoder=get_decoder("paper:solver=adam"))
-    pairs = [replace(pair, references=()) for pair in benchmark.pairs]
+    # Pairs that differ in their references only are one here.
+    first, which = unique_keys([(str(pair.image), pair.caption) for pair in benchmark.pairs])
+    pairs = [replace(benchmark.pairs[number], references=()) for number in first]
 
     def progress(done: int) -> None:
         if setup.progress is not None:
@@ -344,7 +356,7 @@ def _read(
     readings = factory.readings.read(judge, pairs, False, progress)
     if readings.errors:
         raise_if_stopped(judge)
-    return judge, readings
+    return judge, readings.take(which)
 
 
 def _table(choice: DecoderChoice, title: str, folds: int) -> CellTable:
@@ -380,8 +392,11 @@ def _table(choice: DecoderChoice, title: str, folds: int) -> CellTable:
         rows,
         f"{title}: {choice.images:,} images, {choice.judgments:,} {kind}{lost}; "
         f"{len(choice.specs)} decoders",
-        ["The best on all images was chosen on them: what it is worth stands above, on held-out"
-         " images.", "folds: how often a decoder was the best of the other folds."],
+        [
+            "The best on all images was chosen on them; what it is worth is the held-out figure.",
+            "Held-out figures are means over the folds, corrected for their size.",
+            "folds: in how many a decoder was the best of the others.",
+        ],
         digits=3,
     )  # fmt: skip
 
