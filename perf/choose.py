@@ -10,8 +10,8 @@ by another decoder's, that one is. The decoders to choose from are those of the 
 the claims of a paired bootstrap over images that takes the choices of the folds as given. Intervals
 are Wilson's, 95 %.
 
-With --data it chooses for two real small models, whose readings of Flickr8k-Expert are recorded there,
-by domain: there is one set of people's judgments, so that the lines are not independent.
+With --data it chooses for two real small models, whose readings of Flickr8k-Expert are recorded in
+that folder, by domain. There is one set of people's judgments: the lines are not independent.
 """
 
 from __future__ import annotations
@@ -58,9 +58,7 @@ def choose_for_recorded(data: Path) -> None:
         image, caption, *votes = line.split("\t")
         rated[image, caption] = [int(vote) for vote in votes]
     specs = tuple(candidate_decoders(TEN))
-    print(
-        f"{'model, domain':20} {'smoothing':>9} {'held out':>9} {'interval':>15} {'p':>6}  winner"
-    )
+    print(f"{'model, domain':20} {'smoothing':>9} {'gain':>9} {'interval':>15} {'p':>6}  winner")
     for path in sorted((data / "readings").glob("flickr8k_expert_*.npz")):
         archive = np.load(path)
         people = [rated[pair] for pair in zip(archive["image"], archive["caption"], strict=True)]

@@ -242,7 +242,7 @@ def describe_choice(choice: DecoderChoice, measure: str) -> list[str]:
         found = [f"{choice.specs[0]} itself agrees best; choosing another is worth {figures}."]
     else:
         found = [
-            f"No decoder was shown to beat {choice.specs[0]}: choosing the best is worth {figures}. "
+            f"No decoder was shown to beat {choice.specs[0]}: choosing one is worth {figures}. "
             f"The preset is {choice.specs[0]}."
         ]
     if choice.calibration is not None and choice.error is not None:
