@@ -55,8 +55,8 @@ def choose_for_recorded(data: Path) -> None:
     """Print what is chosen for each of the recorded models and domains."""
     rated = {}
     for line in (data / "flickr8k" / "ExpertAnnotations.txt").read_text().splitlines():
-        image, caption, *votes = line.split("\t")
-        rated[image, caption] = [int(vote) for vote in votes]
+        photo, caption, *votes = line.split("\t")
+        rated[photo, caption] = [int(vote) for vote in votes]
     specs = tuple(candidate_decoders(TEN))
     print(f"{'model, domain':20} {'smoothing':>9} {'gain':>9} {'interval':>15} {'p':>6}  winner")
     for path in sorted((data / "readings").glob("flickr8k_expert_*.npz")):

@@ -10,7 +10,7 @@ from scipy.optimize import isotonic_regression
 
 from discode.errors import InputError
 from discode.stats import tie_rate
-from discode.studies.calibration import calibrate, calibration_error, isotonic
+from discode.studies.calibration import calibration_error, fit_calibration, isotonic
 
 NUMBERS = st.lists(st.tuples(st.integers(-5, 5), st.integers(1, 4)), min_size=1, max_size=40)
 
@@ -28,7 +28,7 @@ def test_the_map_never_falls_and_its_knots_are_the_steps_centres(
     rng = np.random.default_rng(seed)
     score = rng.integers(0, levels, rows) / levels
     rating = rng.integers(1, 6, rows).astype(float)
-    curve = calibrate(score, rating)
+    curve = fit_calibration(score, rating)
     out = curve.apply(np.linspace(-1, 2, 200))
     assert (np.diff(out) >= 0).all()
     assert rating.min() <= out.min()
@@ -46,7 +46,7 @@ def test_the_map_never_falls_and_its_knots_are_the_steps_centres(
 def test_between_the_outer_knots_nothing_ties_that_did_not() -> None:
     rng = np.random.default_rng(0)
     score = rng.random(500)
-    curve = calibrate(score, np.round(4 * score + rng.normal(size=500)))
+    curve = fit_calibration(score, np.round(4 * score + rng.normal(size=500)))
     inner = score[(score > curve.score[0]) & (score < curve.score[-1])]
     assert tie_rate(curve.apply(inner)) == 0
     assert tie_rate(curve.apply(score)) < 0.01
@@ -63,7 +63,7 @@ def test_the_held_out_error_is_that_of_fresh_data() -> None:
     score, rating = draw(2000)
     error = calibration_error([score] * 5, rating, np.arange(2000) % 5)
     fresh, truth = draw(20_000)
-    seen = np.sqrt(((calibrate(score, rating).apply(fresh) - truth) ** 2).mean())
+    seen = np.sqrt(((fit_calibration(score, rating).apply(fresh) - truth) ** 2).mean())
     assert error.calibrated == pytest.approx(seen, abs=0.03)
     assert 0.5 < error.calibrated < 0.55 < error.line < error.constant
     assert error.constant == pytest.approx(np.std(rating), rel=0.01)
@@ -80,7 +80,7 @@ def test_a_fold_is_measured_by_the_scores_chosen_without_it() -> None:
 
 
 def test_constant_scores_and_no_scores() -> None:
-    curve = calibrate(np.full(4, 0.3), np.array([1.0, 2, 3, 4]))
+    curve = fit_calibration(np.full(4, 0.3), np.array([1.0, 2, 3, 4]))
     assert (curve.score, curve.rating) == ((0.3,), (2.5,))
     with pytest.raises(InputError, match="no ratings"):
-        calibrate(np.zeros(0), np.zeros(0))
+        fit_calibration(np.zeros(0), np.zeros(0))

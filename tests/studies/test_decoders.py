@@ -234,8 +234,8 @@ def test_flickr8k_expert_by_a_recorded_model(data: Path) -> None:
     archive = np.load(data / "readings" / "flickr8k_expert_b6s.npz")
     people = {}
     for line in (data / "flickr8k" / "ExpertAnnotations.txt").read_text().splitlines():
-        image, caption, *votes = line.split("\t")
-        people[image, caption] = [int(vote) for vote in votes]
+        photo, caption, *votes = line.split("\t")
+        people[photo, caption] = [int(vote) for vote in votes]
     pairs = zip(archive["image"], archive["caption"], strict=True)
     judged = Ratings.of(
         [(i, v, k) for i, one in enumerate(pairs) for k, v in enumerate(people[one])]

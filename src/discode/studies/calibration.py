@@ -55,10 +55,10 @@ def isotonic(y: Floats, weights: Floats) -> Floats:
     return np.repeat([mean for mean, _, _ in blocks], [rows for _, _, rows in blocks])
 
 
-def calibrate(score: Floats, rating: Floats) -> Calibration:
+def fit_calibration(score: Floats, rating: Floats) -> Calibration:
     """Return the map from scores (n,) to ratings (n,): the centres of isotonic regression's steps.
 
-    >>> calibrate(np.array([0.1, 0.2, 0.3, 0.9]), np.array([1.0, 3.0, 2.0, 4.0]))
+    >>> fit_calibration(np.array([0.1, 0.2, 0.3, 0.9]), np.array([1.0, 3.0, 2.0, 4.0]))
     Calibration(score=(0.1, 0.25, 0.9), rating=(1.0, 2.5, 4.0))
     """
     if not len(score):
@@ -86,7 +86,7 @@ def calibration_error(scores: Sequence[Floats], rating: Floats, folds: Ints) -> 
         truth = rating[test]
         slope, offset = _line(score[train], rating[train])
         guesses = (
-            calibrate(score[train], rating[train]).apply(score[test]),
+            fit_calibration(score[train], rating[train]).apply(score[test]),
             slope * score[test] + offset,
             np.full(len(truth), rating[train].mean()),
         )

@@ -30,7 +30,7 @@ from discode.stats.contributions import (
     tau_c_contributions,
 )
 from discode.studies.base import Study, StudyResult, StudySetup
-from discode.studies.calibration import CalibrationError, calibrate, calibration_error
+from discode.studies.calibration import CalibrationError, calibration_error, fit_calibration
 from discode.studies.selection import NestedChoice, choose, deal_folds
 from discode.version import __version__
 
@@ -209,7 +209,7 @@ def choose_decoder(
     rows, rating = judgments.pair[keep], judgments.value[keep]
     taken = nested.by_fold if choice.beats_baseline else (0,) * folds
     score = values[choice.recommended]
-    curve = calibrate(score[rows], rating)
+    curve = fit_calibration(score[rows], rating)
     judged = np.unique(rows)
     return replace(
         choice,
