@@ -132,19 +132,28 @@ class Judge:
             truncation_bound(decoder, readings) if np.any(readings.truncated) else None,
         )
 
-    def read(self, pairs: Sequence[Pair], progress: Progress | None = None) -> Readings:
+    def read(
+        self,
+        pairs: Sequence[Pair],
+        progress: Progress | None = None,
+        *,
+        hidden: bool | None = None,
+    ) -> Readings:
         """Read N pairs: from the store where it has them, from the model where not.
 
         Captions of an image go into a batch together, wherever they stand: they share its cost.
+        Hidden states are read if ``hidden``; by default, if the judge's own decoder needs them.
         """
+        if hidden is None:
+            hidden = "hidden" in self.decoder.requires
         collector = ReadingsCollector(self.scale, len(pairs))
         for numbers in batches_by_image(pairs, self.batch_size):
-            collector.add(self._read_batch(share_images(pairs, numbers)), numbers)
+            collector.add(self._read_batch(share_images(pairs, numbers), hidden), numbers)
             if progress:
                 progress(len(numbers))
         return collector.readings()
 
-    def _read_batch(self, pairs: Sequence[Pair]) -> Readings:
+    def _read_batch(self, pairs: Sequence[Pair], hidden: bool) -> Readings:
         """Read pairs with references and pairs without: their prompts differ."""
         rows: dict[bool, list[int]] = {True: [], False: []}
         broken: dict[int, str] = {}
@@ -158,17 +167,19 @@ class Judge:
             collector = ReadingsCollector(self.scale, len(pairs))
             collector.add(Readings.failed(self.scale, list(broken.values())), list(broken))
             for mine in filter(None, rows.values()):
-                collector.add(self._read_batch([pairs[row] for row in mine]), mine)
+                collector.add(self._read_batch([pairs[row] for row in mine], hidden), mine)
             return collector.readings()
         try:
             template = self.prompt.template(bool(rows[True]))
         except InputError as error:  # such pairs cannot be asked about
             return Readings.failed(self.scale, [str(error)] * len(pairs))
         if self.store is None:
-            return self._ask(pairs)
-        return self._read_stored(self.store, pairs, template)
+            return self._ask(pairs, hidden)
+        return self._read_stored(self.store, pairs, template, hidden)
 
-    def _read_stored(self, store: ReadingStore, pairs: Sequence[Pair], template: str) -> Readings:
+    def _read_stored(
+        self, store: ReadingStore, pairs: Sequence[Pair], template: str, hidden: bool
+    ) -> Readings:
         """Return what the store has, and ask for the rest; a pair that stands twice, once."""
         collector = ReadingsCollector(self.scale, len(pairs))
         run = RunKey(self.backend.identity, template, self.scale)
@@ -181,28 +192,28 @@ class Judge:
                 continue
             rows.setdefault(key, []).append(row)
         keys, owners = list(rows), list(rows.values())
-        kept, here = store.get(run, keys, hidden="hidden" in self.decoder.requires)
+        kept, here = store.get(run, keys, hidden=hidden)
         collector.add(kept, [owners[i] for i in here])
         missing = sorted(set(range(len(keys))) - set(here))
         if missing:
-            for found, new in self._ask_in_blocks([pairs[owners[i][0]] for i in missing]):
+            for found, new in self._ask_in_blocks([pairs[owners[i][0]] for i in missing], hidden):
                 places = [missing[place] for place in found]
                 store.put(run, [keys[i] for i in places], new)
                 collector.add(new, [owners[i] for i in places])
         return collector.readings()
 
-    def _ask_in_blocks(self, pairs: Sequence[Pair]) -> Iterator[tuple[list[int], Readings]]:
+    def _ask_in_blocks(
+        self, pairs: Sequence[Pair], hidden: bool
+    ) -> Iterator[tuple[list[int], Readings]]:
         """Yield readings as they arrive, where the model is slow or dear enough to say so."""
         if isinstance(self.backend, SupportsBlocks):
             yield from self.backend.blocks(pairs, self.prompt, self.scale)
         else:
-            yield list(range(len(pairs))), self._ask(pairs)
+            yield list(range(len(pairs))), self._ask(pairs, hidden)
 
-    def _ask(self, pairs: Sequence[Pair]) -> Readings:
+    def _ask(self, pairs: Sequence[Pair], hidden: bool) -> Readings:
         try:
-            readings = self.backend.read(
-                pairs, self.prompt, self.scale, hidden="hidden" in self.decoder.requires
-            )
+            readings = self.backend.read(pairs, self.prompt, self.scale, hidden=hidden)
         except BackendError as error:
             return Readings.failed(self.scale, [str(error)] * len(pairs))
         if len(readings) != len(pairs):

@@ -89,6 +89,7 @@ def run_metrics(
         }
         log = replace(log, results=kept)
     problems: dict[str, str] = {}
+    factory.expect(name for label, name in metrics.items() if label not in log.results)
     for label, name in metrics.items():
         try:
             metric = factory.make(name)

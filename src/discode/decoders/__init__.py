@@ -51,6 +51,11 @@ METHODS: dict[str, Method] = {
     "fleur": Method("FLEUR: full-vocabulary smoothing, its rule for 1.0 (unit)", Fleur, {}),
     "discode": Method("the default: digit α in [0, 1], τ = 1, p ∝ L·q^(1-α)", Discode, {}),
     "paper": Method("the printed formula: digit α, τ = α", Discode, _PRINTED),
+    "paper-adam": Method(
+        "the printed loss, ten Adam steps from the model's head (hidden states)",
+        Discode,
+        _PRINTED | {"solver": "adam"},
+    ),
     "paper-unit": Method(
         "the printed formula with α on the 0-1 scale", Discode, _PRINTED | {"alpha_scale": "unit"}
     ),

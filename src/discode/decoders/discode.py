@@ -57,8 +57,9 @@ from discode.errors import InputError
 from discode.readings import Readings
 
 WEIGHTED_KL = {"divergence": ("weighted-kl",)}
-LOGARITHMIC = {"divergence": ("weighted-kl", "kl", "none"), "solver": ("closed", "exact")}
-"""Where a proximal term leaves the loss in its form: log p is all that the slope of D has of p."""
+POWERS = ("weighted-kl", "kl", "none")
+"""Divergences that make p_k a power of L_k times a constant, over their sum."""
+PROXIMAL = {"divergence": POWERS, "solver": ("closed", "exact")}
 ADAPTIVE = WEIGHTED_KL | {"alpha": ("adaptive",)}
 ADAM = {"solver": ("adam",)}
 
@@ -98,7 +99,7 @@ class Discode(DistributionDecoder):
     )  # fmt: skip
     trust: float = option(
         0.0, "weight λ of KL(p || L), which keeps p near what the model said: at 0 p is the "
-        "minimiser, for large λ smoothing", NON_NEGATIVE, when=LOGARITHMIC,
+        "minimiser, for large λ smoothing", NON_NEGATIVE, when=PROXIMAL,
     )  # fmt: skip
     prior_variance: float = option(
         1.0, "variance of the prior q around the raw answer", POSITIVE,

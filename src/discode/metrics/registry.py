@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -76,6 +77,15 @@ class MetricFactory:
         if asks_judge(name):
             return self.judge_metric(name)
         return lookup(METRICS, name, "metric", also=", or scorefile:PATH").make(self, name)
+
+    def expect(self, names: Iterable[str]) -> None:
+        """Say which metrics will be made, so that the judge reads once what all of them need.
+
+        Nothing is opened, and what is wrong with a name is said when its metric is made.
+        """
+        for name in filter(asks_judge, names):
+            with suppress(DiscodeError):
+                self.readings.expect(get_decoder(name.removeprefix("ref-")))
 
     def judge_metric(self, name: str) -> JudgeMetric:
         """Return the judge with the decoder ``name``, which sees references after "ref-"."""

@@ -174,7 +174,11 @@ class _Service:
             "signature": str(self.judge.signature),
         }
         # Others are reached with options: "discode:sigma2=0.05".
-        methods = [{"name": name, "about": row.about} for name, row in METHODS.items()]
+        methods = [
+            {"name": name, "about": row.about}
+            for name, row in METHODS.items()
+            if not get_decoder(name).requires  # solver 'adam' is not served
+        ]
         return JSONResponse(
             {
                 "version": __version__,
