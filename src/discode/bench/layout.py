@@ -165,7 +165,7 @@ _TEX = {
 
 def _latex(table: CellTable) -> str:
     first, second = _titles(table.columns)
-    lines = [f"% {line}" for line in (table.title, *table.notes) if line]
+    lines = [f"% {table.title}"] if table.title else []
     lines += [r"\begin{tabular}{l" + "r" * (len(second) - 1) + "}", r"\toprule"]
     if any(first):
         lines.append(" & ".join(map(_tex, first)) + r" \\")
@@ -173,7 +173,8 @@ def _latex(table: CellTable) -> str:
     for row in _texts(table):
         name = r"\quad " * (_depth(row[0]) // 2) + _tex(row[0].strip())
         lines.append(" & ".join([name, *map(_tex, row[1:])]) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    return "\n".join([*lines, *(f"% {note}" for note in table.notes)])
 
 
 def _tex(text: str) -> str:

@@ -94,7 +94,8 @@ def run_metrics(
         try:
             metric = factory.make(name)
             old = log.results.get(label)
-            if old is not None and old.metric_signature == str(metric.signature) and not old.errors:
+            made = str(metric.signature)
+            if old is not None and old.metric_signature == made and not old.failures:
                 continue
             result = _score(benchmark, label, metric, protocol, progress)
         except StoppedError:

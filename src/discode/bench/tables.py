@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from discode.backends.local.catalog import CATALOG
 from discode.bench.layout import TABLE_FORMATS, CellTable, write_table
-from discode.bench.published import published_cells
+from discode.bench.published import match_published
 from discode.bench.runlog import RunLog
 from discode.benchmarks import BENCHMARKS, Ratings
 from discode.errors import InputError, lookup
-from discode.metrics import METRICS
-from discode.metrics.registry import asks_judge
 
 MEASURE_SYMBOLS = {"tau_b": "τ_b", "tau_c": "τ_c", "mean": "Mean"}
-_SYSTEM_TABLES = ("sota_main", "refdisode", "rice", "foil")
-"""The paper's tables whose rows are systems; the others vary one system."""
 
 _Column = tuple[str, str]
 """Benchmark and measure."""
@@ -25,7 +20,10 @@ _Column = tuple[str, str]
 
 @dataclass(frozen=True)
 class TableCell:
-    """Our number in percent, its interval, and the paper's number, NaN where there is none."""
+    """Our number in percent, its interval, and the paper's number, NaN where there is none.
+
+    ``paper_note`` says why there is none, or in what ours departs from it.
+    """
 
     metric: str
     benchmark: str
@@ -38,6 +36,7 @@ class TableCell:
     comparable: bool
     ties: float
     failed: float
+    paper_note: str = ""
 
     @property
     def difference(self) -> float:
@@ -68,11 +67,12 @@ def table_cells(runs: Mapping[str, RunLog]) -> list[TableCell]:
             shown = label if one_way else f"{label} ({name})"
             for measure in table_measures(log):
                 one = result.measures[measure]
-                paper, model, comparable = published_value(label, log, measure)
+                match = match_published(log, label, measure)
                 found[shown, where, measure] = TableCell(
                     shown, where, measure, 100 * one.value, 100 * one.low, 100 * one.high,
-                    paper, model, comparable, 100 * result.measures["ties"].value,
-                    100 * result.measures["failed"].value,
+                    match.value, match.model, match.comparable,
+                    100 * result.measures["ties"].value, 100 * result.measures["failed"].value,
+                    match.reason,
                 )  # fmt: skip
     return list(found.values())
 
@@ -86,57 +86,6 @@ def table_measures(log: RunLog) -> list[str]:
     categories = [name for name in known if name in found]
     categories += [name for name in found if name not in known]
     return ["mean"] if len(categories) == 1 else [*categories, "mean"]
-
-
-def published_value(label: str, log: RunLog, measure: str) -> tuple[float, str, bool]:
-    """Return the paper's number for a metric in percent, its model, and whether ours compares.
-
-    A judge, and a chat model's metric, has only the numbers of its own model: any other model, and
-    a file of a judge's scores, which does not say its model, has none. A run with other options or
-    ties is shown beside the paper's number, but is not comparable.
-    """
-    fields = log.results[label].signature
-    metric, model = fields.get("metric", ""), fields.get("model", "")
-    row = BENCHMARKS.get(log.benchmark)
-    if row is None:
-        return math.nan, "", False
-    comparable = log.protocol.ties == "wrong" and all(
-        log.options.get(name) == option.default
-        for name, option in row.options.items()
-        if option.affects_published
-    )
-    options = {name: log.options.get(name, row.options[name].default) for name in row.options}
-    column = row.published_column.format(benchmark=row.name, measure=measure, **options)
-    system = metric if metric in METRICS else label
-    found = [
-        cell
-        for cell in published_cells()
-        if cell.system == system and cell.column == column and not cell.setting
-    ]
-    if asks_judge(system) or (model and not metric):
-        ours = _paper_model(model)
-        found = [cell for cell in found if cell.model and cell.model == ours]
-    else:
-        found = [
-            cell
-            for cell in found
-            if cell.table in _SYSTEM_TABLES
-            and (not cell.model or not model or cell.model.lower() == model.lower())
-        ]
-    return (found[0].value, found[0].model, comparable) if found else (math.nan, "", False)
-
-
-def _paper_model(model: str) -> str:
-    """Return what the paper calls a model; "" where it is not one of the paper's.
-
-    A model that was loaded from a folder has the last part of its hub name alone, and a served one
-    its server's address after it.
-
-    >>> _paper_model("llava-hf/llava-v1.6-34b-hf@localhost:8000"), _paper_model("my-internvl")
-    ('LLaVA-NeXT-34B', '')
-    """
-    name = model.partition("@")[0]
-    return next((row.paper for row in CATALOG if name in (row.hub, row.hub.rpartition("/")[2])), "")
 
 
 def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: bool = False) -> str:
@@ -182,7 +131,8 @@ def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: b
         f"{cell.metric} {max(cell.failed, 0.01):.2f} % of {cell.benchmark}"
         for cell in {(c.metric, c.benchmark): c for c in every if c.failed > 0}.values()
     ]
-    notes = [f"* without a score: {'; '.join(failed)}"] if failed and form != "latex" else []
+    notes = [f"* without a score: {'; '.join(failed)}"] if failed else []
+    notes += paper_notes(every)
     titles = [
         (benchmark_title(name), MEASURE_SYMBOLS.get(measure, measure)) for name, measure in columns
     ]
@@ -199,11 +149,36 @@ def _every_cell(every: Sequence[TableCell]) -> CellTable:
                 _number(number, 4)
                 for number in (cell.value, cell.low, cell.high, cell.paper, cell.difference)
             ),
-            cell.paper_model, _number(cell.ties), _number(cell.failed),
+            cell.paper_model, _number(cell.ties), _number(cell.failed), cell.paper_note,
         ]
         for cell in every
     ]  # fmt: skip
-    return CellTable([*names, "paper_model", "ties", "failed"], rows)
+    return CellTable([*names, "paper_model", "ties", "failed", "paper_note"], rows)
+
+
+def paper_notes(cells: Sequence[TableCell]) -> list[str]:
+    """Return a line for each reason why cells have no number of the paper or are not compared."""
+    shown = {(c.metric, c.benchmark) for c in cells if not math.isnan(c.paper)}
+    everywhere = {cell.benchmark for cell in cells}
+    found: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
+    for cell in cells:
+        none = math.isnan(cell.paper)
+        if cell.paper_note and not (none and (cell.metric, cell.benchmark) in shown):
+            kind = "no number of the paper" if none else "beside the paper's number, not compared"
+            reasons = found.setdefault((kind, cell.paper_note), {})
+            reasons.setdefault(cell.metric, {})[cell.benchmark] = None
+    return [
+        f"{kind}: {', '.join(_with_places(metrics, everywhere))} ({reason})"
+        for (kind, reason), metrics in found.items()
+    ]
+
+
+def _with_places(metrics: Mapping[str, Collection[str]], everywhere: Collection[str]) -> list[str]:
+    """Return metrics, with the benchmarks after them where it is not all of the table's."""
+    return [
+        metric if len(places) == len(everywhere) else f"{metric} on {' and '.join(places)}"
+        for metric, places in metrics.items()
+    ]
 
 
 def _benchmark_place(name: str) -> int:

@@ -385,13 +385,15 @@ def _report(outcome: RunOutcome, labels: Mapping[str, str]) -> None:
         )
     for name, log in wanted.items():
         for label, result in log.results.items():
-            failed = f", {len(result.errors)} pairs failed" if result.errors else ""
+            failed = f", {len(result.failures)} pairs failed" if result.failures else ""
+            if lacking := len(result.errors) - len(result.failures):
+                failed += f", {lacking} pairs without references left out"
             rate = result.measures["ties"].value
             ties = "no scores" if math.isnan(rate) else f"{100 * rate:.1f} % ties"
             prefix = f"{name}: " if several else ""
             output.note(f"{prefix}{label}: {ties}{failed}, {result.seconds:.1f} s")
             output.note(str(result.signature), "dim")
-            for reason in [*result.errors.values()][:1]:
+            for reason in [*result.failures.values()][:1]:
                 output.note(f"  such as: {reason}", "red")
     for (label, why), names in outcome.problems.items():
         everywhere = len(names) == len(outcome.logs)
@@ -401,7 +403,7 @@ def _report(outcome: RunOutcome, labels: Mapping[str, str]) -> None:
         raise typer.Exit(1)
     if not wanted:
         raise typer.Exit(2)
-    if outcome.problems or any(r.errors for log in wanted.values() for r in log.results.values()):
+    if outcome.problems or any(r.failures for log in wanted.values() for r in log.results.values()):
         raise typer.Exit(1)
 
 

@@ -79,7 +79,7 @@ def candidate_decoders(scale: Scale, *, hidden: bool = False) -> dict[str, Decod
     for options in _DISCODE:
         add("discode", options)
     for steps in (10, 30) if hidden else ():
-        add("paper", f"solver=adam,steps={steps}", readings[:2])
+        add("paper-adam", f"steps={steps}", readings[:2])
     return found
 
 
@@ -344,7 +344,8 @@ def _read(
     """Read the pairs once, without references, with hidden states if Adam is to have them."""
     judge = factory.judge
     if hidden:
-        judge = replace(judge, decoder=get_decoder("paper:solver=adam"))
+        judge = replace(judge, decoder=get_decoder("paper-adam"))  # refuses models without them
+        factory.readings.expect(judge.decoder)
     # Pairs that differ in their references only are one here.
     first, which = unique_keys([(str(pair.image), pair.caption) for pair in benchmark.pairs])
     pairs = [replace(benchmark.pairs[number], references=()) for number in first]
