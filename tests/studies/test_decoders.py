@@ -200,32 +200,32 @@ def test_what_the_study_cannot_do_is_told() -> None:
 
 
 @pytest.mark.usefixtures("shipped")
-def test_the_command_from_ratings_to_scores(tmp_path: Path) -> None:
+def test_the_command_from_judgments_to_scores(tmp_path: Path) -> None:
+    """Ratings in a table, then a campaign's export of the same images."""
     rng = np.random.default_rng(0)
-    rows = ["image,caption,rating"]
-    for i in range(22):
-        Image.fromarray(rng.integers(0, 255, (32, 32, 3), dtype=np.uint8)).save(
-            tmp_path / f"{i}.png"
-        )
-        rows += [f"{i}.png,a caption number {j},{1 + (i + j) % 4}" for j in range(3)]
+    rows, export = ["image,caption,rating"], []
+    for i in range(20):
+        pixels = rng.integers(0, 255, (32, 32, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{i}.png")
+        captions = ["a caption", f"a caption number {i}"]
+        rows += [f"{i}.png,{caption},{1 + (i + j) % 4}" for j, caption in enumerate(captions)]
+        row = {"image": f"{i}.png", "domain": "noise", "candidates": captions, "reference": "none"}
+        export.append(json.dumps(row | {"preference": i % 2}))
     (tmp_path / "mine.csv").write_text("\n".join(rows))
-    done = run(
-        "study", "decoders", "--ratings", "mine.csv", "--calibrate", "--resamples", 100,
-        "-o", "out", cwd=tmp_path,
-    )  # fmt: skip
+    (tmp_path / "mceval.jsonl").write_text("\n".join(export))
+    options = ("--resamples", 100, "-o", "out")
+    done = run("study", "decoders", "--ratings", "mine.csv", "--calibrate", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "22 images, 66 ratings" in done.stdout
+    assert "20 images, 40 ratings" in done.stdout
     assert "beat" in done.stdout or "agrees best" in done.stdout
     scored = run("score", "0.png", "a caption", "-m", "out/decoder.json", "--json", cwd=tmp_path)
     assert scored.returncode == 0, scored.stderr
     assert "preset=" in scored.stdout
-    refused(run("study", "decoders", "--ratings", "none.csv", cwd=tmp_path), "none.csv")
-    refused(
-        run("study", "decoders", "--ratings", "mine.csv", "-b", "foil", cwd=tmp_path), "--ratings"
-    )
-    refused(
-        run("study", "decoders", "--ratings", "mine.csv", "--folds", "x", cwd=tmp_path), "folds"
-    )
+    done = run("study", "decoders", "--ratings", ".", *options, cwd=tmp_path)
+    assert "20 images, 20 choices" in done.stdout, done.stderr
+    refused(run("study", "decoders", "--ratings", "none.csv", cwd=tmp_path), "no such file")
+    both = ("--ratings", "mine.csv", "-b", "foil")
+    refused(run("study", "decoders", *both, cwd=tmp_path), "leave --data and -b out")
 
 
 @pytest.mark.data

@@ -123,6 +123,8 @@ def _run(
     if ratings is not None:
         if data is not None or given or not study.benchmarks:
             raise InputError("--ratings is a benchmark of your own; leave --data and -b out")
+        if not ratings.exists():
+            raise InputError(f"--ratings {ratings}: no such file or folder")
         campaign = (ratings / "mceval.jsonl").is_file()
         benchmarks = {ratings.name: load_benchmark("mceval" if campaign else "custom", ratings)}
     if given and data is None:
