@@ -331,8 +331,8 @@ def run_decoders(setup: StudySetup) -> StudyResult:
             tables[name] = _table(choice, f"{place}, {model}", folds)
             said = describe_choice(choice, MEASURES[choice.measure])
             said.append(
-                f"{name}.json holds the preset, {preset_digest(preset.text().encode())} in "
-                f"signatures: discode score -m {name}.json."
+                f"Preset {preset_digest(preset.text().encode())}, written with -o FOLDER: "
+                f"discode score -m FOLDER/{name}.json."
             )
             findings += [f"{place}, {model}: {line}" for line in said] if several else said
     return StudyResult(tables, findings=findings, files=files)
