@@ -42,7 +42,7 @@ SHOWN = 8
 """So many of the best decoders stand in the table."""
 MEASURES = {"tau_c": "τ_c", "mean": "accuracy"}
 
-_NAMED = (BASELINE, "raw", "discode")
+_NAMED = (BASELINE, "raw", "discode", "paper-adam")
 TRUST = (0, 1, 4, 9, 19)
 # Written out, so that the candidates stay what they are if a default changes.
 _DISCODE = (
