@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from discode.backends import Backend, SupportsBlocks, SupportsCheck, open_backend
+from discode.backends import (
+    Backend,
+    SupportsAdvice,
+    SupportsBlocks,
+    SupportsCheck,
+    open_backend,
+)
 from discode.backends.embedded import introduce
-from discode.decoders import Decoder, get_decoder
+from discode.decoders import Decoder, Discode, get_decoder
 from discode.decoders.bounds import truncation_bound
 from discode.errors import BackendError, ImageError, InputError
 from discode.images import ImageSource, image_digest
@@ -54,6 +60,7 @@ class Judge:
     needs = frozenset({"image"})
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "decoder", self._advised(self.decoder))
         if isinstance(self.backend, SupportsCheck):
             self.backend.check(self.prompt, self.scale)
         lacking = self.decoder.requires - self.backend.capabilities
@@ -73,6 +80,13 @@ class Judge:
     def _sign(self, decoder: Decoder) -> Signature:
         identity = self.backend.identity
         return sign(identity, self.scale, decoder, self.prompt, references="as given")
+
+    def _advised(self, decoder: Decoder) -> Decoder:
+        """Return the decoder, with the weight that the model advises where it leaves it open."""
+        if isinstance(decoder, Discode) and isinstance(self.backend, SupportsAdvice):
+            trust = self.backend.advised_trust
+            return decoder if trust is None else decoder.advised(trust)
+        return decoder
 
     def with_store(self, path: str | os.PathLike[str]) -> Judge:
         """Return this judge with a store at ``path``, unless it has one or replays a recording."""
@@ -117,7 +131,7 @@ class Judge:
         """
         if len(pairs) != len(readings):
             raise InputError(f"{len(readings)} readings are not those of {len(pairs)} pairs")
-        decoder = self.decoder if decoder is None else get_decoder(decoder)
+        decoder = self.decoder if decoder is None else self._advised(get_decoder(decoder))
         own = decoder is self.decoder
         with_references = sum(bool(pair.references) for pair in pairs)
         share = {len(pairs): "all", 0: "none"}.get(with_references, "some")
@@ -294,10 +308,10 @@ def decode(
     >>> import numpy as np
     >>> p = np.array([0.30, 0.02, 0.01, 0.01, 0.01, 0.01, 0.04, 0.40, 0.15, 0.05])
     >>> round(float(decode(np.log(p))), 2), round(float(decode(np.log(p), "smoothing")), 2)
-    (7.15, 4.85)
+    (6.88, 4.85)
     >>> tokens = {"5": -0.1, "4": -2.5, "3": -5.0, "2": -8.0, "1": -9.0}
     >>> round(float(decode(tokens, scale="five")), 2)
-    4.95
+    4.91
     """
     readings = (
         log_probs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import mpmath
@@ -12,11 +13,14 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import discode
+from discode.backends.embedded.backend import ADVISED_TRUST, advised_trust
 from discode.decoders import METHODS, get_decoder
-from discode.decoders.discode import att_loss, log_prior
-from discode.readings import Readings
+from discode.decoders.discode import DEFAULT_TRUST, att_loss, log_alpha, log_prior
+from discode.images import demo_path
+from discode.pairs import Pair
+from discode.readings import Identity, Readings
 from discode.scales import TEN
-from tests.helpers.fake_model import random_logp
+from tests.helpers.fake_model import FakeModel, random_logp
 
 LOSSES: dict[str, dict[str, Any]] = {
     "tau 1": {},
@@ -180,9 +184,9 @@ def test_losses_that_have_no_such_form_refuse_it(method: str) -> None:
     assert "trust" not in get_decoder(method).options()
 
 
-@pytest.mark.parametrize("trust", [-1e-9, float("nan"), float("inf"), "much", None, True])
+@pytest.mark.parametrize("trust", [-1e-9, float("nan"), float("inf"), "much", True])
 def test_bad_weights_say_what_is_allowed(trust: object) -> None:
-    with pytest.raises(discode.DiscodeError, match="allowed: a number from 0"):
+    with pytest.raises(discode.DiscodeError, match="allowed: a number from 0, none"):
         get_decoder("discode", trust=trust)
 
 
@@ -194,3 +198,49 @@ def test_impossible_answers_stay_impossible() -> None:
         assert p is not None
         assert p[0, 4:].max() == 0.0
         assert p.sum() == pytest.approx(1)
+
+
+def test_a_weight_left_open_is_the_models_or_the_general_one() -> None:
+    """The judge takes up its model's advice, signs it, and leaves a weight that was given alone."""
+    model = FakeModel()
+    decoded = [discode.load(model).decoder.options(), get_decoder("discode").options()]
+    assert [options["trust"] for options in decoded] == [DEFAULT_TRUST] * 2
+    model.advised_trust = 40.0  # type: ignore[attr-defined]  # a backend that advises
+    judge = discode.load(model)
+    pairs = [Pair("cat.jpg", "a cat on a mat"), Pair("cat.jpg", "a dog")]
+    readings = judge.read(pairs)
+    own = judge.decode(pairs, readings)
+    assert "trust=40" in str(own.signature)
+    np.testing.assert_array_equal(own.value, discode.decode(readings, trust=40.0).value)
+    other = judge.decode(pairs, readings, "discode")
+    assert other.signature == own.signature
+    np.testing.assert_array_equal(other.value, own.value)
+    for method in ("full-prior", "discode:trust=2", "paper", "smoothing"):
+        given = judge.decode(pairs, readings, method)
+        np.testing.assert_array_equal(given.value, discode.decode(readings, method).value)
+        assert "trust=40" not in str(given.signature)
+    model.advised_trust = None  # type: ignore[attr-defined]
+    assert discode.load(model).signature == discode.load(FakeModel()).signature
+
+
+def test_the_shipped_model_advises_its_weight_live_and_recorded(tmp_path: Path) -> None:
+    store = tmp_path / "readings.db"
+    judge = discode.load("embedded", store=store, threads=1)
+    live = judge.score(demo_path() / "cat.jpg", ["a cat", "a dog"])
+    assert f"trust={ADVISED_TRUST:g})" in str(live.signature)
+    again = discode.load(f"recorded:{store}").score(demo_path() / "cat.jpg", ["a cat", "a dog"])
+    np.testing.assert_array_equal(again.value, live.value)
+    assert again.signature == live.signature
+    assert advised_trust(Identity("discode-embedded", "2-00000000", "int8")) is None
+
+
+def test_the_former_default_is_a_preset() -> None:
+    logp = random_logp(np.random.default_rng(5), 50, 10)
+    former = discode.decode(logp, "full-prior")
+    logq = log_prior(np.arange(10.0))[logp.argmax(axis=1)]
+    alpha = np.where(np.isin(logp.argmax(axis=1), (4, 5)), np.exp(log_alpha(np.arange(10.0))[4]), 0)
+    want = np.exp(logp + (1 - alpha)[:, None] * logq)
+    want /= want.sum(axis=1, keepdims=True)
+    assert former.distribution is not None
+    assert np.abs(former.distribution - want).max() < 1e-4  # α at 3 and 6 is 1.6e-5
+    np.testing.assert_array_equal(former.value, discode.decode(logp, trust=0).value)

@@ -49,7 +49,14 @@ METHODS: dict[str, Method] = {
     "raw": Method("the likeliest answer, as greedy decoding prints it", Raw, {}),
     "smoothing": Method("expectation over the answers, renormalised", Smoothing, {}),
     "fleur": Method("FLEUR: full-vocabulary smoothing, its rule for 1.0 (unit)", Fleur, {}),
-    "discode": Method("the default: digit α in [0, 1], τ = 1, p ∝ L·q^(1-α)", Discode, {}),
+    "discode": Method(
+        "the default: digit α in [0, 1], τ = 1, a gentle prior, p ∝ L·q^((1-α)/(1+trust))",
+        Discode,
+        {"trust": None},
+    ),
+    "full-prior": Method(
+        "the default up to 0.2: as discode with trust=0, p ∝ L·q^(1-α)", Discode, {}
+    ),
     "paper": Method("the printed formula: digit α, τ = α", Discode, _PRINTED),
     "paper-adam": Method(
         "the printed loss, ten Adam steps from the model's head (hidden states)",

@@ -27,7 +27,7 @@ writes q(k) in Λ_k where log q(k) is meant.)
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -59,6 +59,8 @@ from discode.readings import Readings
 WEIGHTED_KL = {"divergence": ("weighted-kl",)}
 POWERS = ("weighted-kl", "kl", "none")
 """Divergences that make p_k a power of L_k times a constant, over their sum."""
+DEFAULT_TRUST = 9.0
+"""λ of a decoder that leaves it open, for a model that advises none: p ∝ L·q^(0.1·(1-α))."""
 PROXIMAL = {"divergence": POWERS, "solver": ("closed", "exact")}
 ADAPTIVE = WEIGHTED_KL | {"alpha": ("adaptive",)}
 ADAM = {"solver": ("adam",)}
@@ -97,9 +99,10 @@ class Discode(DistributionDecoder):
         1.0, "weight τ of the entropy; alpha is the printed formula", "alpha", POSITIVE,
         when=WEIGHTED_KL,
     )  # fmt: skip
-    trust: float = option(
+    trust: float | None = option(
         0.0, "weight λ of KL(p || L), which keeps p near what the model said: at 0 p is the "
-        "minimiser, for large λ smoothing", NON_NEGATIVE, when=PROXIMAL,
+        f"minimiser, for large λ smoothing; none is what the model advises, or {DEFAULT_TRUST:g}",
+        NON_NEGATIVE, None, when=PROXIMAL,
     )  # fmt: skip
     prior_variance: float = option(
         1.0, "variance of the prior q around the raw answer", POSITIVE,
@@ -134,12 +137,37 @@ class Discode(DistributionDecoder):
                 raise InputError("solver 'adam' moves one head, after one stem: use reading=graded")
             object.__setattr__(self, "requires", frozenset({"hidden"}))
 
+    def options(self) -> dict[str, object]:
+        """Return every option that shapes the result; a weight left open is the one it stands for.
+
+        >>> Discode(trust=None).options()["trust"], Discode().options()["trust"]
+        (9.0, 0.0)
+        """
+        found = super().options()
+        if "trust" in found:
+            found["trust"] = self._trust()
+        return found
+
+    def _trust(self) -> float:
+        """Return λ; 0 where the loss has no such term."""
+        if self.divergence not in POWERS or self.solver == "adam":
+            return 0.0
+        return DEFAULT_TRUST if self.trust is None else self.trust
+
+    def advised(self, trust: float) -> Discode:
+        """Return the decoder with a model's weight, unless it has one of its own.
+
+        >>> Discode(trust=None).advised(99.0).trust, Discode().advised(99.0).trust
+        (99.0, 0.0)
+        """
+        return replace(self, trust=trust) if self.trust is None else self
+
     def prepare(self, seen: Alternatives, readings: Readings) -> Solve:
         """Compute what depends on the raw answer alone, and return the solver of a block."""
         if self.solver == "adam":
             p = self._adam(readings, seen)
             return lambda rows, logp, raw: np.ascontiguousarray(p[rows].T)
-        trust = self.trust if "trust" in self.options() else 0.0
+        trust = self._trust()
         if self.divergence == "none" and not trust:
             return lambda rows, logp, raw: one_hot(raw, len(logp))
         alpha, log_tau, logq = self._tables(seen)

@@ -26,11 +26,24 @@ from discode.prompts import CAPTION_LAST, Prompt, neutralise
 from discode.readings import Identity, Readings, ReadingsCollector
 from discode.scales import UNIT, Scale
 
+MODEL = "discode-embedded"
 SHIPPED = Path(__file__).parents[2] / "data" / "embedded.onnx"
 """The model that ships with the package."""
 SHA256 = "0d536ba0c2de25111b8840c5e1c653f97b4701628e136d985e8af585708f30e2"
 """Of that file: half a download must not judge."""
+ADVISED_TRUST = 99.0
+"""The decoder's weight for that file, chosen on dev images by ``docs/make_trust.py``."""
 CAPTIONS_AT_ONCE = 64
+
+
+def advised_trust(identity: Identity) -> float | None:
+    """Return the weight that suits a model, live or recorded: known of the shipped one alone.
+
+    >>> advised_trust(Embedded(threads=1).identity) == ADVISED_TRUST, advised_trust(Identity("x"))
+    (True, None)
+    """
+    shipped = identity.model == MODEL and identity.revision.endswith(f"-{SHA256[:8]}")
+    return ADVISED_TRUST if shipped else None
 
 
 class EmbeddedOptions(TypedDict, total=False):
@@ -78,7 +91,12 @@ class Embedded:
         self._bpe = Bpe(tokens, merges)
         self._limit = int(metadata["limit"])
         self._side = int(self._run_session().get_inputs()[0].shape[-1])
-        self.identity = Identity("discode-embedded", f"{metadata['version']}-{digest[:8]}", "int8")
+        self.identity = Identity(MODEL, f"{metadata['version']}-{digest[:8]}", "int8")
+
+    @property
+    def advised_trust(self) -> float | None:
+        """The decoder's weight for the shipped file; None for another."""
+        return advised_trust(self.identity)
 
     def _run_session(self) -> Any:
         """Return the session of this process; a fork does not inherit its threads."""
