@@ -204,12 +204,12 @@ _SCALES = {"five": "1 to 5", "ten": "0 to 9", "letters": "A to E", "unit": "0.0 
 _SCALE = TableStudy(
     {"scale": ("rating",), "scale_appendix": ("rating_appendix",)},
     tuple(
-        StudyLine(f"{title}, {words}", method, block, f"scale={scale}", scale)
-        for title, method, block in (
-            ("Raw score", "raw", ""),
-            ("Smoothing", "smoothing", ""),
-            ("DISCODE", _ADAM, ADAM),
-            ("DISCODE", "paper", EXACT),
+        StudyLine(f"{title}, {words}", method, block, f"scale={scale}", scale, system)
+        for title, method, block, system in (
+            ("Raw score", "raw", "", "raw"),
+            ("Smoothing", "smoothing", "", "smoothing"),
+            ("DISCODE", _ADAM, ADAM, "discode"),
+            ("DISCODE", "paper", EXACT, "discode"),
         )
         for scale, words in _SCALES.items()
     ),

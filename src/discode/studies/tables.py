@@ -44,6 +44,7 @@ class StudyLine:
         block: What it is one of, where a study scores the same line in several ways.
         setting: What the paper's line varies, as ``published.csv`` has it.
         scale: The judge's scale, if not its own.
+        system: Whose the paper's line is, likewise.
     """
 
     name: str
@@ -51,6 +52,7 @@ class StudyLine:
     block: str = ""
     setting: str = ""
     scale: str | None = None
+    system: str = "discode"
 
 
 @dataclass(frozen=True)
@@ -195,7 +197,12 @@ class TableStudy:
 
     def _paper_title(self, cell: PublishedCell, heading: str) -> str:
         """Return what a line of the paper is called: as ours with its setting, or as it prints."""
-        named = (line.name for line in self.lines if line.setting and line.setting == cell.setting)
+        system = "smoothing" if cell.system == "fleur" else cell.system  # FLEUR's is smoothing, too
+        named = (
+            line.name
+            for line in self.lines
+            if line.setting and (line.system, line.setting) == (system, cell.setting)
+        )
         title = next(named, "") or system_title(cell)
         return title if not cell.model or cell.model in heading else f"{title}, {cell.model}"
 
