@@ -57,7 +57,7 @@ def choose_for_recorded(data: Path) -> None:
     for line in (data / "flickr8k" / "ExpertAnnotations.txt").read_text().splitlines():
         photo, caption, *votes = line.split("\t")
         rated[photo, caption] = [int(vote) for vote in votes]
-    specs = tuple(candidate_decoders(TEN))
+    decoders = candidate_decoders(TEN)
     print(f"{'model, domain':20} {'smoothing':>9} {'gain':>9} {'interval':>15} {'p':>6}  winner")
     for path in sorted((data / "readings").glob("flickr8k_expert_*.npz")):
         archive = np.load(path)
@@ -65,7 +65,7 @@ def choose_for_recorded(data: Path) -> None:
         judged = Ratings.of([(i, v, k) for i, one in enumerate(people) for k, v in enumerate(one)])
         image = np.unique(archive["image"], return_inverse=True)[1]
         for domain in sorted({*archive.files} - {"image", "caption"}):
-            done = choose_decoder(judged, image, Readings.of(archive[domain], TEN), specs)
+            done = choose_decoder(judged, image, Readings.of(archive[domain], TEN), decoders)
             gain = done.nested.difference
             print(
                 f"{path.stem.rpartition('_')[2] + ', ' + domain:20} "
@@ -92,8 +92,8 @@ def main() -> None:
     if args.data is not None:
         choose_for_recorded(args.data)
         return
-    specs = tuple(candidate_decoders(TEN))
-    print(f"{len(specs)} decoders, {args.sets} sets of {args.captions} captions per image")
+    decoders = candidate_decoders(TEN)
+    print(f"{len(decoders)} decoders, {args.sets} sets of {args.captions} captions per image")
     print(f"{'truth':40} {'images':>6} {'claims %':>9} {'interval':>13} {'plain %':>8} "
           f"{'T':>7} {'ms':>5}")  # fmt: skip
     for truth in args.truth:
@@ -112,7 +112,9 @@ def main() -> None:
                 protocol = AgreementProtocol(
                     resamples=args.resamples, seed=seed, level=1 - 2 * ALPHA
                 )
-                done = choose_decoder(judged, made.image, made.readings, specs, protocol=protocol)
+                done = choose_decoder(
+                    judged, made.image, made.readings, decoders, protocol=protocol
+                )
                 claims += done.beats_baseline
                 plain += done.nested.difference.low > 0
                 gain += done.nested.difference.value / args.sets

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,16 +31,19 @@ from tests.helpers.fake_model import FakeModel
 from tests.helpers.fake_runs import preferred, rated
 from tests.helpers.simulated_ratings import SimulatedRatings, simulate
 
-FEW = (
-    "smoothing", "raw", "discode:alpha=1,tau=2", "discode:alpha=0", "discode:alpha=0.5",
-    "discode:alpha=0.8", "discode:tau=2",
-)  # fmt: skip
+FEW = {
+    spec: get_decoder(spec)
+    for spec in (
+        "smoothing", "raw", "discode:alpha=1,tau=2,trust=0", "discode:alpha=0,trust=0",
+        "discode:alpha=0.5,trust=0", "discode:alpha=0.8,trust=0", "discode:tau=2,trust=0",
+    )
+}  # fmt: skip
 QUICK = AgreementProtocol(resamples=199)
 
 
-def chosen(made: SimulatedRatings, specs: Sequence[str] = FEW, **options: bool) -> DecoderChoice:
+def chosen(made: SimulatedRatings, **options: bool) -> DecoderChoice:
     """The choice on a simulated set."""
-    return choose_decoder(made.ratings, made.image, made.readings, specs, protocol=QUICK, **options)
+    return choose_decoder(made.ratings, made.image, made.readings, FEW, protocol=QUICK, **options)
 
 
 @pytest.mark.parametrize("truth", [None, "smoothing"])
@@ -52,7 +54,9 @@ def test_nothing_is_claimed_where_there_is_nothing(truth: str | None) -> None:
 
 
 def test_the_better_decoder_is_found_where_there_is_one() -> None:
-    found = [chosen(simulate(seed, truth="discode:alpha=0.5", images=80)) for seed in range(20)]
+    found = [
+        chosen(simulate(seed, truth="discode:alpha=0.5,trust=0", images=80)) for seed in range(20)
+    ]
     assert np.mean([one.beats_baseline for one in found]) > 0.7
     assert all(one.winner.startswith("discode") for one in found if one.beats_baseline)
     assert all(one.recommended == one.winner for one in found if one.beats_baseline)
@@ -70,7 +74,7 @@ def test_agreement_on_all_images_is_that_of_the_bench() -> None:
 
 
 def test_preferences_are_chosen_by_accuracy() -> None:
-    made = simulate(0, truth="discode:alpha=0.5", images=300, captions=2)
+    made = simulate(0, truth="discode:alpha=0.5,trust=0", images=300, captions=2)
     value = made.ratings.value
     left = np.arange(0, 600, 2)[value[::2] != value[1::2]]
     side = (value[left + 1] > value[left]).astype(np.int64)
@@ -86,7 +90,7 @@ def test_preferences_are_chosen_by_accuracy() -> None:
 
 
 def test_calibration_is_of_the_recommended_decoder() -> None:
-    made = simulate(3, truth="discode:alpha=0.5", images=120)
+    made = simulate(3, truth="discode:alpha=0.5,trust=0", images=120)
     done = chosen(made, calibrated=True)
     assert done.calibration is not None
     assert done.error is not None
@@ -107,7 +111,10 @@ def test_failed_pairs_are_counted_and_unusable_methods_named() -> None:
     answers[7] = np.nan
     readings = Readings(UNIT, answers, stems)
     judged = Ratings.of([(row, float(row % 4), 0) for row in range(120)])
-    specs = ("smoothing", "smoothing:reading=greedy", "smoothing:reading=joint")
+    specs = {
+        spec: get_decoder(spec)
+        for spec in ("smoothing", "smoothing:reading=greedy", "smoothing:reading=joint")
+    }
     done = choose_decoder(judged, np.arange(120) // 3, readings, specs, protocol=QUICK)
     assert (done.failed, done.judgments, done.images) == (1, 119, 40)
     assert done.specs == ("smoothing",)  # greedy gives the same scores here
@@ -125,15 +132,17 @@ def test_candidates_are_methods_that_can_be_typed() -> None:
         "graded", "greedy", "joint",
     }  # fmt: skip
     assert {f"smoothing:reading={r}" for r in ("greedy", "joint")} < {*unit}
-    assert "discode:tau=2" in unit
+    assert "discode:tau=2,trust=0" in unit
     assert not any(decoder.requires for decoder in unit.values())
     assert any(decoder.requires for decoder in candidate_decoders(UNIT, hidden=True).values())
 
 
 def test_a_candidate_is_what_its_name_makes() -> None:
     for spec, decoder in candidate_decoders(UNIT, hidden=True).items():
-        assert get_decoder(spec) == decoder
-        assert get_decoder(write_method(decoder)) == decoder
+        assert get_decoder(spec).options() == decoder.options()
+        assert get_decoder(write_method(decoder)).options() == decoder.options()
+    advised = get_decoder("discode:trust=99")
+    assert candidate_decoders(UNIT, default=advised)["discode"] is advised
 
 
 def setup(benchmark: Benchmark, model: FakeModel, **options: str) -> StudySetup:

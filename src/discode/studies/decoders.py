@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -54,12 +54,15 @@ _DISCODE = (
 )
 
 
-def candidate_decoders(scale: Scale, *, hidden: bool = False) -> dict[str, Decoder]:
+def candidate_decoders(
+    scale: Scale, *, default: Decoder | None = None, hidden: bool = False
+) -> dict[str, Decoder]:
     """Return the decoders to choose from by what ``-m`` calls them, simple ones first.
 
     Smoothing, the baseline, and the raw answer; token probabilities at other temperatures,
     p ∝ L^(1/τ); and DISCODE with its trust λ in L, the width of its prior, σ² and τ: on scale unit
-    each in all three readings. With ``hidden`` also the paper's Adam steps.
+    each in all three readings. ``default`` is what "discode" means to the model, if it advises a
+    weight of its own. With ``hidden`` also the paper's Adam steps.
 
     >>> from discode.scales import FIVE
     >>> list(candidate_decoders(FIVE))[:3]
@@ -75,7 +78,7 @@ def candidate_decoders(scale: Scale, *, hidden: bool = False) -> dict[str, Decod
 
     add(BASELINE)
     add("raw", allowed=readings[1:] or ("greedy",))
-    add("discode")
+    found["discode"] = get_decoder("discode") if default is None else default
     for options in _DISCODE:
         add("discode", options)
     for steps in (10, 30) if hidden else ():
@@ -86,8 +89,8 @@ def candidate_decoders(scale: Scale, *, hidden: bool = False) -> dict[str, Decod
 def _shortest(method: str, decoder: Decoder) -> str:
     """Return a decoder as ``-m`` takes it, without the options that the method has anyway.
 
-    >>> _shortest("discode", get_decoder("discode:sigma2=0.1,tau=2"))
-    'discode:tau=2'
+    >>> _shortest("discode", get_decoder("discode:sigma2=0.1,tau=2,trust=0"))
+    'discode:tau=2,trust=0'
     """
     row = METHODS[method]
     usual = {known.name: known.default for known in options_of(row.make)} | dict(row.options)
@@ -145,7 +148,7 @@ def choose_decoder(
     judgments: Ratings | Preferences,
     image: NDArray[np.int64],
     readings: Readings,
-    candidates: Sequence[str],
+    candidates: Mapping[str, Decoder],
     *,
     protocol: AgreementProtocol | None = None,
     folds: int = FOLDS,
@@ -153,19 +156,19 @@ def choose_decoder(
 ) -> DecoderChoice:
     """Choose a decoder for readings (P,) of pairs, ``image`` (P,), by people's judgments of them.
 
-    ``candidates`` are methods, the baseline first. Ratings of a pair without a score are left out,
-    preferences without one count as wrong, as everywhere.
+    ``candidates`` are decoders by what ``-m`` calls them, the baseline first. Ratings of a pair
+    without a score are left out, preferences without one count as wrong, as everywhere.
     """
     protocol = protocol or AgreementProtocol()
     if calibrated and not isinstance(judgments, Ratings):
         raise InputError("--calibrate needs ratings: choices between captions have no scale")
     if calibrated and len(np.unique(judgments.value)) < 2:  # type: ignore[union-attr]  # ratings
         raise InputError("--calibrate needs ratings that differ")
-    values = {spec: get_decoder(spec).decode(readings).score for spec in candidates}
-    base = values[candidates[0]]
+    values = {spec: decoder.decode(readings).score for spec, decoder in candidates.items()}
+    base = next(iter(values.values()))
     unusable = [spec for spec in candidates if (np.isnan(values[spec]) & np.isfinite(base)).any()]
     # On many models no row reaches 1.0, and two readings are then one.
-    first = {values[spec].tobytes(): spec for spec in reversed(candidates)}
+    first = {values[spec].tobytes(): spec for spec in reversed(list(candidates))}
     specs = [s for s in candidates if s not in unusable and first[values[s].tobytes()] == s]
     pairs = judgments.pair if isinstance(judgments, Ratings) else judgments.left
     keep = np.ones(len(judgments), bool)
@@ -262,8 +265,10 @@ def describe_choice(choice: DecoderChoice, measure: str) -> list[str]:
     return found
 
 
-def make_preset(choice: DecoderChoice, judge: Judge, benchmark: Benchmark, folds: int) -> Preset:
-    """Return the preset of a choice: the recommended method, and how it was chosen."""
+def make_preset(
+    choice: DecoderChoice, decoder: Decoder, judge: Judge, benchmark: Benchmark, folds: int
+) -> Preset:
+    """Return the preset of a choice: the recommended method's decoder, and how it was chosen."""
     nested, gain = choice.nested, choice.nested.difference
     chosen = {
         "verdict": describe_choice(choice, MEASURES[choice.measure])[0],
@@ -297,8 +302,7 @@ def make_preset(choice: DecoderChoice, judge: Judge, benchmark: Benchmark, folds
             "tied_pairs_before": _short(choice.ties[0]),
             "tied_pairs_after": _short(choice.ties[1]),
         }
-    method = write_method(get_decoder(choice.recommended))
-    return Preset(method, judge.scale.unique_name, choice.calibration, chosen)
+    return Preset(write_method(decoder), judge.scale.unique_name, choice.calibration, chosen)
 
 
 def _short(value: float) -> float:
@@ -320,13 +324,14 @@ def run_decoders(setup: StudySetup) -> StudyResult:
         for place, benchmark in setup.benchmarks.items():
             name = _file_stem(f"decoder {model} {place}") if several else "decoder"
             judge, readings = _read(setup, factory, benchmark, hidden=hidden)
+            default = replace(factory.judge, decoder=get_decoder("discode")).decoder
+            decoders = candidate_decoders(readings.scale, default=default, hidden=hidden)
             choice = choose_decoder(
-                benchmark.judgments, benchmark.image, readings,
-                tuple(candidate_decoders(readings.scale, hidden=hidden)),
+                benchmark.judgments, benchmark.image, readings, decoders,
                 protocol=setup.protocol, folds=folds,
                 calibrated=setup.options["calibrate"] == "yes",
             )  # fmt: skip
-            preset = make_preset(choice, judge, benchmark, folds)
+            preset = make_preset(choice, decoders[choice.recommended], judge, benchmark, folds)
             files[f"{name}.json"] = preset.text()
             tables[name] = _table(choice, f"{place}, {model}", folds)
             said = describe_choice(choice, MEASURES[choice.measure])
