@@ -40,7 +40,7 @@ from training import agreement, common, questions
 
 IMAGES = {"flickr8k": 200, "coco": 100}
 """Sources of dev photographs, and how many of each are re-rendered in every domain."""
-WEIGHTS = (0, 0.5, 1, 2, 4, 9, 19, 49, 99, 199, 499, 999)
+WEIGHTS = (0, 1, 4, 9, 19, 49, 99, 499, 999, 9999)
 """λ; the prior's exponent is 1/(1+λ)."""
 MOST_LOST = 0.1
 """In τ_c, percent, on any of the dev sets."""
@@ -152,7 +152,7 @@ def test(folder: Path, file: Path, weight: float | None) -> None:
         agreement.read(folder, file)
     data: Any = np.load(common.BUILD / f"{file.stem}_test.npz")
     people = agreement.Judgments(folder)
-    weights = [w for w in dict.fromkeys((weight, 9, 0)) if w is not None]
+    weights = [w for w in dict.fromkeys((weight, 99, 9, 0)) if w is not None]
     print(f"\n| test | smoothing | {' | '.join(f'λ = {w:g}' for w in weights)} |")
     print("| --- " * (len(weights) + 2) + "|")
     for which, domain in (
@@ -164,7 +164,9 @@ def test(folder: Path, file: Path, weight: float | None) -> None:
         said = people.votes.ravel() if which == "expert" else people.crowd
         clusters = np.repeat(people.image[which], repeat)
 
-        def plan(w: float | None, read: Any = read, said: Any = said, n: int = repeat) -> Any:
+        def plan(
+            w: float | None, read: tuple[Any, Any] = read, said: Any = said, n: int = repeat
+        ) -> Any:
             score = np.repeat(agreement.decoded(*read, method_of(w)), n)
             return KendallPlan(score, said, variant="c" if n == 3 else "b")
 
@@ -204,7 +206,10 @@ def nearest_to_adam(files: list[Path], count: int = 150) -> None:
     for file in files:
         sources[file.stem] = hidden_readings(file, count)
     for size in (0.01, 0.1, 1.0):
-        sources[f"random head, width 4096, |h| about {size:g}"] = random_readings(size), None
+        sources[f"random head, width 4096, entries of h about {size:g}"] = (
+            random_readings(size),
+            None,
+        )
     print(
         "| readings | ten steps reach | KL(Adam, L) | nearest λ, printed loss | KL there | "
         "nearest λ, τ = 1 | KL there | τ of scores: λ, Adam | smoothing, Adam | "
@@ -231,8 +236,10 @@ def nearest_to_adam(files: list[Path], count: int = 150) -> None:
             plan = KendallPlan(score, one.score, variant="b")
             cells.append(f"{percent(plan, len(score)):.2f}")
         for score in (one.score, scores[0], smooth.score):
-            plan = None if level is None else KendallPlan(score, level, variant="c")
-            cells.append("" if plan is None else f"{percent(plan, len(score)):.2f}")
+            if level is None:
+                cells.append("")
+            else:
+                cells.append(f"{percent(KendallPlan(score, level, variant='c'), len(score)):.2f}")
         print(f"| {' | '.join(cells)} |", flush=True)
 
 
