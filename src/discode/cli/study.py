@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -123,16 +124,18 @@ def _run(
             name or "embedded": MetricFactory(name, options, store=store, default_store=readings)
             for name in model or (None,)
         }
-    with output.progress() as bar:
+    with ExitStack() as stack:
+        bar = output.progress()
         tasks: dict[str, Any] = {}
 
         def progress(label: str, step: int, total: int) -> None:
+            if not tasks:
+                stack.enter_context(bar)  # it leaves an empty line, also where there was no work
             if label not in tasks:
                 tasks[label] = bar.add_task(label, total=total)
             bar.advance(tasks[label], step)
 
-        setup = StudySetup(benchmarks, judges, logs, protocol, own, progress, kept)
-        result = study.run(setup)
+        result = study.run(StudySetup(benchmarks, judges, logs, protocol, own, progress, kept))
     for text, one in benchmarks.items():
         for line in one.notes:
             output.note(f"{text}: {line}", "dim")
