@@ -15,6 +15,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import textwrap
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,8 +73,8 @@ NOTES = {
         "asked with the references in the prompt."
     ),
     "foil": PageNote(
-        "The copy of FOIL here has captions but no photographs and no references, so no metric can "
-        "score it, and every line is the paper's."
+        "The copy of FOIL that this page was made with has captions but neither photographs nor "
+        "references, so no metric can score it."
     ),
     "ablation": PageNote(
         "The paper's loss can be minimised in two ways, and they are not the same method. *Ten "
@@ -191,7 +192,7 @@ def section(study: Study, data: Path, out: Path, benchmarks: list[str]) -> str:
     note = NOTES.get(study.name, PageNote(""))
     paper = f" (the paper's {', '.join(study.paper)})" if study.paper else ""
     parts = [f"## {study.name}", f"{study.about[:1].upper()}{study.about[1:]}{paper}."]
-    parts += [note.text] if note.text else []
+    parts += [textwrap.fill(note.text, 100)] if note.text else []
     parts.append(f"```console\n$ discode {' '.join(shown)} -o studies/\n{lines}\n```")
     for path in sorted(out.glob("*.png")) if note.figure else ():
         if before.get(path) != path.stat().st_mtime_ns:

@@ -62,6 +62,7 @@ def test_mistakes_are_told_in_one_line(data: Path, tmp_path: Path) -> None:
     refused(run("study", "mceval", "--data", data), "mceval", "bench list")
     refused(run("study", "ablation", "-b", "flickr8k-expert"), "--data")
     refused(run("study", "ablation", "--data", data, "-b", "nonesuch"), "nonesuch")
+    refused(run("study", "mceval", "--data", data, "-b", "flickr8k-expert"), "no column", "mceval")
     refused(run("study", "foil", "--data", data, "-b", "foil:reference=1"), "reference")
     refused(run("study", "sigma", "--data", data, "--format", "html"), "html", "latex")
     refused(run("study", "sigma", "--log", tmp_path / "none.json"), "none.json")

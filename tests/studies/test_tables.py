@@ -114,6 +114,13 @@ def test_logs_alone_make_a_table(tmp_path: Path) -> None:
     alone = StudySetup(logs={"run": RunLog.load(tmp_path / "run.json")}, protocol=QUICK)
     ours = rows_of(STUDIES["divergence"].run(alone), "divergence")
     assert ours == rows_of(done, "divergence")
+    # The data makes no difference where there is no judge to ask.
+    loaded = replace(alone, benchmarks={"composite": rated()})
+    assert rows_of(STUDIES["divergence"].run(loaded), "divergence") == ours
+    # Runs in the output folder are reused, but only what is asked for is shown.
+    kept = setup_of(FakeModel(), kept={"x": replace(log, benchmark="flickr8k-expert")})
+    shown = STUDIES["divergence"].run(kept).tables["divergence"]
+    assert [title[0] for title in shown.columns[1:]] == ["Composite"]
     with pytest.raises(InputError, match="nothing to score"):
         STUDIES["divergence"].run(StudySetup())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +32,8 @@ from discode.metrics import MetricFactory
 from discode.metrics.registry import asks_judge
 from discode.studies import STUDIES, Study, StudyResult, StudySetup
 
+YES_OR_NO = ("no", "yes")
+"""An option of a study with these values is a flag."""
 SUFFIXES = {"text": ".txt", "markdown": ".md", "latex": ".tex", "csv": ".csv"}
 
 app = typer.Typer(help="The paper's tables and figures.", no_args_is_help=True)
@@ -52,6 +55,14 @@ def _run(
         typer.Option(
             "--benchmark", "-b", metavar="NAME[:KEY=VALUE,...]",
             help="Repeat; by default those of the paper's table that --data has.",
+        ),
+    ] = None,
+    ratings: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Your own ratings or choices (docs/adding-a-benchmark.md), or the folder of a "
+            "campaign's export, instead of --data.",
         ),
     ] = None,
     log: Annotated[
@@ -97,40 +108,59 @@ def _run(
     given = list(dict.fromkeys(benchmark or ()))
     if given and not study.benchmarks:
         raise InputError(f"{study.name} needs no benchmark; leave -b {given[0]} out")
-    files = _log_files([*(log or ())])
+    files = _log_files(log or ())
+    stems = [path.stem for path in files]
+    logs = {
+        path.stem if stems.count(path.stem) == 1 else str(path): RunLog.load(path) for path in files
+    }
+    kept: dict[str, RunLog] = {}
     if out is not None:
         try:
             out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"cannot write {out}: {error.strerror or error}") from error
         output.check_writable(out / f"{study.name}.txt")
-        files += [path for path in sorted((out / "runs").glob("*.json")) if path not in files]
-    stems = [path.stem for path in files]
-    logs = {
-        path.stem if stems.count(path.stem) == 1 else str(path): RunLog.load(path) for path in files
-    }
+        kept = {path.stem: RunLog.load(path) for path in sorted((out / "runs").glob("*.json"))}
     benchmarks = _load(study, given, data) if data is not None else {}
+    if ratings is not None:
+        if data is not None or given or not study.benchmarks:
+            raise InputError("--ratings is a benchmark of your own; leave --data and -b out")
+        if not ratings.exists():
+            raise InputError(f"--ratings {ratings}: no such file or folder")
+        campaign = (ratings / "mceval.jsonl").is_file()
+        benchmarks = {ratings.name: load_benchmark("mceval" if campaign else "custom", ratings)}
     if given and data is None:
         raise InputError(f"-b {given[0]} wants --data, the folder of the benchmark")
     if study.benchmarks and not benchmarks and not logs:
-        raise InputError(f"{study.name} wants --data, a folder of benchmarks, or --log, a run")
-    judges = _recorded(files) if log and not model else {}
-    if model or (not judges and (data is not None or not log)):
-        kept = None if out is None else store_beside(out)
+        raise InputError(
+            f"{study.name} wants --data, a folder of benchmarks, --ratings, or --log, a run"
+        )
+    if log and not model:
+        judges = _recorded(files)
+    else:
+        readings = None if out is None else store_beside(out)
         judges = {
-            name or "embedded": MetricFactory(name, options, store=store, default_store=kept)
+            name or "embedded": MetricFactory(name, options, store=store, default_store=readings)
             for name in model or (None,)
         }
-    with output.progress() as bar:
+    with ExitStack() as stack:
+        bar = output.progress()
         tasks: dict[str, Any] = {}
 
         def progress(label: str, step: int, total: int) -> None:
+            if not tasks:
+                stack.enter_context(bar)  # it leaves an empty line, also where there was no work
             if label not in tasks:
                 tasks[label] = bar.add_task(label, total=total)
             bar.advance(tasks[label], step)
 
-        setup = StudySetup(benchmarks, judges, logs, protocol, own, progress)
-        result = study.run(setup)
+        result = study.run(StudySetup(benchmarks, judges, logs, protocol, own, progress, kept))
+    for text, one in benchmarks.items():
+        for line in one.notes:
+            output.note(f"{text}: {line}", "dim")
+    lacking = [text for text in study.benchmarks if text not in benchmarks]
+    if lacking and benchmarks and not given:
+        output.note(f"not in {data}: {', '.join(lacking)}", "dim")
     _report(study, result, out, form)
 
 
@@ -159,13 +189,11 @@ def _load(study: Study, given: Sequence[str], data: Path) -> dict[str, Benchmark
                 lacking.append(text)
                 continue
         loaded[text] = load_benchmark(name, data, chosen)
-        for line in loaded[text].notes:
-            output.note(f"{text}: {line}", "dim")
-    if lacking and loaded:
-        output.note(f"not in {data}: {', '.join(lacking)}", "dim")
     if study.benchmarks and not loaded:
+        paper = f"; discode bench published {study.paper[0]} prints the paper's table"
         raise InputError(
             f"{data} has none of {', '.join(lacking)}; discode bench list says where to get them"
+            + (paper if study.paper else "")
         )
     return loaded
 
@@ -174,7 +202,7 @@ def _recorded(files: Sequence[Path]) -> dict[str, MetricFactory]:
     """Return a judge for the readings beside each log: they replay them, and ask nobody."""
     found: dict[str, MetricFactory] = {}
     for path in files:
-        stores = (store_beside(path), path.parent / "readings.db")
+        stores = (store_beside(path), path.parent / "readings.db", path.parents[1] / "readings.db")
         store = next((place for place in stores if place.is_file()), None)
         if store is None:
             continue
@@ -204,6 +232,8 @@ def _report(study: Study, result: StudyResult, out: Path | None, form: str) -> N
         for name, log in result.logs.items():
             (out / "runs").mkdir(exist_ok=True)
             log.save(out / "runs" / f"{_file_name(name)}.json")
+        for name, text in result.files.items():
+            (out / name).write_text(text, "utf-8")
         for name, draw in result.figures.items():
             draw(out / f"{name}.png")
         output.note(f"written to {out}", "dim")
@@ -227,7 +257,7 @@ def _command(study: Study) -> Callable[..., None]:
 
     def command(**given: Any) -> None:
         own = {name: given.pop(name) for name in study.options}
-        _run(study, own, **given)
+        _run(study, {name: "yes" if one is True else one for name, one in own.items()}, **given)
 
     common = list(inspect.signature(_run, eval_str=True).parameters.values())[2:]
     extra = [
@@ -236,9 +266,11 @@ def _command(study: Study) -> Callable[..., None]:
             inspect.Parameter.KEYWORD_ONLY,
             default=None,
             annotation=Annotated[
-                str | None,
-                typer.Option(help=f"{option.about[:1].upper()}{option.about[1:]}.",
-                             show_default=option.default or False, rich_help_panel="Of this study"),
+                bool | None if option.values == YES_OR_NO else str | None,
+                typer.Option(f"--{name.replace('_', '-')}",
+                             help=f"{option.about[:1].upper()}{option.about[1:]}.",
+                             show_default=option.values != YES_OR_NO and (option.default or False),
+                             rich_help_panel="Of this study"),
             ],
         )
         for name, option in study.options.items()

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from discode.decoders.base import Decoder, greedy_stem, integer_logp
 from discode.decoders.discode import POWERS, Discode
+from discode.decoders.preset import PresetDecoder
 from discode.decoders.simple import Fleur, Raw, Smoothing
 from discode.readings import Readings
 
@@ -42,6 +43,8 @@ def truncation_bound(decoder: Decoder, readings: Readings) -> Floats | None:
     >>> truncation_bound(get_decoder("beta"), readings) is None
     True
     """
+    if isinstance(decoder, PresetDecoder):
+        return _calibrated(decoder, readings)
     rows = np.flatnonzero(np.asarray(readings.truncated))
     if not rows.size or not _has_bound(decoder):
         return None
@@ -57,6 +60,17 @@ def truncation_bound(decoder: Decoder, readings: Readings) -> Floats | None:
     if decoder.options().get("reading") == "graded":
         error[rows] += _ungraded(part, stem)
     return error
+
+
+def _calibrated(preset: PresetDecoder, readings: Readings) -> Floats | None:
+    """Return the bound of a preset: its decoder's, through the calibration if there is one."""
+    error = truncation_bound(preset.decoder, readings)
+    calibration = preset.preset.calibration
+    if error is None or calibration is None:
+        return error
+    score = preset.decoder.decode(readings).score
+    low, here, high = (calibration.apply(score + shift) for shift in (-error, 0, error))
+    return np.nan_to_num(np.maximum(high - here, here - low))
 
 
 def _has_bound(decoder: Decoder) -> bool:

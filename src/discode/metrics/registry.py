@@ -12,6 +12,7 @@ from typing import Any
 from discode.backends import Backend
 from discode.backends.served.client import ChatClient, ChatModel
 from discode.decoders import METHODS, get_decoder
+from discode.decoders.preset import is_preset
 from discode.errors import DiscodeError, InputError, lookup
 from discode.judge import Judge, load
 from discode.metrics.bert import DEFAULT_BERT, BertScore
@@ -63,8 +64,8 @@ class MetricFactory:
     def make(self, name: str) -> Metric:
         """Return a metric: a row of ``METRICS``, ``scorefile:PATH#column``, or any decoder.
 
-        A decoder's name may carry options ("discode:sigma2=0.05"); with "ref-" before it the judge
-        sees the references.
+        A decoder's name may carry options ("discode:sigma2=0.05") or be a preset file
+        ("mine.json"); with "ref-" before it the judge sees the references.
 
         >>> sorted(MetricFactory().make("ref-smoothing").needs)
         ['image', 'references']
@@ -183,7 +184,8 @@ def asks_judge(name: str) -> bool:
     """
     if name in METRICS:
         return METRICS[name].make is MetricFactory.judge_metric
-    return name.removeprefix("ref-").partition(":")[0] in METHODS
+    method = name.removeprefix("ref-")
+    return is_preset(method) or method.partition(":")[0] in METHODS
 
 
 @dataclass(frozen=True)

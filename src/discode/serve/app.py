@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from discode.decoders import METHODS, get_decoder
+from discode.decoders.preset import is_preset
 from discode.errors import HttpError
 from discode.http.guard import SECURITY_HEADERS, Guard
 from discode.http.static import DISTRIBUTION, ICON, StaticFile, read_static
@@ -44,7 +45,7 @@ class ServiceOptions:
     """How a service is run.
 
     Attributes:
-        method: The decoder if a request names none.
+        method: The decoder if a request names none: a method, or a preset file.
         limits: How much requests may ask for.
         token: What callers must send, or None.
         allow_urls: Whether images are fetched by URL.
@@ -60,15 +61,16 @@ class ServiceOptions:
 
 def make_service(judge: Judge, options: ServiceOptions | None = None) -> FastAPI:
     """Return the service around a judge, as an ASGI application."""
-    options = options or ServiceOptions()
-    get_decoder(options.method)
-    return _Service(judge, options).app()
+    return _Service(judge, options or ServiceOptions()).app()
 
 
 class _Service:
     def __init__(self, judge: Judge, options: ServiceOptions) -> None:
         self.judge = judge
         self.options = options
+        self.decoder = get_decoder(options.method)
+        # A preset file's folder is nobody's business.
+        self.method = Path(options.method).name if is_preset(options.method) else options.method
         self.limiter = LoadLimiter(options.limits)
         self.counters = ServiceCounters()
         self.counters.active.set_function(lambda: self.limiter.requests)
@@ -142,7 +144,8 @@ class _Service:
             async def parse_and_score() -> tuple[ScoreRequest, ScoreResult]:
                 asked = await parse_request(
                     body, request.headers.get("content-type", ""), limits=limits, held=held,
-                    method=self.options.method,
+                    method=self.method,
+                    default=self.decoder,
                     fetch=self._fetch if self.options.allow_urls else None,
                 )  # fmt: skip
                 return asked, await self.batcher.score(asked)
@@ -183,7 +186,7 @@ class _Service:
                 "version": __version__,
                 "models": [model],
                 "methods": methods,
-                "method": self.options.method,
+                "method": self.method,
                 "urls": self.options.allow_urls,
                 "limits": asdict(self.options.limits),
             }

@@ -26,10 +26,11 @@ class StudySetup:
     Attributes:
         benchmarks: What was loaded, by the text it was asked for with ("foil:references=4").
         judges: The factory of each model, by the model's name; nothing is opened yet.
-        logs: Runs that exist already, by name.
+        logs: Runs that exist already, by name; all that they have is shown.
         protocol: How agreement is measured.
         options: The study's own options, defaults filled in.
         progress: Called with what is scored, the number of pairs just done, and that of all.
+        kept: Runs of earlier studies; what they have of the same pairs and judges is reused.
     """
 
     benchmarks: Mapping[str, Benchmark] = field(default_factory=dict)
@@ -38,6 +39,7 @@ class StudySetup:
     protocol: AgreementProtocol = field(default_factory=AgreementProtocol)
     options: Mapping[str, str] = field(default_factory=dict)
     progress: RunProgress | None = None
+    kept: Mapping[str, RunLog] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,7 @@ class StudyResult:
         logs: Runs by name.
         findings: What the numbers say, in sentences that were made from them.
         problems: What could not be done, and why.
+        files: Other files by name, as text.
     """
 
     tables: Mapping[str, CellTable]
@@ -57,6 +60,7 @@ class StudyResult:
     logs: Mapping[str, RunLog] = field(default_factory=dict)
     findings: Sequence[str] = ()
     problems: Sequence[str] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ class StudyRuns:
 def run_methods(setup: StudySetup, methods: Sequence[str], scale: str | None = None) -> StudyRuns:
     """Score every benchmark with every judge and method; nothing is scored or asked twice.
 
-    Results that ``setup.logs`` has of the same pairs and the same model are taken from there.
+    Results that runs in ``setup`` have of the same pairs and the same model are taken from there.
     Readings that a judge's store has are decoded, and only the rest is asked for. Logs of
     benchmarks that were not loaded are handed on as they are. Metrics that do not ask a judge are
     run once, with the first.
@@ -125,11 +129,16 @@ def run_methods(setup: StudySetup, methods: Sequence[str], scale: str | None = N
                 earlier=_earlier(setup, benchmark, factory), progress=setup.progress,
             )  # fmt: skip
             scored = {k: v for k, v in log.results.items() if np.isfinite(v.value).any()}
-            problems |= {(name, label): why for label, why in failed.items()}
-            problems |= {
-                (name, label): next(iter(log.results[label].errors.values()), "no scores")
-                for label in log.results.keys() - scored.keys()
+            silent = {
+                label: next(iter(log.results[label].errors.values()), "no scores")
+                for label in log.results
+                if label not in scored
             }
+            unread = next((why for label, why in silent.items() if asks_judge(label)), "")
+            for label, why in failed.items():
+                # Where nothing could be read at all, hidden states are not what is missing.
+                silent[label] = unread if unread and _needs_hidden(label) else why
+            problems |= {(name, label): why for label, why in silent.items()}
             if name in logs:  # readings of one model in several stores
                 scored = {**scored, **logs[name].results}
             if scored:
@@ -144,7 +153,9 @@ def run_methods(setup: StudySetup, methods: Sequence[str], scale: str | None = N
     told = tuple(f"{name}, {', '.join(of)}: {why}" for (name, why), of in reasons.items())
     if not logs:
         raise InputError(
-            told[0] if told else "there is nothing to score; give --data FOLDER or --log RUN.json"
+            f"nothing could be scored: {'; '.join(told)}"
+            if told
+            else "there is nothing to score; give --data FOLDER or --log RUN.json"
         )
     return StudyRuns(logs, told, tuple(left_out))
 
@@ -176,7 +187,8 @@ def _begun(benchmark: Benchmark) -> RunLog:
 def _earlier(setup: StudySetup, benchmark: Benchmark, factory: MetricFactory) -> RunLog | None:
     """Return what the logs have of these pairs by this judge, and by metrics that ask none."""
     begun = _begun(benchmark)
-    same = [log for log in setup.logs.values() if log.same_questions(begun)]
+    every = (*setup.logs.values(), *setup.kept.values())
+    same = [log for log in every if log.same_questions(begun)]
     same = [log for log in same if log.protocol == setup.protocol] or same[:1]
     kept = {
         label: result
@@ -189,7 +201,8 @@ def _earlier(setup: StudySetup, benchmark: Benchmark, factory: MetricFactory) ->
 
 def _others(setup: StudySetup, log: RunLog) -> dict[str, MetricResult]:
     """Return the results of a log that the setup's own judges and benchmarks do not give."""
-    if not any(log.same_questions(_begun(one)) for one in setup.benchmarks.values()):
+    loaded = setup.benchmarks.values() if setup.judges else ()
+    if not any(log.same_questions(_begun(one)) for one in loaded):
         return dict(log.results)
     return {
         label: result

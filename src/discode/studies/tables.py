@@ -26,6 +26,7 @@ from discode.bench.tables import MEASURE_SYMBOLS, benchmark_title, table_measure
 from discode.benchmarks import BENCHMARKS, Ratings
 from discode.decoders import get_decoder
 from discode.decoders.options import options_text
+from discode.errors import InputError
 from discode.metrics.registry import asks_judge
 from discode.stats import Interval, paired_bootstrap
 from discode.studies.base import StudyResult, StudyRuns, StudySetup, run_methods
@@ -83,6 +84,7 @@ class TableStudy:
 
     def run(self, setup: StudySetup) -> StudyResult:
         """Score what is missing, and lay everything out as the paper does."""
+        self._check_benchmarks(setup)
         if self.check is not None:
             self.check(setup)
         found = self._score(setup)
@@ -95,6 +97,19 @@ class TableStudy:
             [*self._findings(found.logs, setup), *(self._ranges(own) if self.ranges else ())],
             found.problems,
         )
+
+    def _check_benchmarks(self, setup: StudySetup) -> None:
+        """Raise where the paper has a benchmark in other tables only: there would be no column."""
+        labels = {label for joined in self.tables.values() for label in joined}
+        mine = {c.column.split()[0] for c in published_cells() if c.table in labels}
+        others = {c.column.split()[0] for c in published_cells()} - mine
+        here = {one.name for one in setup.benchmarks.values()}
+        here |= {log.benchmark for log in setup.logs.values()}
+        if here and here <= others:
+            raise InputError(
+                f"this table has no column for {', '.join(sorted(here))}; it is about "
+                f"{', '.join(name for name in BENCHMARKS if name in mine)}"
+            )
 
     def _score(self, setup: StudySetup) -> StudyRuns:
         logs: dict[str, RunLog] = {}
