@@ -75,7 +75,12 @@ def score(
     base_url: BaseUrl = None,
     method: Annotated[
         list[str] | None,
-        typer.Option("--method", "-m", rich_help_panel=PANEL, help="Repeat to compare decoders."),
+        typer.Option(
+            "--method",
+            "-m",
+            rich_help_panel=PANEL,
+            help="A method or a preset FILE.json; repeat to compare.",
+        ),
     ] = None,
     scale: Annotated[
         str | None,

@@ -40,7 +40,9 @@ def serve(
     allow_host: Annotated[
         list[str] | None, typer.Option(help="A further name this server answers to; repeat.")
     ] = None,
-    method: Annotated[str, typer.Option("--method", "-m", help="The default decoder.")] = "discode",
+    method: Annotated[
+        str, typer.Option("--method", "-m", help="The default decoder, or a preset FILE.json.")
+    ] = "discode",
     scale: Annotated[str | None, typer.Option("--scale", "-s", help="unit, ten, five, ...")] = None,
     prompt: Annotated[
         str | None, typer.Option(help="fleur, caption-last, or a text file of your own.")

@@ -31,6 +31,7 @@ from discode.errors import InputError, lookup
 from discode.metrics import MetricFactory
 from discode.metrics.registry import asks_judge
 from discode.studies import STUDIES, Study, StudyResult, StudySetup
+from discode.studies.base import file_stem
 
 YES_OR_NO = ("no", "yes")
 """An option of a study with these values is a flag."""
@@ -231,7 +232,7 @@ def _report(study: Study, result: StudyResult, out: Path | None, form: str) -> N
             (out / f"{study.name}{suffix}").write_text("\n\n".join(parts) + "\n", "utf-8")
         for name, log in result.logs.items():
             (out / "runs").mkdir(exist_ok=True)
-            log.save(out / "runs" / f"{_file_name(name)}.json")
+            log.save(out / "runs" / f"{file_stem(name)}.json")
         for name, text in result.files.items():
             (out / name).write_text(text, "utf-8")
         for name, draw in result.figures.items():
@@ -241,15 +242,6 @@ def _report(study: Study, result: StudyResult, out: Path | None, form: str) -> N
         output.note(problem, "red")
     if result.problems:
         raise typer.Exit(1)
-
-
-def _file_name(text: str) -> str:
-    """Return a run's name as a file's.
-
-    >>> _file_name("llava-hf/llava-v1.6 foil:references=4")
-    'llava-hf_llava-v1.6_foil_references_4'
-    """
-    return "".join(letter if letter.isalnum() or letter in "-._" else "_" for letter in text)
 
 
 def _command(study: Study) -> Callable[..., None]:

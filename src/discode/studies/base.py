@@ -219,3 +219,12 @@ def _made_by(factory: MetricFactory, signature: str) -> bool:
     except DiscodeError:
         return False
     return signature.partition("|decoder:")[0] == mine.partition("|decoder:")[0]
+
+
+def file_stem(text: str) -> str:
+    """Return a name as the stem of a file.
+
+    >>> file_stem("llava-hf/llava-v1.6 foil:references=4")
+    'llava-hf_llava-v1.6_foil_references_4'
+    """
+    return "".join(letter if letter.isalnum() or letter in "-._" else "_" for letter in text)

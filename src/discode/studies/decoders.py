@@ -29,7 +29,7 @@ from discode.stats.contributions import (
     accuracy_contributions,
     tau_c_contributions,
 )
-from discode.studies.base import Study, StudyResult, StudySetup
+from discode.studies.base import Study, StudyResult, StudySetup, file_stem
 from discode.studies.calibration import CalibrationError, calibration_error, fit_calibration
 from discode.studies.selection import NestedChoice, choose, deal_folds
 from discode.version import __version__
@@ -322,7 +322,7 @@ def run_decoders(setup: StudySetup) -> StudyResult:
     several = len(setup.judges) * len(setup.benchmarks) > 1
     for model, factory in setup.judges.items():
         for place, benchmark in setup.benchmarks.items():
-            name = _file_stem(f"decoder {model} {place}") if several else "decoder"
+            name = file_stem(f"decoder {model} {place}") if several else "decoder"
             judge, readings = _read(setup, factory, benchmark, hidden=hidden)
             default = replace(factory.judge, decoder=get_decoder("discode")).decoder
             decoders = candidate_decoders(readings.scale, default=default, hidden=hidden)
@@ -405,10 +405,6 @@ def _table(choice: DecoderChoice, title: str, folds: int) -> CellTable:
         ],
         digits=3,
     )  # fmt: skip
-
-
-def _file_stem(text: str) -> str:
-    return "".join(letter if letter.isalnum() or letter in "-._" else "_" for letter in text)
 
 
 STUDY = Study(

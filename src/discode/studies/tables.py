@@ -155,7 +155,9 @@ class TableStudy:
                 for measure in table_measures(log):
                     column = _column_of(log, measure, run)
                     match = match_published(log, label, measure)
-                    own.cells.setdefault(column, OwnCell(_percent(result.measures[measure]), match))
+                    own.cells.setdefault(
+                        column, OwnCell(result.measures[measure].times(100), match)
+                    )
         # Metrics that ask no model come first, as in the paper.
         models = sorted(dict.fromkeys(model for model, _ in found), key=bool)
         return sorted(
@@ -366,10 +368,6 @@ def system_title(cell: PublishedCell) -> str:
     return title.removesuffix(f" ({cell.model})").removesuffix(cell.model)
 
 
-def _percent(one: Interval) -> Interval:
-    return replace(one, value=100 * one.value, low=100 * one.low, high=100 * one.high)
-
-
 def _difference(log: RunLog, a: str, b: str, setup: StudySetup) -> Interval:
     """Return how much better one result agrees with people than another, in percent."""
     judged, x, y = log.judgments, log.results[a].value, log.results[b].value
@@ -383,7 +381,7 @@ def _difference(log: RunLog, a: str, b: str, setup: StudySetup) -> Interval:
     drawn = paired_bootstrap(
         one, two, log.image[pair], resamples=setup.protocol.resamples, seed=setup.protocol.seed
     )
-    return _percent(drawn.difference)
+    return drawn.difference.times(100)
 
 
 def _sentence(log: RunLog, model: str, a: StudyLine, b: StudyLine, apart: Interval) -> str:
