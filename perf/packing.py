@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from PIL import Image
 
 from discode.backends.local.backend import Local
@@ -77,10 +76,8 @@ def loop(loaded: LoadedModel, pairs: list[Pair]) -> None:
 
 def prefix(backend: Local, ready: list[ProcessedImage]) -> None:
     """Run the prefixes of some images."""
-    runner = backend.runner
     with torch.inference_mode():
-        ids = torch.cat([image.ids for image in ready])
-        runner.run(ids, runner.model_inputs(ready), transformers.DynamicCache(), keep=1)
+        backend.runner.run_prefixes(ready)
 
 
 def products(backend: Local, ready: list[ProcessedImage]) -> Callable[[], None]:

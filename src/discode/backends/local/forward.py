@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,20 @@ from numpy.typing import NDArray
 from discode.backends.local.fused import (
     RotaryModules,
     find_rotary_modules,
+    fuse_activations,
     fuse_norms,
+    grouped_attention,
+    split_attention,
+    use_attention,
     use_fused_rotation,
-    use_grouped_attention,
 )
 from discode.backends.local.generate import MAX_NEW_TOKENS
 from discode.backends.local.load import LoadedModel, short_message
 from discode.backends.local.memory import tokens_that_fit
 from discode.backends.local.packing import (
+    CaptionGrid,
     PackedLayout,
+    find_places,
     packed_attention_mask,
     stack_continuations,
     stack_layouts,
@@ -132,6 +138,7 @@ class ModelRunner:
         self._rotary_modules: RotaryModules = {}
         if self._device.type == "cuda":  # elsewhere the matrix products take almost all the time
             fuse_norms(self.model)
+            fuse_activations(self.model)
             self._rotary_modules = find_rotary_modules(self.model)
 
     def process_image(self, image: Any, tokenized: TokenizedPrompt) -> ProcessedImage:
@@ -188,15 +195,16 @@ class ModelRunner:
             )
         return [int(token) for token in out.sequences[0, ids.shape[1] :]]
 
-    def forward(self, groups: list[CaptionGroup]) -> list[LogpAndStates]:
+    def forward(self, groups: list[CaptionGroup], hidden: bool = True) -> list[LogpAndStates]:
         """Return the answers of each group; their images share a shape, and the prompt is the same.
 
+        Without ``hidden``, packed captions come with states of width 0: they take long to fetch.
         One thread at a time: others wait.
         """
         torch = require("torch", "hf")
         with self.lock, torch.inference_mode():
             if self.packed and groups[0].image.opened is None and self._captions_per_chunk(groups):
-                return self.run_packed(groups)
+                return self.run_packed(groups, hidden=hidden)
             return [self.run_separately(group) for group in groups]
 
     def run_separately(self, group: CaptionGroup) -> LogpAndStates:
@@ -214,16 +222,13 @@ class ModelRunner:
         return np.stack([logp for logp, _ in answers]), np.stack([states for _, states in answers])
 
     def run_packed(
-        self, groups: list[CaptionGroup], size: int | None = None
+        self, groups: list[CaptionGroup], size: int | None = None, hidden: bool = True
     ) -> list[LogpAndStates]:
         """Read all captions over one pass of the prefixes, ``size`` per image at a time."""
         images, suffixes = [g.image for g in groups], [g.suffixes for g in groups]
         tokenized = groups[0].tokenized
-        torch, transformers = require("torch", "hf"), require("transformers", "hf")
-        cache = transformers.DynamicCache()  # without a config: every layer keeps the whole prefix
-        ids = torch.cat([image.ids for image in images])
-        self.run(ids, self.model_inputs(images), cache, keep=1)
-        prefix = ids.shape[1]
+        torch = require("torch", "hf")
+        cache = self.run_prefixes(images)
         delta = self._rope_delta(len(images))
         parts: list[tuple[Any, Any, Any, list[NDArray[np.int64]]]] = []
         start, most = 0, max(map(len, suffixes))
@@ -231,10 +236,12 @@ class ModelRunner:
         while start < most:
             try:
                 chunk = [several[start : start + size] for several in suffixes]
-                parts.append(self._run_suffixes(chunk, tokenized, cache, prefix, delta))
+                *answers, states, at = self._run_suffixes(chunk, tokenized, cache, delta)
+                parts.append((*answers, states if hidden else states[..., :0], at))
             except torch.OutOfMemoryError:
                 if size == 1:
                     raise
+                prefix = images[0].ids.shape[1]
                 for layer in cache.layers:  # those after the one that failed have nothing to crop
                     if layer.get_seq_length() > prefix:
                         layer.crop(prefix - layer.get_seq_length())
@@ -244,7 +251,10 @@ class ModelRunner:
                 continue
             start += size
         # Only now wait for the device: it has been given all its work.
-        fetched = [(*(x.cpu().numpy() for x in part), at) for *part, at in parts]
+        fetched = [
+            (logp.cpu().numpy(), more.cpu().numpy(), states.float().cpu().numpy(), at)
+            for logp, more, states, at in parts
+        ]
         return [
             (
                 np.concatenate(
@@ -258,12 +268,23 @@ class ModelRunner:
             for row in range(len(images))
         ]
 
+    def run_prefixes(self, images: list[ProcessedImage]) -> Any:
+        """Run the prefixes of images; return the cache of their keys and values.
+
+        Nothing else is wanted of them: the pass ends with the keys and values of the last layer.
+        """
+        torch = require("torch", "hf")
+        cache = _new_cache(stop_after=self.text_config.num_hidden_layers - 1)
+        ids = torch.cat([image.ids for image in images])
+        with suppress(_PrefixDone):
+            self.run(ids, self.model_inputs(images), cache, keep=1)
+        return cache
+
     def _run_suffixes(
         self,
         chunk: list[list[list[int]]],
         tokenized: TokenizedPrompt,
         cache: Any,
-        prefix: int,
         delta: Any,
     ) -> tuple[Any, Any, Any, list[NDArray[np.int64]]]:
         """Run a chunk of captions of each image over the cache of the prefixes.
@@ -273,12 +294,14 @@ class ModelRunner:
         positions belong to its captions (N, R).
         """
         torch = require("torch", "hf")
+        prefix = cache.get_seq_length()
+        own = _new_cache() if self._attends_to_all() else cache
         layouts = [PackedLayout.of(several, tokenized.stems) for several in chunk]
         *rows, keep = stack_layouts(layouts)
         positions = np.unique(np.concatenate([wanted.ravel() for wanted in keep]))
         tokens, *places = self._send(torch.from_numpy(np.stack(rows)))
         kept = self._send(torch.from_numpy(positions))
-        states, logits = self._run_packed(tokens, places, cache, prefix, delta, keep=kept)
+        states, logits = self._run_packed(tokens, places, rows[2], cache, own, prefix, delta, kept)
         logp = self._logp(states, logits, tokenized)
         more = logp.new_empty(len(chunk), max(map(len, chunk)), 0, logp.shape[-1])
         if stems := self._decimal_stems(tokenized):
@@ -290,25 +313,55 @@ class ModelRunner:
             decimals = digits[(first.exp() @ answer_of).argmax(-1)]
             sent = self._send(torch.from_numpy(np.stack(added)))
             places = [torch.cat(pair, dim=1) for pair in zip(places, sent, strict=True)]
-            after = self._run_packed(decimals, places, cache, prefix, delta, keep=decimals.shape[1])
+            owner, last = np.concatenate([rows[2], added[1]], axis=1), decimals.shape[1]
+            after = self._run_packed(decimals, places, owner, cache, own, prefix, delta, last)
             more = self._unless_ended(*after, tokenized).reshape(
                 len(chunk), -1, len(stems), logp.shape[-1]
             )
         cache.crop(prefix - cache.get_seq_length())
         at = [np.searchsorted(positions, wanted) for wanted in keep]
-        return logp, more, states.float(), at
+        return logp, more, states, at
 
     def _run_packed(
-        self, tokens: Any, places: list[Any], cache: Any, prefix: int, delta: Any, keep: Any
+        self,
+        tokens: Any,
+        places: list[Any],
+        owner: NDArray[np.int64],
+        cache: Any,
+        own: Any,
+        prefix: int,
+        delta: Any,
+        keep: Any,
     ) -> tuple[Any, Any]:
-        """Run packed tokens (B, Q), the last of those whose steps, owner and branch are given."""
-        steps, owner, branch = places
-        position_ids = prefix + steps[:, -tokens.shape[1] :]
+        """Run packed tokens (B, Q), the last of those whose steps, owner and branch are given.
+
+        Their keys and values go into ``own``: a cache of theirs, or that of the prefixes.
+        """
+        torch = require("torch", "hf")
+        last = tokens.shape[1]
+        position_ids = prefix + places[0][:, -last:]
         if delta is not None:
             position_ids = (position_ids + delta).expand(3, *position_ids.shape)
-        mask = self._packed_mask(owner, branch, steps, prefix, last=tokens.shape[1])
-        with use_grouped_attention(self.text_config):
-            return self.run(tokens, {"position_ids": position_ids}, cache, keep=keep, mask=mask)
+        if own is cache:
+            attention: Any = grouped_attention
+            mask = self._packed_mask(*places, prefix, last)
+        else:
+            found = (self._send(torch.from_numpy(x)) for x in find_places(owner, last))
+            grid = CaptionGrid.of(*found, places[2], self.dtype)
+            attention = partial(split_attention, prefixes=cache, grid=grid)
+            mask = grid.mask  # a model may ask for one, and only hands it on
+        with use_attention(self.text_config, attention):
+            return self.run(tokens, {"position_ids": position_ids}, own, keep=keep, mask=mask)
+
+    def _attends_to_all(self) -> bool:
+        """Whether every layer attends to all tokens before it, and to those of the text alone."""
+        config = self.text_config
+        kinds = getattr(config, "layer_types", None) or ["full_attention"]
+        return (
+            set(kinds) == {"full_attention"}
+            and getattr(config, "sliding_window", None) is None
+            and not getattr(config, "cross_attention_layers", None)
+        )
 
     def _decimal_stems(self, tokenized: TokenizedPrompt) -> dict[int, int]:
         """Return the stems after whose first decimal a second one is looked for, with places."""
@@ -344,7 +397,7 @@ class ModelRunner:
         """Copy to the device without waiting for the work it has queued."""
         return self._pinned(tensor).to(self._device, non_blocking=True)
 
-    def _packed_mask(self, owner: Any, branch: Any, steps: Any, prefix: int, last: int) -> Any:
+    def _packed_mask(self, steps: Any, owner: Any, branch: Any, prefix: int, last: int) -> Any:
         """Return the mask, or one per kind of layer where the model has several kinds."""
         config = self.text_config
         window = getattr(config, "sliding_window", None)
@@ -512,6 +565,41 @@ class ModelRunner:
 
     def _tokens_that_fit(self) -> int:
         return tokens_that_fit(self.text_config, self.dtype.itemsize, self._device)
+
+
+class _PrefixDone(Exception):
+    """Raised inside a model when all that is wanted of a prefix is there."""
+
+
+def _new_cache(stop_after: int | None = None) -> Any:
+    """Return a cache that keeps what it is given first, where transformers' own would copy it.
+
+    With ``stop_after``, it ends the pass when that layer's keys and values are there.
+    """
+    transformers = require("transformers", "hf")
+    cache = transformers.DynamicCache()  # without a config: every layer keeps the whole prefix
+    add = cache.update
+
+    def update(key: Any, value: Any, layer: int, *more: Any, **named: Any) -> Any:
+        kept = key, value
+        if layer == len(cache.layers) and _is_whole(key) and _is_whole(value):
+            first = transformers.cache_utils.DynamicLayer()
+            first.dtype, first.device, first.is_initialized = key.dtype, key.device, True
+            first.keys, first.values = kept
+            cache.layers.append(first)
+        else:
+            kept = add(key, value, layer, *more, **named)
+        if layer == stop_after and cache.get_seq_length() == key.shape[2]:
+            raise _PrefixDone
+        return kept
+
+    cache.update = update
+    return cache
+
+
+def _is_whole(tensor: Any) -> bool:
+    """Whether a tensor is all of its storage, so that to keep it is to keep nothing else."""
+    return bool(tensor.untyped_storage().nbytes() == tensor.nbytes)
 
 
 @contextmanager
