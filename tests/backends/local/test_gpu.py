@@ -23,6 +23,7 @@ import torch
 from discode.backends.local import fused
 from discode.backends.local.backend import Local
 from discode.backends.local.calibrate import packing_error
+from discode.backends.local.fp8 import Fp8Linear, quantize_rows
 from discode.backends.local.random_weights import random_model
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
 
@@ -95,6 +96,19 @@ def test_attention_with_its_softmax_sums(dtype: str, masked: bool) -> None:
     scores = q.double() @ k.transpose(2, 3) / 8 + (mask.double() if masked else 0)
     assert torch.allclose(sums.double(), scores.logsumexp(-1), atol=1e-3)
     assert torch.allclose(out.double(), scores.softmax(-1) @ v, atol=2e-2)
+
+
+@pytest.mark.parametrize("rows", [1, 37])
+def test_products_of_8_bit_floats(rows: int) -> None:
+    linear = torch.nn.Linear(96, 48, device="cuda", dtype=torch.bfloat16)
+    x, last = draw(rows, 96), list[Any]()
+    if torch.cuda.get_device_capability() < (8, 9):
+        pytest.skip("the GPU has no products of 8-bit floats")
+    ours = Fp8Linear(linear, "cuda", last)(x)
+    (q, s), (w, t) = ([y.cpu().double() for y in quantize_rows(y)] for y in (x, linear.weight))
+    assert ((q * s - x.cpu().double()).abs() <= x.cpu().double().abs() / 16 + s / 100).all()
+    exact = (q * s) @ (w * t).T + linear.bias.cpu().double()
+    assert torch.allclose(ours.cpu().double(), exact, rtol=2**-7, atol=2**-7)
 
 
 def test_everything_is_fused(backend: Local) -> None:

@@ -60,7 +60,7 @@ class Local:
         device: "cuda", "cuda:1", "cpu", "mps"; the GPU if there is one.
         dtype: "auto" (bfloat16 on a GPU, else float32), "float32", "bfloat16", "float16".
         revision: Branch, tag or commit of the hub's repository.
-        quantize: "4bit" or "8bit" (bitsandbytes), "fp8".
+        quantize: "4bit" or "8bit" (bitsandbytes); "fp8" (torch's own products of 8-bit floats).
         device_map: accelerate's; "auto" for a model that needs several GPUs.
         trust_remote_code: Run the code that comes with the model. It may do anything.
         read: "forced" (the stems are given: one forward pass), "auto" (the same, but a model that

@@ -119,3 +119,22 @@ def join(own: Any, own_sum: Any, before: Any, before_sum: Any, back: Any) -> Any
         triton.next_power_of_2(heads), triton.next_power_of_2(size),
     )  # fmt: skip
     return out
+
+
+@triton.jit
+def _quantize_rows(given, out, scale, size, stride, largest, SIZE: tl.constexpr):
+    row, lane = tl.program_id(0).to(tl.int64), tl.arange(0, SIZE)
+    x = tl.load(given + row * stride + lane, lane < size, 0).to(tl.float32)
+    unit = tl.maximum(tl.max(tl.abs(x), 0), 1e-12) / largest
+    tl.store(scale + row, unit)
+    tl.store(out + row * size + lane, (x / unit).to(tl.float8e4nv), lane < size)
+
+
+def quantize_rows(given: Any, largest: float) -> tuple[Any, Any]:
+    """Return x (M, K) in 8-bit floats whose rows reach ``largest``, and their scales (M, 1)."""
+    rows, size = given.shape
+    out = torch.empty(rows, size, device=given.device, dtype=torch.float8_e4m3fn)
+    scale = torch.empty(rows, 1, device=given.device)
+    width = triton.next_power_of_2(size)
+    _quantize_rows[rows,](given, out, scale, size, given.stride(0), largest, width, num_warps=8)
+    return out, scale
