@@ -343,15 +343,18 @@ class ModelRunner:
         """
         torch = require("torch", "hf")
         last = tokens.shape[1]
-        position_ids = prefix + places[0][:, -last:]
+        steps, owners, branch = places
+        position_ids = prefix + steps[:, -last:]
         if delta is not None:
             position_ids = (position_ids + delta).expand(3, *position_ids.shape)
         if own is cache:
             attention: Any = grouped_attention
-            mask = self._packed_mask(*places, prefix, last)
+            mask = self._packed_mask(owners, branch, steps, prefix, last)
         else:
-            found = (self._send(torch.from_numpy(x)) for x in find_places(owner, last))
-            grid = CaptionGrid.of(*found, places[2], self.dtype)
+            queries, keys, back = (
+                self._send(torch.from_numpy(x)) for x in find_places(owner, last)
+            )
+            grid = CaptionGrid.of(queries, keys, back, branch, self.dtype)
             attention = partial(split_attention, prefixes=cache, grid=grid)
             mask = grid.mask  # a model may ask for one, and only hands it on
         with use_attention(self.text_config, attention):
@@ -401,7 +404,7 @@ class ModelRunner:
         """Copy to the device without waiting for the work it has queued."""
         return self._pinned(tensor).to(self._device, non_blocking=True)
 
-    def _packed_mask(self, steps: Any, owner: Any, branch: Any, prefix: int, last: int) -> Any:
+    def _packed_mask(self, owner: Any, branch: Any, steps: Any, prefix: int, last: int) -> Any:
         """Return the mask, or one per kind of layer where the model has several kinds."""
         config = self.text_config
         window = getattr(config, "sliding_window", None)

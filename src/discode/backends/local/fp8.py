@@ -21,6 +21,9 @@ LARGEST = 448.0
 class Fp8Linear(torch.nn.Module):
     """A linear layer (N, K) in 8-bit floats; layers that share an input round it once."""
 
+    weight: torch.Tensor
+    scale: torch.Tensor
+
     def __init__(self, linear: Any, device: Any, last_input: list[Any]) -> None:
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features

@@ -4,7 +4,7 @@ Imported by :mod:`discode.backends.local.fused`, on machines with a GPU and Trit
 """
 
 # Triton reads annotations, and takes its own only.
-# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, import-not-found, import-untyped"
 
 from __future__ import annotations
 
