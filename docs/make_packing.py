@@ -8,7 +8,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 HERE = Path(__file__).parent
-COLOURS = {"8b": "#2563eb", "34b": "#b45309"}
+COLOURS = {"8b": "#2563eb", "13b": "#047857", "34b": "#b45309"}
 
 
 def main() -> None:

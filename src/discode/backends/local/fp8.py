@@ -56,7 +56,7 @@ def quantize_rows(x: Any) -> tuple[Any, Any]:
     [[1.0, -2.0, 0.5]]
     """
     if x.is_cuda and (kernels := find_kernels()):
-        rows, scale = kernels.quantize_rows(x, LARGEST)
+        rows, scale = kernels.scale_to_fp8(x, LARGEST)
         return rows, scale
     scale = x.float().abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / LARGEST
     return (x.float() / scale).to(torch.float8_e4m3fn), scale

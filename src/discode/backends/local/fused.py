@@ -69,17 +69,16 @@ def fuse_activations(model: Any) -> int:
     for module in model.modules() if kernels else ():
         if type(module).__name__ == "QuickGELUActivation":
             fused: Any = kernels.quick_gelu
-            probe = torch.linspace(-9, 9, 64, device=model.device, dtype=model.dtype)
-        elif {"gate_proj", "up_proj", "down_proj", "act_fn"} <= {
-            n for n, _ in module.named_children()
-        }:
-            fused = _GatedFeed(module, kernels.gate)
-            probe = torch.linspace(-2, 3, 2 * module.gate_proj.in_features, device=model.device)
-            probe = probe.to(model.dtype).reshape(1, 2, -1)
+            probe = torch.linspace(-9, 9, 64, device="cuda")
+        elif {name for name, _ in module.named_children()} >= GATED:
+            fused, weight = _GatedFeed(module, kernels.gate_and_multiply), module.gate_proj.weight
+            wide = weight.is_floating_point() and weight.itemsize > 1  # else it is quantised
+            probe = torch.linspace(-2, 3, 2 * module.gate_proj.in_features, device=weight.device)
+            probe = probe.to(weight.dtype if wide else torch.bfloat16).reshape(1, 2, -1)
         else:
             continue
         with torch.inference_mode():
-            if _nearly_equal(fused(probe), module(probe)):
+            if probe.is_cuda and _nearly_equal(fused(probe), module(probe)):
                 module.forward = fused
                 done += 1
     return done
@@ -113,8 +112,9 @@ def find_kernels() -> Any:
 
 def rotate(q: Any, k: Any, cos: Any, sin: Any, unsqueeze_dim: int = 1) -> tuple[Any, Any]:
     """Rotate queries and keys (B, H, L, D) by cos and sin (B, L, D), with few kernels."""
-    if q.is_cuda and unsqueeze_dim == 1 and (kernels := find_kernels()):
-        return kernels.rotate(q, cos, sin), kernels.rotate(k, cos, sin)
+    plain = unsqueeze_dim == 1 and q.dtype == k.dtype == cos.dtype
+    if q.is_cuda and plain and (kernels := find_kernels()):
+        return kernels.rotate_each(q, cos, sin), kernels.rotate_each(k, cos, sin)
     cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
     return _rotated(q, cos, sin), _rotated(k, cos, sin)
 
@@ -214,7 +214,7 @@ def split_attention(
     q, k, v = (x.transpose(1, 2).flatten(0, 1)[at].transpose(1, 2) for x, at in parts)
     own, own_sum = attend(q, k, v, grid.mask, scale)
     if query.is_cuda and (kernels := find_kernels()):
-        return kernels.join(own, own_sum, before, before_sum, grid.back), None
+        return kernels.join_attention(own, own_sum, before, before_sum, grid.back), None
     own, own_sum = (x.transpose(1, 2).flatten(0, 1)[grid.back] for x in (own, own_sum))
     share = (before_sum.transpose(1, 2) - own_sum).sigmoid()[..., None]
     before = before.transpose(1, 2).to(share.dtype)
@@ -231,8 +231,9 @@ def attend(query: Any, key: Any, value: Any, mask: Any, scale: float) -> tuple[A
     """
     torch = require("torch", "hf")
     width, size = query.shape[2:]
-    same = size == value.shape[3] and size % 8 == 0 and size <= 256
-    if query.is_cuda and same and mask is None and query.dtype != torch.float32:
+    half = query.dtype in (torch.bfloat16, torch.float16)
+    fits = query.is_cuda and size == value.shape[3] and size % 8 == 0 and size <= 256
+    if fits and half and mask is None:
         out, sums, *_ = torch.ops.aten._scaled_dot_product_flash_attention(
             query, key, value, scale=scale
         )
@@ -240,7 +241,7 @@ def attend(query: Any, key: Any, value: Any, mask: Any, scale: float) -> tuple[A
     if key.shape[1] < query.shape[1]:
         groups = query.shape[1] // key.shape[1]
         key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-    if query.is_cuda and same:
+    if fits and (half or query.dtype == torch.float32):
         bias = None if mask is None else mask.expand(-1, query.shape[1], -1, -1)
         out, sums, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
             query, key, value, bias, True, scale=scale

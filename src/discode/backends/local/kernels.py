@@ -25,10 +25,11 @@ def _gate(gate, up, out, count, BLOCK: tl.constexpr):
     tl.store(out + at, x * tl.sigmoid(x) * y, at < count)
 
 
-def gate(gate: Any, up: Any) -> Any:
+def gate_and_multiply(gate: Any, up: Any) -> Any:
     """Return ``silu(gate) · up``; both are contiguous."""
     out = torch.empty_like(up)
-    _gate[triton.cdiv(up.numel(), BLOCK),](gate, up, out, up.numel(), BLOCK, num_warps=8)
+    with torch.cuda.device_of(out):
+        _gate[triton.cdiv(up.numel(), BLOCK),](gate, up, out, up.numel(), BLOCK, num_warps=8)
     return out
 
 
@@ -42,7 +43,8 @@ def _quick_gelu(given, out, count, BLOCK: tl.constexpr):
 def quick_gelu(given: Any) -> Any:
     """Return ``x · sigmoid(1.702 x)`` for contiguous x."""
     out = torch.empty_like(given)
-    _quick_gelu[triton.cdiv(out.numel(), BLOCK),](given, out, out.numel(), BLOCK, num_warps=8)
+    with torch.cuda.device_of(out):
+        _quick_gelu[triton.cdiv(out.numel(), BLOCK),](given, out, out.numel(), BLOCK, num_warps=8)
     return out
 
 
@@ -69,16 +71,17 @@ def _rotate(
     tl.store(target + half, second * second_cos + first * second_sin, inside)
 
 
-def rotate(given: Any, cos: Any, sin: Any) -> Any:
+def rotate_each(given: Any, cos: Any, sin: Any) -> Any:
     """Rotate queries or keys (B, H, L, D) by cos and sin (B or 1, L, D); D is contiguous in all."""
     batch, heads, length, size = given.shape
     out = torch.empty_like(given)
     cos, sin = cos.expand(batch, -1, -1), sin.expand(batch, -1, -1)
-    _rotate[length, batch](
-        given, out, cos, sin, heads, size // 2,
-        *given.stride()[:3], *out.stride()[:3], *cos.stride()[:2],
-        triton.next_power_of_2(heads), triton.next_power_of_2(size // 2),
-    )  # fmt: skip
+    with torch.cuda.device_of(out):
+        _rotate[length, batch](
+            given, out, cos, sin, heads, size // 2,
+            *given.stride()[:3], *out.stride()[:3], *cos.stride()[:2],
+            triton.next_power_of_2(heads), triton.next_power_of_2(size // 2),
+        )  # fmt: skip
     return out
 
 
@@ -106,18 +109,19 @@ def _join(
     tl.store(out + at, x + share * (y - x), inside)
 
 
-def join(own: Any, own_sum: Any, before: Any, before_sum: Any, back: Any) -> Any:
+def join_attention(own: Any, own_sum: Any, before: Any, before_sum: Any, back: Any) -> Any:
     """Join attention to captions (C, H, S, D) and to prefixes (B, H, Q, D), to (B, Q, H, D).
 
     Each comes with the log of its softmax sums; ``back`` (B, Q) are places among all C·S.
     """
     batch, heads, length, size = before.shape
     out = before.new_empty(batch, length, heads, size)
-    _join[length, batch](
-        own, own_sum, before, before_sum, back, out, heads, size, length, own.shape[2],
-        *own.stride()[:3], *own_sum.stride(), *before.stride()[:3], *before_sum.stride(),
-        triton.next_power_of_2(heads), triton.next_power_of_2(size),
-    )  # fmt: skip
+    with torch.cuda.device_of(out):
+        _join[length, batch](
+            own, own_sum, before, before_sum, back, out, heads, size, length, own.shape[2],
+            *(n for x in (own, own_sum, before, before_sum) for n in x.stride()[:3]),
+            triton.next_power_of_2(heads), triton.next_power_of_2(size),
+        )  # fmt: skip
     return out
 
 
@@ -130,11 +134,12 @@ def _quantize_rows(given, out, scale, size, stride, largest, SIZE: tl.constexpr)
     tl.store(out + row * size + lane, (x / unit).to(tl.float8e4nv), lane < size)
 
 
-def quantize_rows(given: Any, largest: float) -> tuple[Any, Any]:
+def scale_to_fp8(given: Any, largest: float) -> tuple[Any, Any]:
     """Return x (M, K) in 8-bit floats whose rows reach ``largest``, and their scales (M, 1)."""
     rows, size = given.shape
     out = torch.empty(rows, size, device=given.device, dtype=torch.float8_e4m3fn)
     scale = torch.empty(rows, 1, device=given.device)
     width = triton.next_power_of_2(size)
-    _quantize_rows[rows,](given, out, scale, size, given.stride(0), largest, width, num_warps=8)
+    with torch.cuda.device_of(out):
+        _quantize_rows[rows,](given, out, scale, size, given.stride(0), largest, width, num_warps=8)
     return out, scale
