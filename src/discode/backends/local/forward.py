@@ -134,13 +134,14 @@ class ModelRunner:
         self.rounding = float(torch.finfo(self.dtype).eps)
         if any(type(module).__name__ == "Fp8Linear" for module in self.model.modules()):
             # Of two passes that differ in the last bit, a few entries are rounded apart to 8 bits.
-            self.rounding = 2.0**-6
+            self.rounding = 2.0**-5
         self.lock = loaded.lock
         self._device = loaded.device
         self._head_rows: dict[TokenizedPrompt, Any] = {}
         self._digit_tensors: dict[TokenizedPrompt, tuple[Any, Any, Any]] = {}
         self._rotary_modules: RotaryModules = {}
-        if self._device.type == "cuda":  # elsewhere the matrix products take almost all the time
+        self.on_gpu = self._device.type == "cuda"
+        if self.on_gpu:  # elsewhere the matrix products take almost all the time
             fuse_norms(self.model)
             fuse_activations(self.model)
             self._rotary_modules = find_rotary_modules(self.model)
