@@ -82,12 +82,11 @@ def test_attention_in_two_parts_against_one_mask(continued: bool) -> None:
     prefix, count = 4, owner.shape[1]
     keys, values = torch.randn(2, 2, 3, prefix + count, 8)
     query = torch.randn(2, 6, last, 8)
-    given = (torch.from_numpy(x) for x in (owner, branch, steps))
-    mask = packed_attention_mask(*given, prefix, torch.float32, last=last)
+    own, on, at = (torch.from_numpy(x) for x in (owner, branch, steps))
+    mask = packed_attention_mask(own, on, at, prefix, torch.float32, last=last)
     whole, _ = grouped_attention(None, query, keys, values, mask, scaling=0.3)
-    places = (torch.from_numpy(x) for x in find_places(owner, last))
-    queries, among, back = places
-    grid = CaptionGrid.of(queries, among, back, torch.from_numpy(branch), torch.float32)
+    queries, among, back = (torch.from_numpy(x) for x in find_places(owner, last))
+    grid = CaptionGrid.of(queries, among, back, on, torch.float32)
     layer = SimpleNamespace(keys=keys[:, :, :prefix], values=values[:, :, :prefix])
     prefixes = SimpleNamespace(layers=[layer])
     parts, _ = split_attention(
