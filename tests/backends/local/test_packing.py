@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -115,6 +116,25 @@ def test_a_prefix_ends_with_its_last_keys_and_values(llava: Path) -> None:
     for ours, theirs in zip(cache.layers, whole.layers, strict=True):
         torch.testing.assert_close(ours.keys, theirs.keys)
         torch.testing.assert_close(ours.values, theirs.values)
+
+
+def test_a_read_leaves_no_tensor_behind(llava: Path) -> None:
+    """Nothing waits for the garbage collector: a cache of prefixes is gigabytes."""
+    backend = Local(llava, device="cpu", read="forced")
+    pairs = [Pair(image, "a dog") for image in noise_images((60, 40), (40, 60))]
+    backend.read(pairs, FLEUR, UNIT)
+
+    def alive() -> int:
+        return sum(isinstance(thing, torch.Tensor) for thing in gc.get_objects())
+
+    gc.collect()
+    gc.disable()
+    try:
+        before = alive()
+        backend.read(pairs, FLEUR, UNIT)
+        assert alive() == before
+    finally:
+        gc.enable()
 
 
 def test_llama4_counts_places_in_the_sequence(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from discode.backends.local.generate import written_before_answer
 from discode.backends.local.load import LoadedModel, load_model, short_message
 from discode.backends.local.vocabulary import TokenizedPrompt, readings_from_logp
 from discode.errors import BackendError, DiscodeError, ImageError, InputError, require
-from discode.images import ImageSource, image_digest
+from discode.images import image_digest
 from discode.pairs import Pair
 from discode.prompts import FLEUR, Prompt
 from discode.readings import Identity, Readings, ReadingsCollector
@@ -33,9 +33,6 @@ from discode.scales import UNIT, Scale
 LOG = logging.getLogger("discode")
 MIN_LEAD = 0.5
 """Below this probability that an answer begins with a stem, we let the model generate it."""
-
-FIRST_IMAGES = 2
-"""Images in the first batch on a GPU, which would wait for all eight to be decoded."""
 
 
 class LocalOptions(TypedDict, total=False):
@@ -180,22 +177,21 @@ class Local:
             gather.add(Readings.failed(scale, [str(reason)] * len(rows)), [[row] for row in rows])
 
         rows_of: dict[tuple[str, bool], list[int]] = {}
-        # Images are hashed and decoded, and captions tokenised, ahead of the model; after Ctrl-C,
-        # what has not begun is cancelled.
-        with ThreadPoolExecutor(8) as threads, ExitStack() as leaving:
+        digests: dict[int, str] = {}  # an image that many pairs hold is hashed once
+        for row, pair in enumerate(pairs):
+            try:
+                prompt.template(bool(pair.references))
+                if id(pair.image) not in digests:
+                    digests[id(pair.image)] = image_digest(pair.image)
+                key = (digests[id(pair.image)], bool(pair.references))
+            except (ImageError, InputError) as error:
+                fail([row], error)
+                continue
+            rows_of.setdefault(key, []).append(row)
+        # Images are decoded and captions tokenised ahead of the model; after Ctrl-C, what has not
+        # begun is cancelled.
+        with ThreadPoolExecutor(4) as threads, ExitStack() as leaving:
             leaving.callback(threads.shutdown, wait=False, cancel_futures=True)
-            held = {id(pair.image): pair.image for pair in pairs}  # many pairs may hold one
-            digests = dict(zip(held, threads.map(_digest_or_error, held.values()), strict=True))
-            for row, pair in enumerate(pairs):
-                try:
-                    prompt.template(bool(pair.references))
-                    digest = digests[id(pair.image)]
-                    if isinstance(digest, ImageError):
-                        raise digest
-                except (ImageError, InputError) as error:
-                    fail([row], error)
-                    continue
-                rows_of.setdefault((digest, bool(pair.references)), []).append(row)
             jobs = []
             for (_, references), rows in rows_of.items():
                 tokenized = self.runner.vocabulary.tokenize_prompt(
@@ -203,7 +199,6 @@ class Local:
                 )
                 jobs.append((threads.submit(self._prepare, pairs, rows, tokenized), rows))
             ready: list[CaptionGroup] = []
-            first = True
             for job, rows in jobs:
                 try:
                     group, refused = job.result()
@@ -215,8 +210,6 @@ class Local:
                 if not group.rows:
                     continue
                 most = self._batch_images or self.runner.images_that_fit(group.image)
-                if first and self.runner.on_gpu:  # it begins while other images are processed
-                    most = min(most, FIRST_IMAGES)
                 longest = max(len(ids) for each in (*ready, group) for ids in each.suffixes)
                 if ready and (
                     len(ready) >= most
@@ -225,7 +218,7 @@ class Local:
                     or ready[0].tokenized is not group.tokenized
                 ):
                     self._read_groups(ready, gather, hidden)
-                    ready, first = [], False
+                    ready = []
                 ready.append(group)
             if ready:
                 self._read_groups(ready, gather, hidden)
@@ -334,13 +327,6 @@ class Local:
             (readings,) = self._forced([group.after(written)], hidden, "generated")
             gather.add(readings, [[i] for i, index in enumerate(indices) if index in written])
         return gather.readings()
-
-
-def _digest_or_error(image: ImageSource) -> str | ImageError:
-    try:
-        return image_digest(image)
-    except ImageError as error:
-        return error
 
 
 def _lead_mass(readings: Readings) -> NDArray[np.float64]:

@@ -5,11 +5,11 @@ Both give the same answers. :mod:`discode.backends.local.calibrate` checks that 
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -140,8 +140,7 @@ class ModelRunner:
         self._head_rows: dict[TokenizedPrompt, Any] = {}
         self._digit_tensors: dict[TokenizedPrompt, tuple[Any, Any, Any]] = {}
         self._rotary_modules: RotaryModules = {}
-        self.on_gpu = self._device.type == "cuda"
-        if self.on_gpu:  # elsewhere the matrix products take almost all the time
+        if self._device.type == "cuda":  # elsewhere the matrix products take almost all the time
             fuse_norms(self.model)
             fuse_activations(self.model)
             self._rotary_modules = find_rotary_modules(self.model)
@@ -356,7 +355,7 @@ class ModelRunner:
                 self._send(torch.from_numpy(x)) for x in find_places(owner, last)
             )
             grid = CaptionGrid.of(queries, keys, back, branch, self.dtype)
-            attention = partial(split_attention, prefixes=cache, grid=grid)
+            attention = functools.partial(split_attention, prefixes=cache, grid=grid)
             mask = grid.mask  # a model may ask for one, and only hands it on
         with use_attention(self.text_config, attention):
             return self.run(tokens, {"position_ids": position_ids}, own, keep=keep, mask=mask)
@@ -584,25 +583,35 @@ def _new_cache(stop_after: int | None = None) -> Any:
 
     With ``stop_after``, it ends the pass when that layer's keys and values are there.
     """
-    transformers = require("transformers", "hf")
-    cache = transformers.DynamicCache()  # without a config: every layer keeps the whole prefix
-    add = cache.update
-
-    def update(key: Any, value: Any, layer: int, *more: Any, **named: Any) -> Any:
-        kept = key, value
-        if layer == len(cache.layers) and _is_whole(key) and _is_whole(value):
-            first = transformers.cache_utils.DynamicLayer()
-            first.dtype, first.device, first.is_initialized = key.dtype, key.device, True
-            first.keys, first.values = kept
-            cache.layers.append(first)
-        else:
-            kept = add(key, value, layer, *more, **named)
-        if layer == stop_after and cache.get_seq_length() == key.shape[2]:
-            raise _PrefixDone
-        return kept
-
-    cache.update = update
+    cache = _cache_class()()  # without a config: every layer keeps the whole prefix
+    cache.stop_after = stop_after
     return cache
+
+
+@functools.cache
+def _cache_class() -> Any:
+    transformers = require("transformers", "hf")
+
+    class KeepingCache(transformers.DynamicCache):  # type: ignore[misc]  # transformers has no types
+        stop_after: int | None = None
+
+        def update(
+            self, key_states: Any, value_states: Any, layer_idx: int, *more: Any, **named: Any
+        ) -> Any:
+            kept = key_states, value_states
+            if layer_idx == len(self.layers) and _is_whole(key_states) and _is_whole(value_states):
+                first = transformers.cache_utils.DynamicLayer()
+                first.dtype, first.device = key_states.dtype, key_states.device
+                first.keys, first.values = kept
+                first.is_initialized = True
+                self.layers.append(first)
+            else:
+                kept = super().update(key_states, value_states, layer_idx, *more, **named)
+            if layer_idx == self.stop_after and self.get_seq_length() == key_states.shape[2]:
+                raise _PrefixDone
+            return kept
+
+    return KeepingCache
 
 
 def _is_whole(tensor: Any) -> bool:
