@@ -592,7 +592,7 @@ def _new_cache(stop_after: int | None = None) -> Any:
 def _cache_class() -> Any:
     transformers = require("transformers", "hf")
 
-    class KeepingCache(transformers.DynamicCache):  # type: ignore[misc]  # transformers has no types
+    class KeepingCache(transformers.DynamicCache):  # type: ignore[misc, name-defined]
         stop_after: int | None = None
 
         def update(
