@@ -20,18 +20,19 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers
 from PIL import Image
 
 from discode.backends.local.backend import Local
 from discode.backends.local.calibrate import packing_error
 from discode.backends.local.forward import ProcessedImage
+from discode.backends.local.fp8 import Fp8Linear, use_fp8
 from discode.backends.local.load import DTYPES, LoadedModel, load_model
 from discode.backends.local.random_weights import ARCHITECTURES, random_model
 from discode.backends.local.vocabulary import conversation
 from discode.decoders import get_decoder
 from discode.pairs import Pair
 from discode.prompts import FLEUR
+from discode.readings import Readings
 from discode.scales import UNIT
 
 CAPTION = "a man in a red shirt is riding a bike down a hill near the beach"
@@ -77,10 +78,8 @@ def loop(loaded: LoadedModel, pairs: list[Pair]) -> None:
 
 def prefix(backend: Local, ready: list[ProcessedImage]) -> None:
     """Run the prefixes of some images."""
-    runner = backend.runner
     with torch.inference_mode():
-        ids = torch.cat([image.ids for image in ready])
-        runner.run(ids, runner.model_inputs(ready), transformers.DynamicCache(), keep=1)
+        backend.runner.run_prefixes(ready)
 
 
 def products(backend: Local, ready: list[ProcessedImage]) -> Callable[[], None]:
@@ -89,7 +88,7 @@ def products(backend: Local, ready: list[ProcessedImage]) -> Callable[[], None]:
     hooks = [
         module.register_forward_pre_hook(lambda m, given: calls.append((m, given[0].shape)))
         for module in backend.runner.model.modules()
-        if isinstance(module, torch.nn.Linear | torch.nn.Conv2d)
+        if isinstance(module, torch.nn.Linear | torch.nn.Conv2d | Fp8Linear)
     ]
     prefix(backend, ready)
     for hook in hooks:
@@ -107,6 +106,20 @@ def products(backend: Local, ready: list[ProcessedImage]) -> Callable[[], None]:
     return run
 
 
+def compared(rounded: Readings, exact: Readings) -> str:
+    """Return how far the readings in 8 bits are from those in bfloat16."""
+    off = rounded.answer_logp - exact.answer_logp
+    scores = [get_decoder("smoothing").decode(each).score for each in (rounded, exact)]
+    moved = np.abs(scores[0] - scores[1])
+    top = (rounded.answer_logp.argmax(-1) != exact.answer_logp.argmax(-1)).mean()
+    return (
+        f"fp8 against {len(exact)} pairs without: log-probabilities "
+        f"{np.sqrt((off**2).mean()):.3f} apart (root mean square; their spread is "
+        f"{exact.answer_logp.std():.2f}), smoothed scores {moved.mean():.4f} on average and "
+        f"{moved.max():.4f} at most, another likeliest digit in {100 * top:.1f} %"
+    )
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -119,8 +132,12 @@ def main() -> None:
     )
     parser.add_argument("--device")
     parser.add_argument("--dtype", choices=DTYPES)
+    parser.add_argument(
+        "--fp8", action="store_true", help="products of 8-bit floats, as quantize=fp8"
+    )
     parser.add_argument("--images", type=int, help="16 on a GPU, else 4")
     parser.add_argument("--captions", type=int, nargs="+", default=[1, 2, 6, 16, 48])
+    parser.add_argument("--second", action="store_true", help="the second decimal's share, too")
     parser.add_argument("--json", type=Path, help="write the figures to a file, too")
     args = parser.parse_args()
     loaded = (
@@ -133,6 +150,12 @@ def main() -> None:
     alone = seconds(lambda: loop(loaded, each[:4])) / 4
 
     backend = Local(loaded, read="forced")
+    if args.fp8:
+        six = [Pair(image, f"{CAPTION} {i}") for image in images for i in range(6)]
+        before = backend.read(six, FLEUR, UNIT)
+        use_fp8(loaded.model, loaded.device)
+        backend = Local(loaded, read="forced")
+        print(compared(backend.read(six, FLEUR, UNIT), before))
     some = [Pair(image, f"{CAPTION} {i}") for image in images[:2] for i in range(3)]
     together = backend.read(some, FLEUR, UNIT)
     runner = backend.runner
@@ -167,6 +190,11 @@ def main() -> None:
         pair = seconds(lambda p=pairs: backend.read(p, FLEUR, UNIT)) / len(pairs)  # type: ignore[misc]  # bound at once
         rows.append({"captions": count, "packed": pair, "ratio": alone / pair})
         print(f"| {count} | {1e3 * pair:.2f} | {1 / pair:.0f} | x{alone / pair:.1f} |", flush=True)
+    if args.second:
+        runner.second_decimal = False
+        less = seconds(lambda: backend.read(pairs, FLEUR, UNIT)) / len(pairs)
+        runner.second_decimal = True
+        print(f"without the second decimal, {count} captions: {1e3 * less:.2f} ms per pair")
     many = together.take(np.resize(np.arange(len(together)), 10_000))
     decoder = get_decoder("discode")
     decode = seconds(lambda: decoder.decode(many)) / len(many)
@@ -177,7 +205,8 @@ def main() -> None:
     if args.json:
         figures = {
             "model": backend.identity.model, "dtype": dtype, "device": where, "loop": alone,
-            "tokens": tokens, "prefix": whole, "products": bare, "decode": decode, "rows": rows,
+            "fp8": args.fp8, "tokens": tokens, "prefix": whole, "products": bare,
+            "decode": decode, "rows": rows,
         }  # fmt: skip
         args.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     if not was or apart > allowed:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.helpers.chat_servers import Body, Server, serving
 from tests.helpers.command_line import CAT, refused, run
+from tests.helpers.mini_benchmarks import several
 
 
 @pytest.fixture
@@ -60,6 +61,21 @@ def test_truncated_rows_and_caps(server: Server, tmp_path: Path) -> None:
     assert "2 truncated" in done.stderr
     assert "truncated rows may be wrong by up to 0." in done.stderr
     assert ",bound," in out.read_text().splitlines()[0]
+
+
+@pytest.mark.parametrize("verb", ["captions", "table", "bench"])
+def test_a_cap_below_the_first_trial(verb: str, server: Server, tmp_path: Path) -> None:
+    table = tmp_path / "pairs.csv"
+    table.write_text(f"image,caption\n{CAT},a cat\n")
+    command: tuple[object, ...] = {
+        "captions": ("score", CAT, "a cat"),
+        "table": ("score", "-i", table, "-o", tmp_path / "out", "--shard-size", 2),
+        "bench": ("bench", "run", "-b", "flickr8k-cf", "--data", several(tmp_path), "-m", "raw"),
+    }[verb]
+    judge = ("--model", "endpoint:tiny", "-M", f"base_url={server.url}", "-M", "max_requests=1")
+    done = run(*command, *judge)  # /tokenize takes it
+    assert done.returncode == 1, done
+    assert "max_requests=1 is reached" in done.stderr.splitlines()[-1]
 
 
 def test_a_cap_leaves_shards_unfinished(server: Server, tmp_path: Path) -> None:

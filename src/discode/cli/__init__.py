@@ -23,7 +23,7 @@ from discode.cli import (
     store,
     study,
 )
-from discode.errors import DiscodeError
+from discode.errors import DiscodeError, StoppedError
 from discode.mceval import cli as mceval
 
 app = typer.Typer(
@@ -78,6 +78,8 @@ def main() -> None:
         sys.stdout.flush()
         if code == 130:  # typer's word for Ctrl-C
             raise KeyboardInterrupt
+    except StoppedError as error:
+        code = _say(f"stopped: {str(error).removeprefix('not asked: ')}; no caption was read", 1)
     except DiscodeError as error:
         code = _say(str(error), 2)
     except BrokenPipeError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import discode
@@ -20,7 +21,7 @@ import torch
 from discode.backends.local import forward
 from discode.backends.local.backend import Local
 from discode.backends.local.calibrate import calibrate
-from discode.backends.local.packing import packed_attention_mask
+from discode.backends.local.packing import find_places
 from tests.helpers.local_models import LOCAL_MODEL_MARKS
 
 pytestmark = LOCAL_MODEL_MARKS
@@ -31,8 +32,8 @@ def test_a_model_that_cannot_be_packed_says_so(
 ) -> None:
     monkeypatch.setattr(
         forward,
-        "packed_attention_mask",
-        lambda o, *rest, **more: packed_attention_mask(torch.zeros_like(o), *rest, **more),
+        "find_places",
+        lambda owner, last: find_places(np.zeros_like(owner), last),
     )  # captions see each other
     backend = Local(llava, device="cpu")
     assert not backend.runner.packed

@@ -96,10 +96,10 @@ class CogVLM:
         max_new_tokens: int,
         **how: Any,
     ) -> Any:
-        """Generate greedily, with logits and states; ``how`` could only ask for the same."""
+        """Generate greedily; ``how`` could only ask for the same."""
         torch = require("torch", "hf")
         length = input_ids.shape[1]
-        cache, logits, states = None, [], []
+        cache = None
         while input_ids.shape[1] < length + max_new_tokens:
             inputs = self.model.prepare_inputs_for_generation(
                 input_ids,
@@ -109,19 +109,17 @@ class CogVLM:
                 attention_mask=attention_mask,
                 use_cache=True,
             )
-            with _keep_last(self.get_output_embeddings(), 1) as seen:
+            with _keep_last(self.get_output_embeddings(), 1):
                 out = self.model(**inputs, return_dict=True)
             cache = out.past_key_values
             token = out.logits[:, -1].argmax(-1, keepdim=True)
-            logits.append(out.logits[:, -1])
-            states.append(seen)
             input_ids = torch.cat([input_ids, token], dim=1)
             more = torch.zeros_like(token)
             token_type_ids = torch.cat([token_type_ids, more], dim=1)
             attention_mask = torch.cat([attention_mask, more + 1], dim=1)
             if int(token) in self.tokenizer.all_special_ids:
                 break
-        return SimpleNamespace(sequences=input_ids, logits=logits, hidden_states=states)
+        return SimpleNamespace(sequences=input_ids)
 
 
 class MiniCPMV:
@@ -286,16 +284,14 @@ def load_remote_code(
 
 
 @contextmanager
-def _keep_last(head: Any, keep: int) -> Iterator[list[Any]]:
-    """Pass only the last ``keep`` positions to the head and collect them: older code passes all."""
-    seen: list[Any] = []
+def _keep_last(head: Any, keep: int) -> Iterator[None]:
+    """Pass only the last ``keep`` positions to the head: older code passes all."""
 
     def cut(_: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        seen.append(inputs[0][:, -keep:])
-        return (seen[-1],)
+        return (inputs[0][:, -keep:],)
 
     hook = head.register_forward_pre_hook(cut, prepend=True)
     try:
-        yield seen
+        yield
     finally:
         hook.remove()

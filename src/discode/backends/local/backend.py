@@ -60,7 +60,7 @@ class Local:
         device: "cuda", "cuda:1", "cpu", "mps"; the GPU if there is one.
         dtype: "auto" (bfloat16 on a GPU, else float32), "float32", "bfloat16", "float16".
         revision: Branch, tag or commit of the hub's repository.
-        quantize: "4bit" or "8bit" (bitsandbytes), "fp8".
+        quantize: "4bit" or "8bit" (bitsandbytes); "fp8" (torch's own products of 8-bit floats).
         device_map: accelerate's; "auto" for a model that needs several GPUs.
         trust_remote_code: Run the code that comes with the model. It may do anything.
         read: "forced" (the stems are given: one forward pass), "auto" (the same, but a model that
@@ -177,10 +177,13 @@ class Local:
             gather.add(Readings.failed(scale, [str(reason)] * len(rows)), [[row] for row in rows])
 
         rows_of: dict[tuple[str, bool], list[int]] = {}
+        digests: dict[int, str] = {}  # an image that many pairs hold is hashed once
         for row, pair in enumerate(pairs):
             try:
                 prompt.template(bool(pair.references))
-                key = (image_digest(pair.image), bool(pair.references))
+                if id(pair.image) not in digests:
+                    digests[id(pair.image)] = image_digest(pair.image)
+                key = (digests[id(pair.image)], bool(pair.references))
             except (ImageError, InputError) as error:
                 fail([row], error)
                 continue
@@ -229,19 +232,25 @@ class Local:
         group = CaptionGroup(tokenized, image, [], [], [])
         refused = {}
         most = self.runner.max_suffix(image, tokenized)
-        for row in rows:
+        own = [pairs[row] for row in rows]
+        # Tokenizers refuse captions (half a character) with all kinds of exceptions; then each is
+        # tried alone.
+        try:
+            suffixes: Sequence[list[int] | None] = tokenized.suffixes(own)
+        except Exception:
+            suffixes = [None] * len(own)
+        for row, pair, suffix in zip(rows, own, suffixes, strict=True):
             try:
-                suffix = tokenized.suffix(pairs[row].caption, pairs[row].references)
+                suffix = suffix or tokenized.suffix(pair.caption, pair.references)
                 if len(suffix) > most:
                     raise InputError(
                         f"the caption makes a prompt of {len(suffix) - most} tokens more than the "
                         "model can see"
                     )
-            # Tokenizers refuse captions (half a character) with all kinds of exceptions.
             except Exception as error:
                 refused[row] = f"the caption cannot be asked about: {short_message(error)}"
                 continue
-            group.pairs.append(pairs[row])
+            group.pairs.append(pair)
             group.rows.append(row)
             group.suffixes.append(suffix)
         return group, refused
@@ -298,7 +307,7 @@ class Local:
         head = self.runner.head_rows(tokenized).cpu().numpy() if hidden else None
         return [
             readings_from_logp(tokenized, logp, states, head, how)
-            for logp, states in self.runner.forward(groups)
+            for logp, states in self.runner.forward(groups, hidden)
         ]
 
     def _generated(self, group: CaptionGroup, indices: Sequence[int], hidden: bool) -> Readings:

@@ -77,7 +77,7 @@ def packing_error(
     attends to its neighbour, or a position that is off by one, shifts them by a large part of the
     spread.
     """
-    eps = float(require("torch", "hf").finfo(runner.dtype).eps)
+    eps = runner.rounding
     blocks = 2 * runner.text_config.num_hidden_layers
     rounding = 2 * eps * blocks**0.5 * float(separate.std())
     return float(np.sqrt(((packed - separate) ** 2).mean())), max(1e-4, rounding)

@@ -5,9 +5,10 @@ Both give the same answers. :mod:`discode.backends.local.calibrate` checks that 
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,15 +18,20 @@ from numpy.typing import NDArray
 from discode.backends.local.fused import (
     RotaryModules,
     find_rotary_modules,
+    fuse_activations,
     fuse_norms,
+    grouped_attention,
+    split_attention,
+    use_attention,
     use_fused_rotation,
-    use_grouped_attention,
 )
 from discode.backends.local.generate import MAX_NEW_TOKENS
 from discode.backends.local.load import LoadedModel, short_message
 from discode.backends.local.memory import tokens_that_fit
 from discode.backends.local.packing import (
+    CaptionGrid,
     PackedLayout,
+    find_places,
     packed_attention_mask,
     stack_continuations,
     stack_layouts,
@@ -111,8 +117,8 @@ class ModelRunner:
     """Runs a loaded model.
 
     ``packed`` says whether captions of an image share one pass; ``second_decimal`` whether a
-    second decimal is looked for; ``logit_scale`` is the factor f in
-    logits = f · states · head, or 0 where the logits are not such a product.
+    second decimal is looked for; ``rounding`` is the relative error of one block; ``logit_scale``
+    is the factor f in logits = f · states · head, or 0 where the logits are not such a product.
     """
 
     def __init__(self, loaded: LoadedModel, batch_captions: int | None) -> None:
@@ -125,6 +131,10 @@ class ModelRunner:
         self.logit_scale = 0.0  # until the model is calibrated
         self.dtype = getattr(torch, loaded.dtype)
         self.text_config = loaded.model.config.get_text_config()
+        self.rounding = float(torch.finfo(self.dtype).eps)
+        if any(type(module).__name__ == "Fp8Linear" for module in self.model.modules()):
+            # Of two passes that differ in the last bit, a few entries are rounded apart to 8 bits.
+            self.rounding = 2.0**-5
         self.lock = loaded.lock
         self._device = loaded.device
         self._head_rows: dict[TokenizedPrompt, Any] = {}
@@ -132,6 +142,7 @@ class ModelRunner:
         self._rotary_modules: RotaryModules = {}
         if self._device.type == "cuda":  # elsewhere the matrix products take almost all the time
             fuse_norms(self.model)
+            fuse_activations(self.model)
             self._rotary_modules = find_rotary_modules(self.model)
 
     def process_image(self, image: Any, tokenized: TokenizedPrompt) -> ProcessedImage:
@@ -188,15 +199,16 @@ class ModelRunner:
             )
         return [int(token) for token in out.sequences[0, ids.shape[1] :]]
 
-    def forward(self, groups: list[CaptionGroup]) -> list[LogpAndStates]:
+    def forward(self, groups: list[CaptionGroup], hidden: bool = True) -> list[LogpAndStates]:
         """Return the answers of each group; their images share a shape, and the prompt is the same.
 
+        Without ``hidden``, packed captions come with states of width 0: they take long to fetch.
         One thread at a time: others wait.
         """
         torch = require("torch", "hf")
         with self.lock, torch.inference_mode():
             if self.packed and groups[0].image.opened is None and self._captions_per_chunk(groups):
-                return self.run_packed(groups)
+                return self.run_packed(groups, hidden=hidden)
             return [self.run_separately(group) for group in groups]
 
     def run_separately(self, group: CaptionGroup) -> LogpAndStates:
@@ -214,16 +226,13 @@ class ModelRunner:
         return np.stack([logp for logp, _ in answers]), np.stack([states for _, states in answers])
 
     def run_packed(
-        self, groups: list[CaptionGroup], size: int | None = None
+        self, groups: list[CaptionGroup], size: int | None = None, hidden: bool = True
     ) -> list[LogpAndStates]:
         """Read all captions over one pass of the prefixes, ``size`` per image at a time."""
         images, suffixes = [g.image for g in groups], [g.suffixes for g in groups]
         tokenized = groups[0].tokenized
-        torch, transformers = require("torch", "hf"), require("transformers", "hf")
-        cache = transformers.DynamicCache()  # without a config: every layer keeps the whole prefix
-        ids = torch.cat([image.ids for image in images])
-        self.run(ids, self.model_inputs(images), cache, keep=1)
-        prefix = ids.shape[1]
+        torch = require("torch", "hf")
+        cache = self.run_prefixes(images)
         delta = self._rope_delta(len(images))
         parts: list[tuple[Any, Any, Any, list[NDArray[np.int64]]]] = []
         start, most = 0, max(map(len, suffixes))
@@ -231,10 +240,12 @@ class ModelRunner:
         while start < most:
             try:
                 chunk = [several[start : start + size] for several in suffixes]
-                parts.append(self._run_suffixes(chunk, tokenized, cache, prefix, delta))
+                *answers, states, at = self._run_suffixes(chunk, tokenized, cache, delta)
+                parts.append((*answers, states if hidden else states[..., :0], at))
             except torch.OutOfMemoryError:
                 if size == 1:
                     raise
+                prefix = images[0].ids.shape[1]
                 for layer in cache.layers:  # those after the one that failed have nothing to crop
                     if layer.get_seq_length() > prefix:
                         layer.crop(prefix - layer.get_seq_length())
@@ -244,7 +255,10 @@ class ModelRunner:
                 continue
             start += size
         # Only now wait for the device: it has been given all its work.
-        fetched = [(*(x.cpu().numpy() for x in part), at) for *part, at in parts]
+        fetched = [
+            (logp.cpu().numpy(), more.cpu().numpy(), states.float().cpu().numpy(), at)
+            for logp, more, states, at in parts
+        ]
         return [
             (
                 np.concatenate(
@@ -258,12 +272,23 @@ class ModelRunner:
             for row in range(len(images))
         ]
 
+    def run_prefixes(self, images: list[ProcessedImage]) -> Any:
+        """Run the prefixes of images; return the cache of their keys and values.
+
+        Nothing else is wanted of them: the pass ends with the keys and values of the last layer.
+        """
+        torch = require("torch", "hf")
+        cache = _new_cache(stop_after=self.text_config.num_hidden_layers - 1)
+        ids = torch.cat([image.ids for image in images])
+        with suppress(_PrefixDone):
+            self.run(ids, self.model_inputs(images), cache, keep=1)
+        return cache
+
     def _run_suffixes(
         self,
         chunk: list[list[list[int]]],
         tokenized: TokenizedPrompt,
         cache: Any,
-        prefix: int,
         delta: Any,
     ) -> tuple[Any, Any, Any, list[NDArray[np.int64]]]:
         """Run a chunk of captions of each image over the cache of the prefixes.
@@ -273,12 +298,14 @@ class ModelRunner:
         positions belong to its captions (N, R).
         """
         torch = require("torch", "hf")
+        prefix = cache.get_seq_length()
+        own = _new_cache() if self._attends_to_all() else cache
         layouts = [PackedLayout.of(several, tokenized.stems) for several in chunk]
         *rows, keep = stack_layouts(layouts)
         positions = np.unique(np.concatenate([wanted.ravel() for wanted in keep]))
         tokens, *places = self._send(torch.from_numpy(np.stack(rows)))
         kept = self._send(torch.from_numpy(positions))
-        states, logits = self._run_packed(tokens, places, cache, prefix, delta, keep=kept)
+        states, logits = self._run_packed(tokens, places, rows[2], cache, own, prefix, delta, kept)
         logp = self._logp(states, logits, tokenized)
         more = logp.new_empty(len(chunk), max(map(len, chunk)), 0, logp.shape[-1])
         if stems := self._decimal_stems(tokenized):
@@ -290,25 +317,58 @@ class ModelRunner:
             decimals = digits[(first.exp() @ answer_of).argmax(-1)]
             sent = self._send(torch.from_numpy(np.stack(added)))
             places = [torch.cat(pair, dim=1) for pair in zip(places, sent, strict=True)]
-            after = self._run_packed(decimals, places, cache, prefix, delta, keep=decimals.shape[1])
+            owner, last = np.concatenate([rows[2], added[1]], axis=1), decimals.shape[1]
+            after = self._run_packed(decimals, places, owner, cache, own, prefix, delta, last)
             more = self._unless_ended(*after, tokenized).reshape(
                 len(chunk), -1, len(stems), logp.shape[-1]
             )
         cache.crop(prefix - cache.get_seq_length())
         at = [np.searchsorted(positions, wanted) for wanted in keep]
-        return logp, more, states.float(), at
+        return logp, more, states, at
 
     def _run_packed(
-        self, tokens: Any, places: list[Any], cache: Any, prefix: int, delta: Any, keep: Any
+        self,
+        tokens: Any,
+        places: list[Any],
+        owner: NDArray[np.int64],
+        cache: Any,
+        own: Any,
+        prefix: int,
+        delta: Any,
+        keep: Any,
     ) -> tuple[Any, Any]:
-        """Run packed tokens (B, Q), the last of those whose steps, owner and branch are given."""
-        steps, owner, branch = places
-        position_ids = prefix + steps[:, -tokens.shape[1] :]
+        """Run packed tokens (B, Q), the last of those whose steps, owner and branch are given.
+
+        Their keys and values go into ``own``: a cache of theirs, or that of the prefixes.
+        """
+        torch = require("torch", "hf")
+        last = tokens.shape[1]
+        steps, owners, branch = places
+        position_ids = prefix + steps[:, -last:]
         if delta is not None:
             position_ids = (position_ids + delta).expand(3, *position_ids.shape)
-        mask = self._packed_mask(owner, branch, steps, prefix, last=tokens.shape[1])
-        with use_grouped_attention(self.text_config):
-            return self.run(tokens, {"position_ids": position_ids}, cache, keep=keep, mask=mask)
+        if own is cache:
+            attention: Any = grouped_attention
+            mask = self._packed_mask(owners, branch, steps, prefix, last)
+        else:
+            queries, keys, back = (
+                self._send(torch.from_numpy(x)) for x in find_places(owner, last)
+            )
+            grid = CaptionGrid.of(queries, keys, back, branch, self.dtype)
+            attention = functools.partial(split_attention, prefixes=cache, grid=grid)
+            mask = grid.mask  # a model may ask for one, and only hands it on
+        with use_attention(self.text_config, attention):
+            return self.run(tokens, {"position_ids": position_ids}, own, keep=keep, mask=mask)
+
+    def _attends_to_all(self) -> bool:
+        """Whether every layer attends to all tokens before it, and to those of the text alone."""
+        config = self.text_config
+        kinds = getattr(config, "layer_types", None) or ["full_attention"]
+        return (
+            set(kinds) == {"full_attention"}
+            and getattr(config, "sliding_window", None) is None
+            and not getattr(config, "cross_attention_layers", None)
+        )
 
     def _decimal_stems(self, tokenized: TokenizedPrompt) -> dict[int, int]:
         """Return the stems after whose first decimal a second one is looked for, with places."""
@@ -512,6 +572,51 @@ class ModelRunner:
 
     def _tokens_that_fit(self) -> int:
         return tokens_that_fit(self.text_config, self.dtype.itemsize, self._device)
+
+
+class _PrefixDone(Exception):
+    """Raised inside a model when all that is wanted of a prefix is there."""
+
+
+def _new_cache(stop_after: int | None = None) -> Any:
+    """Return a cache that keeps what it is given first, where transformers' own would copy it.
+
+    With ``stop_after``, it ends the pass when that layer's keys and values are there.
+    """
+    cache = _cache_class()()  # without a config: every layer keeps the whole prefix
+    cache.stop_after = stop_after
+    return cache
+
+
+@functools.cache
+def _cache_class() -> Any:
+    transformers = require("transformers", "hf")
+
+    class KeepingCache(transformers.DynamicCache):  # type: ignore[misc, name-defined]
+        stop_after: int | None = None
+
+        def update(
+            self, key_states: Any, value_states: Any, layer_idx: int, *more: Any, **named: Any
+        ) -> Any:
+            kept = key_states, value_states
+            if layer_idx == len(self.layers) and _is_whole(key_states) and _is_whole(value_states):
+                first = transformers.cache_utils.DynamicLayer()
+                first.dtype, first.device = key_states.dtype, key_states.device
+                first.keys, first.values = kept
+                first.is_initialized = True
+                self.layers.append(first)
+            else:
+                kept = super().update(key_states, value_states, layer_idx, *more, **named)
+            if layer_idx == self.stop_after and self.get_seq_length() == key_states.shape[2]:
+                raise _PrefixDone
+            return kept
+
+    return KeepingCache
+
+
+def _is_whole(tensor: Any) -> bool:
+    """Whether a tensor is all of its storage, so that to keep it is to keep nothing else."""
+    return bool(tensor.untyped_storage().nbytes() == tensor.nbytes)
 
 
 @contextmanager

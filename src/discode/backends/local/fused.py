@@ -1,9 +1,11 @@
-"""Norms, rotations and attention with fewer passes over GPU memory than in transformers.
+"""Norms, activations, rotations and attention with fewer passes over GPU memory.
 
-On a large GPU a fifth of the time for a prefix goes into norms and rotations, which take five to
-eight kernels each in transformers. Here they take one and three. Nothing is assumed about a model:
-what gives the same numbers on a probe is replaced, the rest is left alone. And where transformers
-copies keys and values for each group of heads, captions read them in place.
+In transformers, a fifth of the time that a large GPU takes for a prefix goes into norms,
+activations and rotations, of two to eight kernels each. Here each is one. Nothing is assumed about
+a model: what gives the same numbers on a probe is replaced, the rest is left alone.
+
+Captions attend to the prefix of their image without a mask, and to themselves with a small one; the
+two results are joined by their softmax sums. So no caption computes what it must not see.
 """
 
 from __future__ import annotations
@@ -11,13 +13,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from discode.backends.local.packing import CaptionGrid
 from discode.errors import require
 
 ROTATION = "apply_rotary_pos_emb"
 """The name of the function that rotates queries and keys in the modules of transformers."""
+
+GATED = {"gate_proj", "up_proj", "down_proj", "act_fn"}
+"""What a gated feed-forward block of transformers consists of."""
 
 
 def fuse_norms(model: Any) -> int:
@@ -54,8 +62,59 @@ class _Norm:
         return self._run(hidden_states, self._weight.shape, self._weight, self._eps)
 
 
+def fuse_activations(model: Any) -> int:
+    """Let ``silu(gate) · up`` and CLIP's activation run as one kernel each; return how many do."""
+    torch, kernels = require("torch", "hf"), find_kernels()
+    done = 0
+    for module in model.modules() if kernels else ():
+        if type(module).__name__ == "QuickGELUActivation":
+            fused: Any = kernels.quick_gelu
+            probe = torch.linspace(-9, 9, 64, device="cuda")
+        elif {name for name, _ in module.named_children()} >= GATED:
+            fused, weight = _GatedFeed(module, kernels.gate_and_multiply), module.gate_proj.weight
+            wide = weight.is_floating_point() and weight.itemsize > 1  # else it is quantised
+            probe = torch.linspace(-2, 3, 2 * module.gate_proj.in_features, device=weight.device)
+            probe = probe.to(weight.dtype if wide else torch.bfloat16).reshape(1, 2, -1)
+        else:
+            continue
+        with torch.inference_mode():
+            if probe.is_cuda and _nearly_equal(fused(probe), module(probe)):
+                module.forward = fused
+                done += 1
+    return done
+
+
+class _GatedFeed:
+    """The forward function of a gated feed-forward block."""
+
+    def __init__(self, block: Any, gate: Any) -> None:
+        self._block, self._gate = block, gate
+
+    def __call__(self, x: Any) -> Any:
+        block = self._block
+        return block.down_proj(self._gate(block.gate_proj(x), block.up_proj(x)))
+
+
+@cache
+def find_kernels() -> Any:
+    """Return the module of Triton kernels, or None where they cannot be built."""
+    torch = require("torch", "hf")
+    if not torch.cuda.is_available():
+        return None
+    # Triton builds for the machine it finds (a C compiler, a driver) and fails in many ways.
+    try:
+        kernels = import_module("discode.backends.local.kernels")
+        kernels.quick_gelu(torch.zeros(8, device="cuda"))
+    except Exception:
+        return None
+    return kernels
+
+
 def rotate(q: Any, k: Any, cos: Any, sin: Any, unsqueeze_dim: int = 1) -> tuple[Any, Any]:
-    """Rotate queries and keys (B, H, L, D) by cos and sin (B, L, D), with three kernels each."""
+    """Rotate queries and keys (B, H, L, D) by cos and sin (B, L, D), with few kernels."""
+    plain = unsqueeze_dim == 1 and q.dtype == k.dtype == cos.dtype
+    if q.is_cuda and plain and (kernels := find_kernels()):
+        return kernels.rotate_each(q, cos, sin), kernels.rotate_each(k, cos, sin)
     cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
     return _rotated(q, cos, sin), _rotated(k, cos, sin)
 
@@ -129,13 +188,80 @@ def grouped_attention(
     return out, None
 
 
+def split_attention(
+    module: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attention_mask: Any,
+    *,
+    prefixes: Any,
+    grid: CaptionGrid,
+    **settings: Any,
+) -> tuple[Any, None]:
+    """Let captions attend to their prefix and to themselves; join the two by their softmax sums.
+
+    ``query`` is (B, G·H, Q, D); ``key`` and ``value`` (B, H, K, D) are those of the captions alone,
+    ``prefixes`` the cache of the prefixes; the result is (B, Q, G·H, D). With o and z the outputs
+    and the logarithms of the softmax sums of the two parts, the whole is
+    ``own + sigmoid(z_prefix - z_own) · (o_prefix - own)``.
+    """
+    torch = require("torch", "hf")
+    scale = settings["scaling"]
+    layer = prefixes.layers[module.layer_idx]
+    before, before_sum = attend(query, layer.keys, layer.values, None, scale)
+    parts = zip((query, key, value), (grid.queries, grid.keys, grid.keys), strict=True)
+    q, k, v = (x.transpose(1, 2).flatten(0, 1)[at].transpose(1, 2) for x, at in parts)
+    own, own_sum = attend(q, k, v, grid.mask, scale)
+    if query.is_cuda and (kernels := find_kernels()):
+        return kernels.join_attention(own, own_sum, before, before_sum, grid.back), None
+    own, own_sum = (x.transpose(1, 2).flatten(0, 1)[grid.back] for x in (own, own_sum))
+    share = (before_sum.transpose(1, 2) - own_sum).sigmoid()[..., None]
+    before = before.transpose(1, 2).to(share.dtype)
+    return torch.lerp(own.to(share.dtype), before, share).to(query.dtype), None
+
+
+def attend(query: Any, key: Any, value: Any, mask: Any, scale: float) -> tuple[Any, Any]:
+    """Attend (B, G·H, Q, D) to (B, H, K, D); return the log of the softmax sums (B, G·H, Q), too.
+
+    >>> import torch
+    >>> out, sums = attend(*torch.zeros(3, 1, 1, 5, 8), None, 1.0)
+    >>> sums.exp().round().tolist()
+    [[[5.0, 5.0, 5.0, 5.0, 5.0]]]
+    """
+    torch = require("torch", "hf")
+    width, size = query.shape[2:]
+    half = query.dtype in (torch.bfloat16, torch.float16)
+    fits = query.is_cuda and size == value.shape[3] and size % 8 == 0 and size <= 256
+    if fits and half and mask is None:
+        out, sums, *_ = torch.ops.aten._scaled_dot_product_flash_attention(
+            query, key, value, scale=scale
+        )
+        return out, sums
+    if key.shape[1] < query.shape[1]:
+        groups = query.shape[1] // key.shape[1]
+        key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    if fits and (half or query.dtype == torch.float32):
+        bias = None if mask is None else mask.expand(-1, query.shape[1], -1, -1)
+        out, sums, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
+            query, key, value, bias, True, scale=scale
+        )
+        return out, sums[..., :width]
+    exact = torch.promote_types(query.dtype, torch.float32)
+    scores = (query.to(exact) * scale) @ key.to(exact).transpose(2, 3)
+    if mask is not None:
+        scores += mask
+    sums = scores.logsumexp(-1, keepdim=True)
+    return (scores.sub_(sums).exp_() @ value.to(exact)).to(query.dtype), sums[..., 0]
+
+
 @contextmanager
-def use_grouped_attention(config: Any) -> Iterator[None]:
-    """Use :func:`grouped_attention` within the context; for one thread at a time."""
+def use_attention(config: Any, function: Any) -> Iterator[None]:
+    """Use an attention within the context; for one thread at a time."""
     transformers = require("transformers", "hf")
-    transformers.AttentionInterface.register(grouped_attention.__name__, grouped_attention)
+    transformers.AttentionInterface.register("discode", function)
     before = config._attn_implementation
-    config._attn_implementation = grouped_attention.__name__
+    config._attn_implementation = "discode"
     try:
         yield
     finally:

@@ -106,6 +106,12 @@ def load_model(
     check_name(name, revision)
     if folder.is_dir():
         check_folder(folder, trust_remote_code)
+    if quantize == "fp8":
+        from discode.backends.local.fp8 import check_fp8, use_fp8  # imports torch
+
+        check_fp8(device, dtype)
+        if device_map is not None:
+            raise InputError("quantize=fp8 is for one GPU; leave device_map out")
     quantization = _quantization(transformers, getattr(torch, dtype), quantize)
     common: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
     if not folder.is_dir():
@@ -125,9 +131,11 @@ def load_model(
         options = {
             "dtype": getattr(torch, dtype),
             "use_safetensors": True,
-            "device_map": device_map or ({"": device} if to_device else None),
+            "device_map": device_map or ({"": device} if to_device and quantize != "fp8" else None),
             "quantization_config": quantization,
         }
+        if remote and quantize == "fp8":
+            raise InputError(f"quantize=fp8 is not for models with code of their own, like {name}")
         if remote:
             model = load_remote_code(remote, name, config, revision, options)
         elif described.original:
@@ -138,6 +146,9 @@ def load_model(
             model = transformers.AutoModelForImageTextToText.from_pretrained(
                 name, config=config, **SDPA, **options, **common
             )
+        if quantize == "fp8":
+            use_fp8(model, device)
+            model = model.to(device)
     except DiscodeError:
         raise
     except torch.OutOfMemoryError as error:
@@ -288,11 +299,8 @@ def _check_processor(folder: Path) -> None:
 
 
 def _quantization(transformers: Any, dtype: Any, quantize: str | None) -> Any:
-    if quantize is None:
+    if quantize in (None, "fp8"):  # fp8 is torch's own, after loading
         return None
-    if quantize == "fp8":
-        require("kernels", "quantize")  # transformers runs fp8 with a kernel from the hub
-        return transformers.FineGrainedFP8Config()
     require("bitsandbytes", "quantize")
     return transformers.BitsAndBytesConfig(
         load_in_4bit=quantize == "4bit",

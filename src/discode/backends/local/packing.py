@@ -113,6 +113,74 @@ def stack_continuations(
     return follows, steps, owner, branch
 
 
+@dataclass(frozen=True)
+class CaptionGrid:
+    """Where the tokens of each caption are, so that it attends to itself and to nothing else.
+
+    Of K tokens in each of B sequences the last Q attend. ``queries`` (B·N, S) and ``keys`` (B·N, T)
+    are the places of the tokens of N captions among all B·Q and B·K; ``mask`` (B·N, 1, S, T) is
+    added to the scores; ``back`` (B, Q) is the place of each token among all B·N·S.
+    """
+
+    queries: Any
+    keys: Any
+    mask: Any
+    back: Any
+
+    @classmethod
+    def of(cls, queries: Any, keys: Any, back: Any, branch: Any, dtype: Any) -> CaptionGrid:
+        """Return the grid of what :func:`find_places` found and of ``branch`` (B, K), as tensors.
+
+        A token attends to what comes before it on the trunk or on its own branch.
+        """
+        import torch
+
+        count, last = branch.shape[1], back.shape[1]
+        asking = branch[:, -last:].flatten()[queries][:, :, None]
+        asked = branch.flatten()[keys][:, None]
+        allowed = (asked == -1) | (asked == asking)
+        allowed &= keys[:, None] % count <= (queries % last + count - last)[:, :, None]
+        allowed &= keys[:, None] >= 0
+        mask = torch.zeros(allowed.shape, dtype=dtype, device=keys.device)
+        mask.masked_fill_(~allowed, torch.finfo(dtype).min)
+        return cls(queries.clamp(0), keys.clamp(0), mask[:, None], back)
+
+
+def find_places(owner: Ints, last: int) -> tuple[Ints, Ints, Ints]:
+    """Return ``queries``, ``keys`` and ``back`` of a :class:`CaptionGrid`, the first two with -1.
+
+    ``owner`` (B, K) is that of every token. T is a multiple of eight, which kernels ask for.
+
+    >>> owner = np.array([[0, 0, 1, 0, 1], [0, -2, -3, 0, -5]])
+    >>> queries, keys, back = find_places(owner, last=2)
+    >>> queries.tolist(), keys[:3, :4].tolist(), back.tolist()
+    ([[0], [1], [2], [-1]], [[0, 1, 3, -1], [2, 4, -1, -1], [5, 8, -1, -1]], [[0, 1], [2, 0]])
+    """
+    batch, count = owner.shape
+    captions = int(owner.max()) + 1
+    row, place = np.nonzero(owner >= 0)
+    caption = row * captions + owner[row, place]
+    _, keys = _by_caption(caption, batch * captions, row * count + place, multiple=8)
+    asking = place >= count - last
+    row, place, caption = row[asking], place[asking] - (count - last), caption[asking]
+    rank, queries = _by_caption(caption, batch * captions, row * last + place)
+    back = np.zeros((batch, last), np.int64)
+    back[row, place] = caption * queries.shape[1] + rank
+    return queries, keys, back
+
+
+def _by_caption(caption: Ints, captions: int, value: Ints, multiple: int = 1) -> tuple[Ints, Ints]:
+    """Return the number of each token within its caption, and the values in a row per caption."""
+    sizes = np.bincount(caption, minlength=captions)
+    rank = np.empty_like(caption)
+    rank[np.argsort(caption, kind="stable")] = np.arange(len(caption)) - np.repeat(
+        np.cumsum(sizes) - sizes, sizes
+    )
+    rows = np.full((captions, -(-int(sizes.max()) // multiple) * multiple), -1, np.int64)
+    rows[caption, rank] = value
+    return rank, rows
+
+
 def packed_attention_mask(
     owner: Any,
     branch: Any,

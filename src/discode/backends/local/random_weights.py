@@ -27,6 +27,8 @@ class Architecture:
     vocabulary: int
     vision: dict[str, int]
     side: int
+    vicuna: bool = False
+    """Whether the prompt ends in "ASSISTANT:", so that answers may begin with a space."""
 
 
 _CLIP = {
@@ -49,7 +51,7 @@ _SMALL = {
 }
 ARCHITECTURES = {
     "llava-next-8b": Architecture(4096, 32, 32, 8, 14336, 128320, _CLIP, 336),
-    "llava-next-13b": Architecture(5120, 40, 40, 40, 13824, 32064, _CLIP, 336),
+    "llava-next-13b": Architecture(5120, 40, 40, 40, 13824, 32064, _CLIP, 336, vicuna=True),
     "llava-next-34b": Architecture(7168, 60, 56, 8, 20480, 64064, _CLIP, 336),
     "llava-next-72b": Architecture(8192, 80, 64, 64, 24576, 152064, _CLIP, 336),
     "tiny": Architecture(128, 4, 4, 2, 256, 4096, _SMALL, 56),
@@ -60,9 +62,14 @@ _TEMPLATE = (
     "{% if c.type == 'image' %}<image>\n{% else %}{{ c.text }}{% endif %}{% endfor %}<|end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
 )
+_VICUNA = (
+    "{% for m in messages %}{{ m.role | upper }}: {% for c in m.content %}"
+    "{% if c.type == 'image' %}<image>\n{% else %}{{ c.text }}{% endif %}{% endfor %} "
+    "{% endfor %}{% if add_generation_prompt %}ASSISTANT:{% endif %}"
+)
 
 
-def stand_in_tokenizer() -> Any:
+def stand_in_tokenizer(template: str = _TEMPLATE) -> Any:
     """Return a tokenizer that takes about one token per English word, and one per digit."""
     transformers, tokenizers = require("transformers", "hf"), require("tokenizers", "hf")
     words = "a man in red shirt is riding bike down hill dog runs on the beach two people near"
@@ -85,7 +92,7 @@ def stand_in_tokenizer() -> Any:
         eos_token="<|end|>",
         pad_token="<|end|>",
         extra_special_tokens={"image_token": "<image>"},
-        chat_template=_TEMPLATE,
+        chat_template=template,
     )
 
 
@@ -95,7 +102,7 @@ def random_model(name: str, device: str | None = None, dtype: str | None = None)
     torch, transformers = require("torch", "hf"), require("transformers", "hf")
     shape = lookup(ARCHITECTURES, name, "architecture")
     device, dtype = choose_device_and_dtype(device, dtype or "auto")
-    words = stand_in_tokenizer()
+    words = stand_in_tokenizer(_VICUNA if shape.vicuna else _TEMPLATE)
     config = _configuration(shape, words)
     images = transformers.LlavaNextImageProcessor(
         size={"shortest_edge": shape.side},
@@ -108,7 +115,7 @@ def random_model(name: str, device: str | None = None, dtype: str | None = None)
         patch_size=14,
         vision_feature_select_strategy="default",
         num_additional_image_tokens=1,
-        chat_template=_TEMPLATE,
+        chat_template=words.chat_template,
     )
     with torch.random.fork_rng(), torch.device(device):
         torch.manual_seed(0)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.errors import InputError
+from discode.pairs import Pair
 from discode.prompts import Prompt
 from discode.readings import Readings
 from discode.scales import Scale
@@ -118,9 +119,20 @@ class TokenizedPrompt:
         control = self.vocabulary.control_tokens
         return self.prompt.render(caption, references, self.scale, control)
 
+    def suffixes(self, pairs: Sequence[Pair]) -> list[list[int]]:
+        """Return the ids that follow the shared prefix for several captions, tokenised at once."""
+        texts = [self.render(pair.caption, pair.references) for pair in pairs]
+        return [
+            self._after_prefix(ids, pair.caption)
+            for ids, pair in zip(self.vocabulary.encode_all(texts), pairs, strict=True)
+        ]
+
     def suffix(self, caption: str, references: Sequence[str]) -> list[int]:
         """Return the ids that follow the shared prefix for a caption."""
         ids = self.vocabulary.encode(self.render(caption, references))
+        return self._after_prefix(ids, caption)
+
+    def _after_prefix(self, ids: list[int], caption: str) -> list[int]:
         if tuple(ids[: len(self.prefix)]) != self.prefix:
             start = caption[:20]
             raise InputError(f"the tokenizer merges the caption {start!r} with the instruction")
@@ -153,11 +165,18 @@ class Vocabulary:
 
     def encode(self, text: str, continuation: str = "") -> list[int]:
         """Return the ids of a prompt's text in the chat template, and of a continuation."""
-        string = self.chat(text) + continuation
+        return self._ids([self.chat(text) + continuation])[0]
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of several prompts' texts in the chat template."""
+        return self._ids([self.chat(text) for text in texts])
+
+    def _ids(self, strings: list[str]) -> list[list[int]]:
         start = self.tokenizer.bos_token
         # As the processors do: a template that writes the first token itself gets no second one.
-        special = start is None or not string.startswith(start)
-        return [int(i) for i in self.tokenizer(string, add_special_tokens=special)["input_ids"]]
+        special = start is None or not strings[0].startswith(start)
+        rows = self.tokenizer(strings, add_special_tokens=special)["input_ids"]
+        return [list(map(int, row)) for row in rows]
 
     def piece(self, tokens: Sequence[int], step: int) -> str:
         """Return the text that the token at ``step`` added, spaces included."""

@@ -36,7 +36,7 @@ from discode.backends.served.estimate import (
 )
 from discode.backends.served.parse_logprobs import reading_from_tokens
 from discode.backends.served.throttle import RequestThrottle
-from discode.errors import DiscodeError, InputError, RejectedError
+from discode.errors import DiscodeError, InputError, RejectedError, StoppedError
 from discode.images import image_digest
 from discode.pairs import Pair
 from discode.prompts import FLEUR, Prompt
@@ -204,6 +204,8 @@ class Served:
                     if not (fewer := _fewer(complaint, top)):
                         raise InputError(self._no_logprobs(f": {error}")) from None
                     top = fewer
+            except StoppedError:
+                raise  # a cap below the first trials is a cap like any other
             except DiscodeError as error:
                 raise InputError(f"{self.model} cannot be asked: {error}") from None
         else:
