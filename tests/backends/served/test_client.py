@@ -19,7 +19,7 @@ import pytest
 import discode
 from discode.backends.served.backend import Served
 from discode.backends.served.client import ChatClient, _answer, _retry_after
-from discode.errors import BackendError, InputError
+from discode.errors import BackendError, InputError, StoppedError
 from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import UNIT
@@ -244,7 +244,7 @@ def test_what_a_refusal_allows(
 def test_tokenize_is_counted(server: Server) -> None:
     server.tokens = True
     backend = served(server, max_requests=1)
-    with pytest.raises(InputError, match="max_requests=1 is reached"):
+    with pytest.raises(StoppedError, match="max_requests=1 is reached"):
         backend.server_features()
     assert dict(server.paths) == {"/tokenize": 1}
 
