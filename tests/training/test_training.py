@@ -175,7 +175,8 @@ def test_a_batch_is_a_function_of_its_number(build: Path) -> None:
     assert torch.equal(one.packed.ids, again.packed.ids)
     assert torch.equal(one.target, again.target)
     photos = images.decode("train")
-    crops = [images.augment(photos[b.images], 0.6, b.generator, rough=0.5) for b in (one, again)]
+    rough = torch.tensor([0, 2])
+    crops = [images.augment(photos[b.images], 0.6, b.generator, rough) for b in (one, again)]
     assert torch.equal(*crops)
     assert not torch.equal(one.packed.ids, other.packed.ids)
 
@@ -254,7 +255,7 @@ def test_the_schedule_ends_where_it_should(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_run_replaces_settings() -> None:
     student, deep = common.config("student"), common.config("deep")
-    assert student["augment"]["style"] > 0 == deep["augment"]["style"]
+    assert student["augment"]["styles"] and not deep["augment"]["styles"]
     assert student["optim"]["warmup"] == deep["optim"]["warmup"]
     assert student["run"]["teachers"] == ["broad", "deep"]
     assert "runs" not in student
@@ -262,11 +263,58 @@ def test_a_run_replaces_settings() -> None:
         common.config("x")
 
 
-def test_styles_take_turns_and_are_rendered_once(build: Path) -> None:
-    first = images.rendered(0)
-    assert first.shape == (12, 256, 256, 3)
-    assert (common.BUILD / "train_0.npy").exists()
-    assert torch.equal(images.rendered(0), first)
+def test_held_out_styles_are_never_trained() -> None:
+    for run in common.settings()["runs"]:
+        augment = common.config(run)["augment"]
+        assert augment["styles"].keys() <= {"sketch", "quickdraw", "clipart"}
+        assert augment["rough"] + sum(augment["styles"].values()) < 1
+
+
+def test_styles_are_rendered_once_and_have_their_shares(build: Path) -> None:
+    photos, sketch = images.decode("train"), images.rendered("sketch")
+    assert sketch.shape == photos.shape == (12, 256, 256, 3)
+    assert (common.BUILD / "train_sketch.npy").exists()
+    assert torch.equal(images.rendered("sketch"), sketch)
+    chosen = torch.arange(12).repeat(50)
+    shares = {"styles": {"sketch": 0.3}, "rough": 0.25}
+    pixels, rough = train.restyle(photos, {"sketch": sketch}, chosen, shares, 0)
+    drawn = (pixels == sketch[chosen]).flatten(1).all(1)
+    assert 0.2 < drawn.float().mean() < 0.4
+    assert torch.equal(pixels[~drawn], photos[chosen][~drawn])
+    assert 0.15 < len(rough) / 600 < 0.35
+    assert not drawn[rough].any()
+
+
+def test_rough_images_stay_images_and_no_row_leaks_into_another() -> None:
+    x = torch.rand(40, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    other = x.clone()
+    other[1:] = 0.5
+    rough, again = (images.roughen(each, torch.Generator().manual_seed(1)) for each in (x, other))
+    assert rough.shape == x.shape
+    assert ((rough >= 0) & (rough <= 1)).all()
+    assert torch.equal(rough[0], again[0])
+    assert (rough - x).abs().flatten(1).amax(1).min() > 0
+
+
+def test_one_hump_has_the_mean_and_one_top() -> None:
+    said = torch.softmax(3 * torch.randn(500, 11, generator=torch.Generator().manual_seed(0)), -1)
+    bell = train.one_hump(said)
+    values = torch.arange(11.0)
+    assert torch.allclose(bell.sum(-1), torch.ones(500))
+    assert torch.allclose((bell * values).sum(-1), (said * values).sum(-1), atol=0.15)
+    step = bell.diff(dim=-1) > 0
+    assert (step[:, 1:] <= step[:, :-1]).all()  # up, then down
+
+
+def test_a_spoiled_caption_knows_what_it_was(build: Path) -> None:
+    config = common.config("student")
+    sampler = Sampler(config, Labels(config["labels"], "cpu"))
+    batch = sampler.draw(3)
+    assert batch.spoiled.any()
+    for image, whole, spoiled in batch.spoiled.nonzero().tolist():
+        assert batch.true[image, whole] >= 0 > batch.true[image, spoiled]
+        wanted = (batch.target[image] * torch.arange(11)).sum(-1)
+        assert wanted[whole] > wanted[spoiled]
 
 
 def test_the_file_is_measured(
