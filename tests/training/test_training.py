@@ -255,7 +255,8 @@ def test_the_schedule_ends_where_it_should(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_run_replaces_settings() -> None:
     student, deep = common.config("student"), common.config("deep")
-    assert student["augment"]["styles"] and not deep["augment"]["styles"]
+    assert student["augment"]["styles"]
+    assert not deep["augment"]["styles"]
     assert student["optim"]["warmup"] == deep["optim"]["warmup"]
     assert student["run"]["teachers"] == ["broad", "deep"]
     assert "runs" not in student
