@@ -37,7 +37,7 @@ METHODS = {
     "printed: digit α, τ = α (`paper`)": "paper",
     "unit α, τ = α (`paper-unit`)": "paper-unit",
     "α = ½, τ = α (`no-adaptive-alpha`)": "no-adaptive-alpha",
-    "digit α in [0, 1], τ = 1 (`discode`)": "discode",
+    "digit α in [0, 1], τ = 1 (`full-prior`)": "full-prior",
 }
 
 
@@ -187,7 +187,7 @@ def ties_at_the_top(folder: Path, store: str | None) -> None:
     print("| --- " * 8 + "|")
     for name, (readings, agreement) in sources.items():
         share = f"{100 * after_one(readings).mean():.1f} %"
-        for method in ("raw", "smoothing", "discode", "paper", "fleur"):
+        for method in ("raw", "smoothing", "full-prior", "paper", "fleur"):
             base = None
             for reading in readings_of.get(method, ("greedy", "graded", MIXED, "joint")):
                 score = read_as(readings, method, reading)
@@ -196,17 +196,17 @@ def ties_at_the_top(folder: Path, store: str | None) -> None:
                 print(f"| {' | '.join(row + agreement.cells(score, base))} |", flush=True)
 
     head = " | ".join(f"{r}: τ_c | preferences" for r in ("graded", "joint"))
-    print(f'\n| `discode` | as 1.0 | after "1." | {head} |')
+    print(f'\n| `full-prior` | as 1.0 | after "1." | {head} |')
     print("| --- " * 7 + "|")
     for model, data in recorded.items():
         for domain in data.files[2:]:
             for lowest in (9, 7, 5) if domain == "photo" else (7,):
                 readings = generous(data[domain], lowest)
                 share = f"{100 * after_one(readings).mean():.1f} %"
-                base = read_as(readings, "discode", "greedy")
+                base = read_as(readings, "full-prior", "greedy")
                 row = [f"{model}, {domain}", "9" if lowest == 9 else f"{lowest} to 9", share]
                 for reading in ("graded", "joint"):
-                    score = read_as(readings, "discode", reading)
+                    score = read_as(readings, "full-prior", reading)
                     tau_c, _, right = judged[model].cells(score, base)
                     row += [cell.partition(" (")[2].strip(")") or cell for cell in (tau_c, right)]
                 print(f"| {' | '.join(row)} |", flush=True)

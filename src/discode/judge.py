@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from discode.backends import Backend, SupportsBlocks, SupportsCheck, open_backend
+from discode.backends import (
+    Backend,
+    SupportsAdvice,
+    SupportsBlocks,
+    SupportsCheck,
+    open_backend,
+)
 from discode.backends.embedded import introduce
-from discode.decoders import Decoder, get_decoder
+from discode.decoders import Decoder, Discode, get_decoder
 from discode.decoders.bounds import truncation_bound
 from discode.errors import BackendError, ImageError, InputError
 from discode.images import ImageSource, image_digest
@@ -54,6 +60,7 @@ class Judge:
     needs = frozenset({"image"})
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "decoder", self._advised(self.decoder))
         if isinstance(self.backend, SupportsCheck):
             self.backend.check(self.prompt, self.scale)
         lacking = self.decoder.requires - self.backend.capabilities
@@ -73,6 +80,13 @@ class Judge:
     def _sign(self, decoder: Decoder) -> Signature:
         identity = self.backend.identity
         return sign(identity, self.scale, decoder, self.prompt, references="as given")
+
+    def _advised(self, decoder: Decoder) -> Decoder:
+        """Return the decoder, with the weight that the model advises where it leaves it open."""
+        if isinstance(decoder, Discode) and isinstance(self.backend, SupportsAdvice):
+            trust = self.backend.advised_trust
+            return decoder if trust is None else decoder.advised(trust)
+        return decoder
 
     def with_store(self, path: str | os.PathLike[str]) -> Judge:
         """Return this judge with a store at ``path``, unless it has one or replays a recording."""
@@ -117,7 +131,7 @@ class Judge:
         """
         if len(pairs) != len(readings):
             raise InputError(f"{len(readings)} readings are not those of {len(pairs)} pairs")
-        decoder = self.decoder if decoder is None else get_decoder(decoder)
+        decoder = self.decoder if decoder is None else self._advised(get_decoder(decoder))
         own = decoder is self.decoder
         with_references = sum(bool(pair.references) for pair in pairs)
         share = {len(pairs): "all", 0: "none"}.get(with_references, "some")
@@ -132,19 +146,28 @@ class Judge:
             truncation_bound(decoder, readings) if np.any(readings.truncated) else None,
         )
 
-    def read(self, pairs: Sequence[Pair], progress: Progress | None = None) -> Readings:
+    def read(
+        self,
+        pairs: Sequence[Pair],
+        progress: Progress | None = None,
+        *,
+        hidden: bool | None = None,
+    ) -> Readings:
         """Read N pairs: from the store where it has them, from the model where not.
 
         Captions of an image go into a batch together, wherever they stand: they share its cost.
+        Hidden states are read if ``hidden``; by default, if the judge's own decoder needs them.
         """
+        if hidden is None:
+            hidden = "hidden" in self.decoder.requires
         collector = ReadingsCollector(self.scale, len(pairs))
         for numbers in batches_by_image(pairs, self.batch_size):
-            collector.add(self._read_batch(share_images(pairs, numbers)), numbers)
+            collector.add(self._read_batch(share_images(pairs, numbers), hidden), numbers)
             if progress:
                 progress(len(numbers))
         return collector.readings()
 
-    def _read_batch(self, pairs: Sequence[Pair]) -> Readings:
+    def _read_batch(self, pairs: Sequence[Pair], hidden: bool) -> Readings:
         """Read pairs with references and pairs without: their prompts differ."""
         rows: dict[bool, list[int]] = {True: [], False: []}
         broken: dict[int, str] = {}
@@ -158,17 +181,19 @@ class Judge:
             collector = ReadingsCollector(self.scale, len(pairs))
             collector.add(Readings.failed(self.scale, list(broken.values())), list(broken))
             for mine in filter(None, rows.values()):
-                collector.add(self._read_batch([pairs[row] for row in mine]), mine)
+                collector.add(self._read_batch([pairs[row] for row in mine], hidden), mine)
             return collector.readings()
         try:
             template = self.prompt.template(bool(rows[True]))
         except InputError as error:  # such pairs cannot be asked about
             return Readings.failed(self.scale, [str(error)] * len(pairs))
         if self.store is None:
-            return self._ask(pairs)
-        return self._read_stored(self.store, pairs, template)
+            return self._ask(pairs, hidden)
+        return self._read_stored(self.store, pairs, template, hidden)
 
-    def _read_stored(self, store: ReadingStore, pairs: Sequence[Pair], template: str) -> Readings:
+    def _read_stored(
+        self, store: ReadingStore, pairs: Sequence[Pair], template: str, hidden: bool
+    ) -> Readings:
         """Return what the store has, and ask for the rest; a pair that stands twice, once."""
         collector = ReadingsCollector(self.scale, len(pairs))
         run = RunKey(self.backend.identity, template, self.scale)
@@ -181,28 +206,28 @@ class Judge:
                 continue
             rows.setdefault(key, []).append(row)
         keys, owners = list(rows), list(rows.values())
-        kept, here = store.get(run, keys, hidden="hidden" in self.decoder.requires)
+        kept, here = store.get(run, keys, hidden=hidden)
         collector.add(kept, [owners[i] for i in here])
         missing = sorted(set(range(len(keys))) - set(here))
         if missing:
-            for found, new in self._ask_in_blocks([pairs[owners[i][0]] for i in missing]):
+            for found, new in self._ask_in_blocks([pairs[owners[i][0]] for i in missing], hidden):
                 places = [missing[place] for place in found]
                 store.put(run, [keys[i] for i in places], new)
                 collector.add(new, [owners[i] for i in places])
         return collector.readings()
 
-    def _ask_in_blocks(self, pairs: Sequence[Pair]) -> Iterator[tuple[list[int], Readings]]:
+    def _ask_in_blocks(
+        self, pairs: Sequence[Pair], hidden: bool
+    ) -> Iterator[tuple[list[int], Readings]]:
         """Yield readings as they arrive, where the model is slow or dear enough to say so."""
         if isinstance(self.backend, SupportsBlocks):
             yield from self.backend.blocks(pairs, self.prompt, self.scale)
         else:
-            yield list(range(len(pairs))), self._ask(pairs)
+            yield list(range(len(pairs))), self._ask(pairs, hidden)
 
-    def _ask(self, pairs: Sequence[Pair]) -> Readings:
+    def _ask(self, pairs: Sequence[Pair], hidden: bool) -> Readings:
         try:
-            readings = self.backend.read(
-                pairs, self.prompt, self.scale, hidden="hidden" in self.decoder.requires
-            )
+            readings = self.backend.read(pairs, self.prompt, self.scale, hidden=hidden)
         except BackendError as error:
             return Readings.failed(self.scale, [str(error)] * len(pairs))
         if len(readings) != len(pairs):
@@ -283,10 +308,10 @@ def decode(
     >>> import numpy as np
     >>> p = np.array([0.30, 0.02, 0.01, 0.01, 0.01, 0.01, 0.04, 0.40, 0.15, 0.05])
     >>> round(float(decode(np.log(p))), 2), round(float(decode(np.log(p), "smoothing")), 2)
-    (7.15, 4.85)
+    (6.88, 4.85)
     >>> tokens = {"5": -0.1, "4": -2.5, "3": -5.0, "2": -8.0, "1": -9.0}
     >>> round(float(decode(tokens, scale="five")), 2)
-    4.95
+    4.91
     """
     readings = (
         log_probs

@@ -65,8 +65,8 @@ PICKED = [
     ("mdce_lmm_full", "discode", "MiniCPM-V-2.6", "", "mceval infograph", 83.7),
     ("cost", "discode", "LLaVA-NeXT-8B", "", "scoring s", 1.78e-3),
     ("cost", "discode", "LLaVA-NeXT-13B", "w/o analytical solution", "overhead %", 11.5),
-    ("foil", "g-veval", "", "", "foil 4-ref", 98.4),
-    ("foil", "discode", "", "", "foil 1-ref", 98.2),
+    ("foil", "ref-g-veval", "GPT-4o", "", "foil 4-ref", 98.4),
+    ("foil", "discode", "LLaVA-NeXT-72B", "", "foil 1-ref", 98.2),
 ]
 
 # Rows whose printed mean is not that of their printed parts: the mean, and what is printed.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,9 @@ import pytest
 from discode.bench import RunLog, label_metrics, run_metrics
 from discode.bench.run import pairs_to_judge
 from discode.errors import InputError
+from discode.metrics.base import NO_REFERENCES
+from discode.pairs import Pair
+from discode.scores import Scores
 from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric, preferred, rated
 
 
@@ -37,6 +42,42 @@ def test_a_pair_is_scored_once_and_a_run_is_resumed(tmp_path: Path) -> None:
     seeded = replace(QUICK, seed=3)
     new, _ = run_metrics(bench, {"free": "free"}, FakeFactory(free=free), seeded, earlier=again)
     assert new.results["free"].measures["tau_c"].low != log.results["free"].measures["tau_c"].low
+
+
+class LacksReferences(FakeMetric):
+    """Leaves out pairs without references, as metrics that need them do; others may fail, too."""
+
+    def __init__(self, broken: int = -1) -> None:
+        super().__init__(0, 2.0, ["references"])
+        self.broken = broken
+
+    def score_pairs(self, pairs: Sequence[Pair], **options: Any) -> Scores:
+        scores = super().score_pairs(pairs, **options)
+        errors = {row: NO_REFERENCES for row, pair in enumerate(pairs) if not pair.references}
+        if self.broken >= 0:
+            errors[self.broken] = "broken"
+        scores.value[list(errors)] = np.nan
+        return replace(scores, errors=errors)
+
+
+def test_pairs_without_references_are_left_out_for_good() -> None:
+    """They are counted, but nothing failed: a second run does not ask for them again."""
+    bench = rated()
+    pairs = (replace(bench.pairs[0], references=()), *bench.pairs[1:])
+    bench = replace(bench, pairs=pairs)
+    metric = LacksReferences()
+    log, _ = run_metrics(bench, {"a": "a"}, FakeFactory(a=metric), QUICK)
+    result = log.results["a"]
+    assert (list(result.errors), result.failures) == ([0], {})
+    assert result.measures["failed"].value == 1 / len(pairs)
+    asked = metric.asked
+    run_metrics(bench, {"a": "a"}, FakeFactory(a=metric), QUICK, earlier=log)
+    assert metric.asked == asked
+    log, _ = run_metrics(bench, {"a": "a"}, FakeFactory(a=LacksReferences(5)), QUICK)
+    assert log.results["a"].failures == {5: "broken"}
+    none = replace(bench, pairs=tuple(replace(pair, references=()) for pair in pairs))
+    log, _ = run_metrics(none, {"a": "a"}, FakeFactory(a=metric), QUICK)
+    assert len(log.results["a"].failures) == len(pairs)  # nothing was scored at all
 
 
 def test_progress_has_the_label_and_the_number_of_pairs() -> None:

@@ -5,18 +5,28 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
 from discode.bench import AgreementProtocol, RunLog, measure_agreement, render_table, table_cells
-from discode.bench.tables import published_value, table_measures
-from discode.benchmarks import Preferences
+from discode.bench.layout import TABLE_FORMATS, write_table
+from discode.bench.published import PAPER_TABLES, published_cells
+from discode.bench.tables import published_table, table_measures
+from discode.benchmarks import BENCHMARKS, Preferences
 from discode.errors import UnknownNameError
 from discode.signature import Signature
 from tests.helpers.fake_runs import QUICK
+
+
+@pytest.fixture(autouse=True)
+def _published_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the runs that tests make have the published number of images and judgments."""
+    for name in ("composite", "pascal50s"):
+        row = replace(BENCHMARKS[name], published_sizes=lambda options: ((40, 1200), (200, 200)))
+        monkeypatch.setitem(BENCHMARKS, name, row)
 
 
 def test_cells_and_formats(runs: dict[str, RunLog]) -> None:
@@ -27,13 +37,13 @@ def test_cells_and_formats(runs: dict[str, RunLog]) -> None:
     assert math.isnan(every["other", "composite", "tau_c"].paper)
     text = render_table(runs)
     assert text.splitlines()[0].split() == ["Composite", "Pascal-50S"]
-    assert text.splitlines()[1].split() == ["τ_b", "τ_c", "HC", "MM", "Mean"]
+    assert text.splitlines()[1].split() == ["metric", "τ_b", "τ_c", "HC", "MM", "Mean"]
     assert sum(line.startswith("  paper") for line in text.splitlines()) == 2
     assert "from" in render_table(runs, intervals=True)
     rows = list(csv.DictReader(io.StringIO(render_table(runs, "csv"))))
     assert len(rows) == 15
     assert float(rows[0]["low"]) < float(rows[0]["value"]) < float(rows[0]["high"])
-    markdown = render_table(runs, "markdown").splitlines()
+    markdown = [line for line in render_table(runs, "markdown").splitlines() if "|" in line]
     assert len({line.count("|") for line in markdown}) == 1
     log = runs["ratings"]
     latex = render_table({"a": replace(log, results={"a_b&c": log.results["cider"]})}, "latex")
@@ -55,50 +65,6 @@ def test_categories_have_the_order_of_their_benchmark(runs: dict[str, RunLog]) -
         assert table_measures(changed) == expected
 
 
-def test_foil_is_compared_by_its_number_of_references(runs: dict[str, RunLog]) -> None:
-    log = replace(runs["choices"], benchmark="foil")
-    for references, paper in (("1", 93.7), ("4", 94.9)):
-        changed = replace(
-            log,
-            options={"references": references, "pairs": "all"},
-            results={"ref-pac-s": log.results["cider"]},
-        )
-        assert published_value("ref-pac-s", changed, "mean") == (paper, "", True)
-
-
-def test_a_judge_has_the_numbers_of_its_own_model_only(runs: dict[str, RunLog]) -> None:
-    log = runs["ratings"]
-
-    def cell(label: str, **signature: str) -> Any:
-        made = replace(log.results["cider"], signature=Signature.of(**signature))
-        every = table_cells({"a": replace(log, results={label: made})})
-        return next(c for c in every if c.measure == "tau_c")
-
-    for model, paper in {
-        "Qwen/Qwen2-VL-7B-Instruct": "Qwen2-VL-7B-Instruct",
-        "Qwen2-VL-7B-Instruct": "Qwen2-VL-7B-Instruct",  # a folder
-        "llava-hf/llava-next-72b-hf@localhost:8000": "LLaVA-NeXT-72B",  # a server
-        "llava-v1.6-34b-hf": "LLaVA-NeXT-34B",
-    }.items():
-        named = cell("raw" if "34b" in model else "discode", model=model)
-        assert named.paper_model == paper
-        assert math.isclose(named.difference, named.value - named.paper)
-    strangers = [
-        {"model": "discode-embedded"},
-        {"model": "internvl-converted"},  # a folder with a name of its own
-        {"model": "openai:gpt-4o"},
-        {"metric": "scorefile", "file": "scores.jsonl"},  # of a model that the file does not tell
-    ]
-    for signature in strangers:
-        for label in ("discode", "raw", "fleur", "ref-discode"):
-            unknown = cell(label, **signature)
-            assert math.isnan(unknown.paper)
-            assert (unknown.paper_model, unknown.comparable) == ("", False)
-    assert cell("g-veval", metric="g-veval", model="gpt-4o").paper_model == "GPT-4o"
-    assert math.isnan(cell("g-veval", metric="g-veval", model="tiny").paper)
-    assert cell("polos", metric="scorefile", file="polos.csv").paper > 0
-
-
 def test_two_runs_that_disagree_are_told_apart(runs: dict[str, RunLog]) -> None:
     log = runs["ratings"]
     changed = replace(log.results["cider"], signature=Signature.of(metric="another"))
@@ -118,11 +84,58 @@ def test_the_same_benchmark_with_other_data_is_another_column(runs: dict[str, Ru
 def test_another_protocol_is_not_compared(runs: dict[str, RunLog]) -> None:
     for changed in (
         replace(runs["ratings"], options={"references": "all"}),
-        replace(runs["ratings"], protocol=AgreementProtocol("half", 100)),
+        replace(runs["choices"], protocol=AgreementProtocol("half", 100)),
     ):
-        (one, *_) = table_cells({"a": changed})
+        (*_, one) = (cell for cell in table_cells({"a": changed}) if cell.metric == "cider")
         assert not math.isnan(one.paper)
         assert math.isnan(one.difference)
+        assert "  difference" not in render_table({"a": changed})
+
+
+def test_notes_say_why_there_is_no_number(runs: dict[str, RunLog]) -> None:
+    text = render_table(runs)
+    assert "\nother: no number of the paper: not in the paper's tables" in text
+    log = replace(runs["ratings"], options={"references": "all"})
+    both = "cider, bleu-4: not compared with the paper's number: another protocol (references=all)"
+    assert both in render_table({"a": log}, "markdown")
+    assert f"% {both}" in render_table({"a": log}, "latex").splitlines()
+    mixed = {"a": runs["ratings"], "b": replace(runs["choices"], benchmark="mceval")}
+    told = render_table(mixed)
+    assert "cider, bleu-4, other on mceval: no number of the paper: other data: 200 images" in told
+    assert "of the paper" not in render_table({"a": replace(log, benchmark="custom")})
+    (row, *_) = csv.DictReader(io.StringIO(render_table({"a": log}, "csv")))
+    assert row["paper_note"] == "another protocol (references=all)"
+
+
+@pytest.mark.parametrize("name", PAPER_TABLES)
+@pytest.mark.parametrize("form", TABLE_FORMATS)
+def test_every_table_of_the_paper_is_printed(name: str, form: str) -> None:
+    text = write_table(published_table(name), form)
+    for cell in published_cells(name):
+        assert re.search(rf"\b{re.escape(f'{cell.value:g}')}", text)
+
+
+def test_a_table_of_the_paper_is_laid_out_as_there() -> None:
+    lines = write_table(published_table("sota_main")).splitlines()
+    assert lines[1].split() == ["Flickr8k-Expert", "Flickr8k-CF", "Composite", "Pascal-50S"]
+    assert lines[2].split() == ["metric", *["τ_b", "τ_c"] * 3, "Mean"]
+    assert (lines[3], len(lines)) == ("with references", 3 + 2 + 23)
+    assert lines[-1].startswith("  DISCODE-IN (Ours), InternVL-2.5-78B ")
+    assert lines[-1].split()[3:] == ["57.7", "58.1", "40.1", "20.8", "60.5", "64.9", "83.5"]
+    rows = list(csv.DictReader(io.StringIO(write_table(published_table("rice"), "csv"))))
+    assert len(rows) == 12
+    assert rows[-1]["MCEval quickdraw"] == "78.5"
+    assert "all of LLaVA-NeXT-72B" in write_table(published_table("sigma"))
+    foil = write_table(published_table("foil"))
+    assert foil.count("no model is printed: the paper's default") == 1
+    assert "DENEB (ViT-L) (Matsuda et al. 2024), flickr8k-cf tau_b: printed one" in write_table(
+        published_table("refdisode"), "markdown"
+    )
+    assert write_table(published_table("dataset_statistics")).splitlines()[1].split() == [
+        "benchmark", "captions", "words",
+    ]  # fmt: skip
+    with pytest.raises(UnknownNameError, match="did you mean 'sota_main'"):
+        published_table("sota")
 
 
 def test_metrics_without_some_scores_are_marked(runs: dict[str, RunLog]) -> None:

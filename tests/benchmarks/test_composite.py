@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 
 from discode.benchmarks import Ratings, load_benchmark
+from discode.benchmarks.composite import join_composite
 from discode.errors import InputError
 from tests.helpers import mini_benchmarks as mini
 
@@ -14,13 +16,13 @@ from tests.helpers import mini_benchmarks as mini
 def test_the_human_candidate_is_not_a_reference(tmp_path: Path) -> None:
     mini.write(tmp_path / "composite.json", mini.COMPOSITE)
     made = load_benchmark("composite", tmp_path)
-    assert [pair.references for pair in made.pairs] == [("A dog",)] * 2
-    assert [pair.id for pair in made.pairs] == ["a.jpg#0", "a.jpg#1"]
+    assert [pair.references for pair in made.pairs] == [*[("A dog",)] * 2, ()]
+    assert [pair.id for pair in made.pairs] == ["a.jpg#0", "a.jpg#1", "x.jpg#0"]
     assert isinstance(made.judgments, Ratings)
-    assert made.judgments.value.tolist() == [5, 1, 2]
-    assert made.judgments.pair.tolist() == [0, 1, 1]  # the same caption twice is one pair
+    assert made.judgments.value.tolist() == [5, 1, 2, 3]
+    assert made.judgments.pair.tolist() == [0, 1, 1, 2]  # the same caption twice is one pair
     assert made.notes[:2] == (
-        "1 rows dropped: they lack references",
+        "1 rows lack references: metrics that need them leave these out",
         "the human candidate removed from the references of 1 images",
     )
     kept = load_benchmark("composite", tmp_path, {"references": "all"})
@@ -39,10 +41,12 @@ def test_fleurs_form_without_references_or_positions(tmp_path: Path) -> None:
     assert "no references in the file" in made.notes[0]
 
 
-def test_flickr8ks_images_are_in_the_folder_beside(tmp_path: Path) -> None:
+def test_images_are_in_the_folders_beside(tmp_path: Path) -> None:
     mini.write(tmp_path / "composite" / "composite.json", mini.COMPOSITE)
     (tmp_path / "flickr8k" / "images").mkdir(parents=True)
     (tmp_path / "flickr8k" / "images" / "a.jpg").touch()
+    (tmp_path / "coco" / "val2014").mkdir(parents=True)
+    (tmp_path / "coco" / "val2014" / "x.jpg").touch()
     made = load_benchmark("composite", tmp_path)
     assert made.pairs[0].image == str(tmp_path / "flickr8k" / "images" / "a.jpg")
     assert not any("missing" in note for note in made.notes)
@@ -74,3 +78,30 @@ def test_a_list_is_refused(tmp_path: Path) -> None:
     mini.write(tmp_path / "composite.json", [])
     with pytest.raises(InputError, match="object of lists"):
         load_benchmark("composite", tmp_path)
+
+
+def test_the_file_is_joined_from_its_public_sources(tmp_path: Path) -> None:
+    bare = {
+        source: [{key: row[key] for key in ("image", "caption", "human")} for row in rows]
+        for source, rows in mini.COMPOSITE.items()
+    }
+    mini.write(tmp_path / "fleur.json", bare)
+    own = mini.COMPOSITE["flickr8k"][0]["references"]
+    table = tmp_path / "visce2.jsonl"
+    row = {"image_path": "flickr8k/images/a.jpg", "references": own, "candidate": "not read"}
+    table.write_text(f"{json.dumps(row)}\n" * 2, encoding="utf-8")
+    joined = join_composite(tmp_path / "fleur.json", table)
+    assert json.loads(joined) == mini.COMPOSITE
+    assert list(json.loads(joined)["coco"][0]) == list(mini.COMPOSITE["coco"][0])
+
+    table.write_text(
+        json.dumps(row) + "\n" + json.dumps(row | {"references": ["A"]}), encoding="utf-8"
+    )
+    with pytest.raises(InputError, match=r"line 2: a\.jpg had other references before"):
+        join_composite(tmp_path / "fleur.json", table)
+    table.write_text(json.dumps(row | {"image_path": "b.jpg"}), encoding="utf-8")
+    with pytest.raises(InputError, match=r"has none of the images of fleur\.json"):
+        join_composite(tmp_path / "fleur.json", table)
+    table.write_text(json.dumps({"image_path": "b.jpg"}), encoding="utf-8")
+    with pytest.raises(InputError, match="has no 'references'"):
+        join_composite(tmp_path / "fleur.json", table)

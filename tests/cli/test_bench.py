@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from discode.bench.published import PAPER_TABLES
 from discode.bench.runlog import RunLog
 from discode.benchmarks import load_benchmark
 from discode.images import demo_path
@@ -140,9 +141,10 @@ def test_several_benchmarks(tmp_path: Path) -> None:
         "flickr8k-cf.json", "flickr8k-expert.json", "readings.db",
     ]  # fmt: skip
     assert done.stdout.splitlines()[0].split() == ["Flickr8k-Expert", "Flickr8k-CF"]
-    assert [line.split()[0] for line in done.stdout.splitlines()[2:]] == [
+    assert [line.split()[0] for line in done.stdout.splitlines()[2:8]] == [
         "raw", "from", "to", "discode", "from", "to",
     ]  # fmt: skip
+    assert "raw, discode on flickr8k-cf: no number of the paper: other data: " in done.stdout
     kept = [RunLog.load(runs / f"{name}.json") for name in both[1::2]]
     assert [log.benchmark for log in kept] == [*both[1::2]]
     before = (runs / "flickr8k-cf.json").read_bytes()
@@ -150,8 +152,8 @@ def test_several_benchmarks(tmp_path: Path) -> None:
     done = run("bench", "run", "-b", "flickr8k-expert", "-b", "composite", "--data", data,
                "-m", "smoothing", "--json", f"{runs}/")  # fmt: skip
     assert done.returncode == 1, done.stderr  # Composite has no images here
-    assert "composite: 1 of 1 images missing" in done.stderr
-    assert "composite: smoothing: no scores, 2 pairs failed" in done.stderr
+    assert "composite: 2 of 2 images missing" in done.stderr
+    assert "composite: smoothing: no scores, 3 pairs failed" in done.stderr
     assert "* without a score: smoothing 100.00 % of composite" in done.stdout
     assert list(RunLog.load(runs / "flickr8k-expert.json").results) == [
         "raw", "discode", "smoothing",
@@ -216,3 +218,42 @@ def test_mistakes_are_told_before_the_data_is_read(
 ) -> None:
     data = tmp_path / "there is nothing here"
     refused(run("bench", "run", "-b", "flickr8k-expert", "--data", data, *arguments), words)
+
+
+def test_tables_of_the_paper() -> None:
+    listed = run("bench", "published")
+    assert listed.returncode == 0
+    for name in PAPER_TABLES:
+        assert name in listed.stdout
+    table = run("bench", "published", "foil", "--format", "markdown")
+    assert "DISCODE, LLaVA-NeXT-72B | 98.2 | 98.2 |" in table.stdout
+    refused(run("bench", "published", "fol"), "did you mean 'foil'")
+    refused(run("bench", "published", "foil", "--format", "html"), "text, markdown, latex, csv")
+
+
+def test_composite_is_made_from_what_fetch_help_names(tmp_path: Path) -> None:
+    told = run("bench", "fetch-help", "composite").stdout
+    assert "Yebin46/FLEUR" in told
+    assert "Silviase/VisCE2" in told
+    assert "discode bench join-composite annotations/composite.json result.parquet" in told
+    refused(run("bench", "fetch-help", "composit"), "unknown benchmark", "'composite'")
+    bare = {
+        source: [{key: row[key] for key in ("image", "caption", "human")} for row in rows]
+        for source, rows in mini.COMPOSITE.items()
+    }
+    mini.write(tmp_path / "rows.json", bare)
+    own = mini.COMPOSITE["flickr8k"][0]["references"]
+    table = tmp_path / "references.jsonl"
+    table.write_text(json.dumps({"image_path": "8k/a.jpg", "references": own}), encoding="utf-8")
+    out = tmp_path / "composite.json"
+    done = run("bench", "join-composite", tmp_path / "rows.json", table, "-o", out)
+    assert done.returncode == 0, done.stderr
+    assert "not the version that reproduces the published numbers" in done.stderr
+    assert json.loads(out.read_text(encoding="utf-8")) == mini.COMPOSITE
+    for rows, references, target in (
+        ("no.json", table, out),
+        ("rows.json", tmp_path / "no.parquet", out),
+        ("rows.json", table, tmp_path / "no" / "composite.json"),
+    ):
+        refused(run("bench", "join-composite", tmp_path / rows, references, "-o", target), "no")
+    assert json.loads(out.read_text(encoding="utf-8")) == mini.COMPOSITE  # nothing was lost

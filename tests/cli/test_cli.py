@@ -420,7 +420,13 @@ def test_demo(tmp_path: Path) -> None:
     done = run("demo", "-o", tmp_path / "demo.png")
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[:6] == ["image", "caption", "meant", "as", "raw", "smoothing"]
-    for word in ("astronaut", "cat", "coffee", "rocket", "discode-embedded", f"-{SHA256[:8]}"):
+    for word in (
+        "astronaut",
+        "chart",
+        "good > middling > wrong held in",
+        "discode-embedded",
+        f"-{SHA256[:8]}",
+    ):
         assert word in done.stdout
     for kind in ("good", "middling", "wrong"):
         assert done.stdout.count(f" {kind} ") >= 8

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import discode
+from discode.decoders import get_decoder
 from discode.decoders.adam import starting_bias
 from discode.decoders.discode import att_loss, log_alpha, log_prior
 from discode.errors import InputError
@@ -78,10 +79,10 @@ def test_many_steps_reach_the_exact_minimiser(name: str, order: float | None) ->
     options: dict[str, Any] = {"divergence": name, "order": order}
     if name == "weighted-kl":
         options |= {"alpha": 0.5, "tau": "alpha"}
-    exact = discode.decode(readings, "discode", solver="exact", **options).distribution
-    few = discode.decode(readings, "discode", solver="adam", **options).distribution
+    exact = discode.decode(readings, "full-prior", solver="exact", **options).distribution
+    few = discode.decode(readings, "full-prior", solver="adam", **options).distribution
     many = discode.decode(
-        readings, "discode", solver="adam", steps=600, learning_rate=0.02, **options
+        readings, "full-prior", solver="adam", steps=600, learning_rate=0.02, **options
     ).distribution
     assert exact is not None
     assert few is not None
@@ -144,3 +145,9 @@ def test_adam_without_hidden_states_says_what_to_do() -> None:
 def test_failed_rows_stay_nan() -> None:
     readings = Readings.concat(TEN, [readings_with_head(n=2), Readings.failed(TEN, ["gone"])])
     assert np.isnan(discode.decode(readings, solver="adam").value).tolist() == [False, False, True]
+
+
+def test_the_papers_own_solver_is_a_preset() -> None:
+    options = dict(get_decoder("paper-adam").options())
+    assert options == get_decoder("paper:solver=adam").options()
+    assert (options["steps"], options["learning_rate"], options["tau"]) == (10, 1e-3, "alpha")

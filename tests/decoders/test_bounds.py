@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -10,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import discode
-from discode.decoders import get_decoder
+from discode.decoders import METHODS, get_decoder
 from discode.decoders.bounds import truncation_bound
 from discode.readings import Readings
-from discode.scales import TEN
+from discode.scales import FIVE, TEN, UNIT, Scale
+
+UNBOUNDED = ("jensen-shannon", "beta", "renyi", "paper-adam", "fleur")
+BOUNDED = [name for name in METHODS if name not in UNBOUNDED]
+SPECS = [*BOUNDED, "paper:trust=3", "discode:trust=0", "no-cross-entropy:trust=0.5"]
 
 
 @settings(deadline=None, max_examples=150)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    top=st.integers(2, 12),
-    method=st.sampled_from(["smoothing", "discode", "raw"]),
-)
+@given(seed=st.integers(0, 2**32 - 1), top=st.integers(2, 12), method=st.sampled_from(SPECS))
 def test_the_truth_lies_within(seed: int, top: int, method: str) -> None:
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=14) * rng.uniform(0.5, 4)
@@ -43,6 +44,77 @@ def test_the_truth_lies_within(seed: int, top: int, method: str) -> None:
     assert abs(float(decoder.decode(readings).score[0]) - true) <= bound[0] + 1e-6
 
 
+def completions(sent: dict[str, float], scale: Scale, levels: int) -> np.ndarray:
+    """Return every row (M, K) that a server may have cut to ``sent``, on a grid of levels.
+
+    By definition: an answer left out is no likelier than any token sent, and together they have no
+    more than the mass that is left.
+    """
+    left = max(1 - sum(math.exp(value) for value in sent.values()), 0.0)
+    ceiling = min(left, *(math.exp(value) for value in sent.values()))
+    absent = [answer for answer in scale.answers if answer not in sent]
+    grid = ceiling * np.linspace(0, 1, levels) ** 2
+    rows = []
+    for masses in itertools.product(grid, repeat=len(absent)):
+        if sum(masses) <= left * (1 + 1e-12):
+            filled = dict(zip(absent, masses, strict=True))
+            rows.append([math.exp(sent[a]) if a in sent else filled[a] for a in scale.answers])
+    with np.errstate(divide="ignore"):
+        return np.log(rows)
+
+
+@pytest.mark.parametrize("scale", [FIVE, UNIT], ids=lambda scale: scale.name)
+@settings(deadline=None, max_examples=120)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    method=st.sampled_from(SPECS),
+    equal=st.booleans(),
+)
+def test_no_completion_lies_outside(scale: Scale, seed: int, method: str, equal: bool) -> None:
+    """Brute force over all that may have been left out, also where answers tie."""
+    rng = np.random.default_rng(seed)
+    k = len(scale.answers)
+    lacking = int(rng.integers(1, 5))
+    shown = sorted(rng.choice(k, k - lacking, replace=False))
+    mass = rng.dirichlet(np.full(len(shown) + 1, rng.choice([0.3, 1.0, 5.0])))
+    if equal:  # what was sent ties, hence what was not may tie with it
+        mass[:-1] = mass[:-1].mean()
+    sent = {scale.answers[i]: math.log(m) for i, m in zip(shown, mass[:-1], strict=True) if m > 0}
+    if len(sent) < len(shown):
+        return
+    readings = Readings.of(sent, scale, missing="spread")
+    decoder = get_decoder(method)
+    here = float(decoder.decode(readings).score[0])
+    bound = truncation_bound(decoder, readings)
+    assert bound is not None
+    rows = completions(sent, scale, 5 if lacking > 2 else 9)
+    scores = decoder.decode(Readings.of(rows.clip(max=0), scale)).score
+    assert np.abs(scores - here).max() <= bound[0] + 1e-9
+
+
+@pytest.mark.parametrize("method", ["jensen-shannon", "beta", "renyi"])
+def test_no_bound_is_given_where_none_is_known(method: str) -> None:
+    """A full row may lie outside what the extreme cases span (beta: 1.151 for 1.265 ± 0.048)."""
+    scores = discode.decode({"1": -1.1535, "5": -1.45085}, method, "five", missing="spread")
+    assert scores.flags["truncated"].tolist() == [True]
+    assert scores.bound is None
+
+
+def test_a_decoder_of_your_own_gets_no_bound() -> None:
+    class Mine:
+        name = "mine"
+        requires = frozenset[str]()
+
+        def options(self) -> dict[str, object]:
+            return {}
+
+        def decode(self, readings: Readings) -> discode.decoders.Decoded:
+            return get_decoder("raw").decode(readings)
+
+    readings = Readings.of({"5": -0.2, "the": -4.0}, FIVE, missing="spread")
+    assert truncation_bound(Mine(), readings) is None
+
+
 def test_only_truncated_rows() -> None:
     whole = {str(n): math.log(0.1) for n in range(10)}
     part = {"7": math.log(0.6), "8": math.log(0.3), "the": math.log(0.05)}
@@ -55,9 +127,46 @@ def test_only_truncated_rows() -> None:
     assert "bound" not in next(discode.decode([whole]).rows())
 
 
-def test_the_second_decimal_counts_for_fleur() -> None:
-    from discode.scales import UNIT
+@pytest.mark.parametrize("method", ["smoothing", "discode", "paper"])
+def test_a_grade_that_could_not_be_given_counts(method: str) -> None:
+    """After "1." the digits do not matter, but what was left out may be the "0" that grades it."""
+    answers = np.full((4, 2, 10), np.nan)
+    answers[:, 1] = np.log([0.9] + [0.01] * 9)
+    stems = np.log([[np.nan, 0.7], [np.nan, 0.7], [np.nan, 0.4], [0.2, 0.7]])
+    lead = np.log([[np.nan, 0.75], [0.2, 0.75], [np.nan, 0.4], [0.2, 0.7]])
+    readings = Readings(UNIT, answers, stems, lead_logp=lead, truncated=np.ones(4, bool))
+    decoder = get_decoder(method)
+    bound = truncation_bound(decoder, readings)
+    assert bound is not None
+    assert decoder.decode(readings).score[[0, 2]].tolist() == [1.0, 1.0]
+    assert bound == pytest.approx([0.1 * 0.25, 0.0, 0.1 * 0.5, 0.0])
+    for zero in np.linspace(1e-6, 0.25, 50):  # all that "0" may have been beside 0.75
+        full = Readings(UNIT, answers[:1], stems[:1], lead_logp=np.log([[zero, 0.75]]))
+        assert 1.0 - decoder.decode(full).score[0] <= bound[0] + 1e-12
+    flat = truncation_bound(get_decoder(f"{method}:reading=greedy"), readings)
+    assert flat is not None
+    assert flat.tolist() == [0.0] * 4
 
+
+def test_joint_has_the_answers_after_the_first_stem() -> None:
+    """Where "1." is the likelier stem, too."""
+    answers = np.log(np.full((1, 2, 10), 0.01))
+    answers[0, 0, 2:] = np.log([0.3, 0.2, 0.1, 0.1, 0.1, 0.05, 0.05, 0.05])
+    stems = np.log([[0.4, 0.6]])
+    readings = Readings(UNIT, answers, stems, truncated=np.array([True]))
+    decoder = get_decoder("smoothing:reading=joint")
+    bound = truncation_bound(decoder, readings)
+    assert bound is not None
+    here = decoder.decode(readings).score[0]
+    for first, second in itertools.product((0.0, 0.005, 0.02), repeat=2):
+        varied = answers.copy()
+        with np.errstate(divide="ignore"):
+            varied[0, 0, :2] = np.log([first, second])
+        there = decoder.decode(Readings(UNIT, varied, stems)).score[0]
+        assert abs(there - here) <= bound[0]
+
+
+def test_the_second_decimal_counts_for_fleur() -> None:
     answers = np.full((1, 2, 10), np.nan)
     answers[0, 0] = np.log([0.01] * 7 + [0.9, 0.01, 0.01])
     second = np.log([[0.5] + [0.05] * 9])

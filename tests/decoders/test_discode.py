@@ -35,7 +35,7 @@ def oracle(logp: list[float], sigma2: float, tau: str | float, clip: bool) -> li
 
 
 @pytest.mark.parametrize("sigma2", SIGMAS)
-@pytest.mark.parametrize("method", ["paper", "discode"])
+@pytest.mark.parametrize("method", ["paper", "full-prior"])
 def test_closed_form_against_60_digits(sigma2: float, method: str) -> None:
     rng = np.random.default_rng(7)
     rows = []
@@ -52,7 +52,7 @@ def test_closed_form_against_60_digits(sigma2: float, method: str) -> None:
     tau = "alpha" if method == "paper" else 1.0
     worst = 0.0
     for row, p in zip(logp.tolist(), got, strict=True):
-        want = oracle(row, sigma2, tau, clip=method == "discode")
+        want = oracle(row, sigma2, tau, clip=method == "full-prior")
         worst = max(worst, max(abs(float(w - mpmath.mpf(g))) for w, g in zip(want, p, strict=True)))
     assert worst <= 1e-12
 
@@ -66,7 +66,7 @@ def test_no_minimiser_finds_a_lower_loss(alpha: float, tau: float | str) -> None
     rng = np.random.default_rng(1)
     t = alpha if tau == "alpha" else float(tau)
     for logp in random_logp(rng, 5, 10):
-        scores = discode.decode(logp, "discode", alpha=alpha, tau=tau)
+        scores = discode.decode(logp, "full-prior", alpha=alpha, tau=tau)
         assert scores.distribution is not None
         p = scores.distribution[0]
         logq = log_prior(np.arange(10.0))[int(logp.argmax())]
@@ -131,7 +131,7 @@ def test_degenerate_rows_are_counted() -> None:
     assert discode.decode(logp, "raw").counts()["degenerate"] == 0
 
 
-@pytest.mark.parametrize("method", ["no-cross-entropy", "discode:cross_entropy=false"])
+@pytest.mark.parametrize("method", ["no-cross-entropy", "full-prior:cross_entropy=false"])
 def test_without_cross_entropy_only_the_raw_answer_counts(method: str) -> None:
     logp = random_logp(np.random.default_rng(4), 100, 10)
     scores = discode.decode(logp, method)

@@ -74,7 +74,7 @@ def test_definition_matches_an_independent_one(case: str) -> None:
 
 
 def _solve(name: str, order: float | None, logp: np.ndarray) -> np.ndarray:
-    scores = discode.decode(logp, "discode", divergence=name, order=order, solver="exact")
+    scores = discode.decode(logp, "full-prior", divergence=name, order=order, solver="exact")
     assert scores.distribution is not None
     return scores.distribution
 
@@ -182,7 +182,9 @@ def test_exact_agrees_with_the_closed_form() -> None:
 @pytest.mark.parametrize("name", ["jensen-shannon", "beta", "renyi", "kl"])
 def test_without_cross_entropy_is_the_prior(name: str) -> None:
     logp = random_logp(np.random.default_rng(6), 50, 10)
-    scores = discode.decode(logp, "discode", divergence=name, solver="exact", cross_entropy=False)
+    scores = discode.decode(
+        logp, "full-prior", divergence=name, solver="exact", cross_entropy=False
+    )
     q = np.exp(log_prior(np.arange(10.0))[logp.argmax(axis=1)])
     assert scores.distribution is not None
     assert np.abs(scores.distribution - q).max() < 1e-12

@@ -77,6 +77,6 @@ def test_what_is_kept_is_what_the_decoder_computes_with() -> None:
 def test_options_are_read_back_as_they_are_written(method: str) -> None:
     options = get_decoder(method).options()
     again = get_decoder(f"{method}:{options_text(options)}")
-    assert again == get_decoder(method)
+    assert again.options() == options
     assert parse_options(options_text({"order": None})) == {"order": None}
     assert option_text(True) == "true"

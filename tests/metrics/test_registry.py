@@ -116,6 +116,32 @@ def test_hidden_states_are_read_when_a_decoder_wants_them() -> None:
     assert len(model.asked) == 8
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_methods_with_and_without_hidden_states_share_one_reading(order: int) -> None:
+    """Each pair is asked for once in a run that says what it will make, in any order."""
+    pytest.importorskip("torch", reason="the Adam solver wants discode[adam]")
+    names = ["smoothing", "paper-adam", "ref-raw", "ref-discode:solver=adam"][::order]
+    model = FakeModel(capabilities=frozenset({"hidden"}))
+    factory = MetricFactory(model=model)
+    factory.expect([*names, "bleu-4", "discode:sigma=1"])  # the last will be refused when made
+    found = {name: factory.make(name).score_pairs(PAIRS) for name in names}
+    assert len(model.asked) == len(PAIRS) + sum(bool(pair.references) for pair in PAIRS)
+    for name, scores in found.items():
+        alone = MetricFactory(model=FakeModel(capabilities=frozenset({"hidden"}))).make(name)
+        np.testing.assert_array_equal(scores.value, alone.score_pairs(PAIRS).value)
+
+
+def test_what_a_model_cannot_give_is_not_asked_of_it() -> None:
+    model = FakeModel()
+    factory = MetricFactory(model=model)
+    factory.expect(["smoothing", "paper-adam"])
+    assert np.isfinite(factory.make("smoothing").score_pairs(PAIRS).value).all()
+    with pytest.raises(InputError, match="needs hidden of the model"):
+        factory.make("paper-adam")
+    assert np.isfinite(factory.make("raw").score_pairs(PAIRS).value).all()
+    assert len(model.asked) == len(PAIRS)
+
+
 def test_a_store_is_used(tmp_path: Path) -> None:
     model = FakeModel()
     MetricFactory(model=model, store=tmp_path / "run.db").make("raw").score_pairs(PAIRS)

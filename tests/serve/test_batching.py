@@ -22,7 +22,7 @@ from discode.serve.batching import Batcher, ScoreRequest, ScoreResult  # isort: 
 from discode.serve.prometheus import ServiceCounters  # isort: skip
 
 
-ROCKET = (demo_path() / "rocket.jpg").read_bytes()
+CITY = (demo_path() / "city.jpg").read_bytes()
 
 
 def test_requests_given_up_leave_the_queue() -> None:
@@ -70,7 +70,7 @@ def test_what_waits_for_the_model_is_read_together() -> None:
     asked = [
         ask(image, f"{word} {i}", "a cat")
         for i in range(4)
-        for image, word in ((CAT, "cat"), (ROCKET, "rocket"))
+        for image, word in ((CAT, "cat"), (CITY, "city"))
     ]
     results = score_behind_one(model, asked)
     assert len(model.batches) == 2
@@ -85,7 +85,7 @@ def test_what_waits_for_the_model_is_read_together() -> None:
 
 def test_a_full_queue_is_read_image_by_image() -> None:
     model = BusyModel()
-    asked = [ask(ROCKET if i % 2 else CAT, f"number {i}") for i in range(8)]
+    asked = [ask(CITY if i % 2 else CAT, f"number {i}") for i in range(8)]
     score_behind_one(model, asked, batch_size=4)
     assert [len({pair.image for pair in batch}) for batch in model.batches] == [1, 1, 1]
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 from discode.backends.base import (
     Backend,
+    SupportsAdvice,
     SupportsBlocks,
     SupportsCheck,
     SupportsEstimate,
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "KINDS", "Backend", "Kind", "SupportsBlocks", "SupportsCheck", "SupportsEstimate",
-    "SupportsStop", "kind_of", "open_backend",
+    "KINDS", "Backend", "Kind", "SupportsAdvice", "SupportsBlocks", "SupportsCheck",
+    "SupportsEstimate", "SupportsStop", "kind_of", "open_backend",
 ]  # fmt: skip
 
 

@@ -53,6 +53,15 @@ class SupportsCheck(Protocol):
 
 
 @runtime_checkable
+class SupportsAdvice(Protocol):
+    """A backend that knows which weight suits its model's distributions."""
+
+    @property
+    def advised_trust(self) -> float | None:
+        """Option ``trust`` of a decoder that leaves it open; None where nobody has measured it."""
+
+
+@runtime_checkable
 class SupportsBlocks(Protocol):
     """A backend whose readings arrive one by one: they are stored as they arrive."""
 

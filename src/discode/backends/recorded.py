@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from discode.backends.embedded.backend import advised_trust
 from discode.errors import DiscodeError, InputError
 from discode.images import image_digest
 from discode.pairs import Pair
@@ -48,6 +49,7 @@ class Recorded:
         self.capabilities = frozenset(
             {"recorded", *(["hidden"] if self._store.has_hidden() else [])}
         )
+        self.advised_trust = advised_trust(self.identity)
         self._scales = sorted({ask.scale.name for ask in asks})
 
     def read(

@@ -5,7 +5,12 @@ from __future__ import annotations
 from discode.bench.agreement import AgreementProtocol, measure_agreement
 from discode.bench.compare import MetricComparison, MetricDifference, compare_metrics
 from discode.bench.figures import plot_runs
-from discode.bench.published import PublishedCell, published_cells
+from discode.bench.published import (
+    PaperMatch,
+    PublishedCell,
+    match_published,
+    published_cells,
+)
 from discode.bench.run import label_metrics, run_metrics
 from discode.bench.runlog import MetricResult, RunLog
 from discode.bench.tables import TableCell, render_table, table_cells
@@ -15,11 +20,13 @@ __all__ = [
     "MetricComparison",
     "MetricDifference",
     "MetricResult",
+    "PaperMatch",
     "PublishedCell",
     "RunLog",
     "TableCell",
     "compare_metrics",
     "label_metrics",
+    "match_published",
     "measure_agreement",
     "plot_runs",
     "published_cells",

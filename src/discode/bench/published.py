@@ -1,19 +1,35 @@
-"""The numbers that are printed in the paper's tables, to compare a run with.
+"""The numbers that are printed in the paper's tables, and which of them a run may be held against.
 
 ``data/published.csv`` has them all, one cell per row, in percent where the paper prints percent.
 Cells that the paper leaves empty ("--") are left out. ``system`` is our name of a metric where we
 have it, ``printed`` the paper's; "fleur" with a model is the paper's own run of FLEUR's smoothing
-on that model.
+on that model. :func:`match_published` decides which cell, if any, belongs to a run.
 """
 
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import NoReturn
 
+import numpy as np
+
+from discode.backends.local.catalog import CATALOG
+from discode.bench.runlog import RunLog
+from discode.benchmarks import BENCHMARKS, BenchmarkRow, Preferences
+from discode.decoders import get_decoder
+from discode.decoders.divergences import DEFAULT_ORDER
+from discode.decoders.options import option_text
 from discode.errors import InputError, lookup
+from discode.metrics import METRICS
+from discode.prompts import FLEUR
+from discode.scales import SCALES, get_scale
+from discode.signature import Signature
 
 PAPER_TABLES = {
     "sota_main": "the state of the art on Flickr8k, Composite, Pascal-50S",
@@ -93,3 +109,313 @@ def _cells() -> tuple[PublishedCell, ...]:
             PublishedCell(**{**row, "value": float(row["value"])})  # type: ignore[arg-type]  # the rest is text
             for row in csv.DictReader(file)
         )
+
+
+OTHER_BENCHMARK = "the paper does not have this benchmark"
+
+
+@dataclass(frozen=True)
+class PaperMatch:
+    """The paper's cell for a number of ours, or why there is none.
+
+    Attributes:
+        cell: The cell; None where the paper has none that belongs to the run.
+        reason: Why there is none; or, beside a cell, in what the run departs from it. Empty where
+            both were made in the same way.
+    """
+
+    cell: PublishedCell | None = None
+    reason: str = ""
+
+    @property
+    def comparable(self) -> bool:
+        """Whether ours minus the paper's is a difference of two measurements of the same thing."""
+        return self.cell is not None and not self.reason
+
+    @property
+    def value(self) -> float:
+        """The paper's number; NaN where it has none."""
+        return math.nan if self.cell is None else self.cell.value
+
+    @property
+    def model(self) -> str:
+        """The model of the paper's number, as the paper calls it; "" where it names none."""
+        return "" if self.cell is None else self.cell.model
+
+
+class _NoCellError(Exception):
+    """Why the paper has no cell for a run."""
+
+
+@dataclass(frozen=True)
+class _PaperRow:
+    """The row of the paper's tables that a run would be in, and what it does otherwise.
+
+    ``setting`` is what the row varies, in the words of decoders' options; "" is the paper's method.
+    """
+
+    system: str
+    model: str = ""
+    setting: str = ""
+    departures: tuple[str, ...] = ()
+
+
+def match_published(log: RunLog, label: str, measure: str) -> PaperMatch:
+    """Return the paper's cell for a measure of a result, or the reason why there is none.
+
+    The whole identity of the run decides: the benchmark with its counts and its protocol, and from
+    the signature of the scores the model, the method with its options, the scale, the prompt,
+    whether references were shown, and quantisation. A cell of other data, another model, another
+    scale or another setting is never returned. A run that does the same thing in another way
+    (``discode``, which is not the printed formula; another prompt; a quantised model; scores for
+    some of the images only) gets the cell with the reason why the two are not compared.
+    """
+    try:
+        row = BENCHMARKS.get(log.benchmark)
+        if row is None or row.published_sizes is None:
+            raise _NoCellError(OTHER_BENCHMARK)
+        _check_data(log, row)
+        wanted = _row_of(log.results[label].signature, label)
+        failed = log.results[label].measures["failed"].value
+        if failed > _FEW:
+            told = f"{100 * failed:.0f} % of the judgments have no score"
+            wanted = replace(wanted, departures=(*wanted.departures, told))
+        return _find_cell(log, row, wanted, measure)
+    except _NoCellError as error:
+        return PaperMatch(None, str(error))
+
+
+_FEW = 0.01
+"""The share of judgments without a score that does not make a result one of other data."""
+
+
+def _check_data(log: RunLog, row: BenchmarkRow) -> None:
+    """Raise unless a run has as many images and judgments as the published data.
+
+    Files with the published checksums have these counts, too; other files that have them are other
+    copies of the same data.
+    """
+    options = {name: log.options.get(name, row.options[name].default) for name in row.options}
+    sizes = row.published_sizes(options) if row.published_sizes else ()
+    ours = (len(np.unique(log.image)), len(log.judgments))
+    if ours not in sizes:
+        images, judgments = sizes[0]
+        raise _NoCellError(
+            f"other data: {ours[0]:,} images with {ours[1]:,} judgments, "
+            f"where the paper's have {images:,} and {judgments:,}"
+        )
+
+
+def _find_cell(log: RunLog, row: BenchmarkRow, wanted: _PaperRow, measure: str) -> PaperMatch:
+    cells = [cell for cell in published_cells() if cell.system == wanted.system]
+    if not cells:
+        raise _NoCellError("not in the paper's tables")
+    options = {name: log.options.get(name, row.options[name].default) for name in row.options}
+    departures = list(wanted.departures)
+    if all(cell.group == "reference-free" for cell in cells) and "references" in options:
+        # What references there are makes no difference to a metric that does not see them.
+        options["references"] = row.options["references"].default
+    departures += [
+        f"another protocol ({name}={options[name]})"
+        for name, option in row.options.items()
+        if option.affects_published and options[name] != option.default
+    ]
+    if isinstance(log.judgments, Preferences) and log.protocol.ties != "wrong":
+        departures.append(f"ties count {log.protocol.ties}")
+    column = row.published_column.format(benchmark=row.name, measure=measure, **options)
+    cells = [cell for cell in cells if cell.column.split()[0] == row.name]
+    if not cells:
+        raise _NoCellError(f"the paper does not have it on {row.title}")
+    cells = [cell for cell in cells if same_setting(cell.setting) == wanted.setting]
+    if not cells:
+        raise _NoCellError(f"the paper has no row with {wanted.setting}")
+    models = list(dict.fromkeys(cell.model for cell in cells))
+    if wanted.model not in models:
+        _raise_other_model(wanted, models)
+    found = [cell for cell in cells if (cell.model, cell.column) == (wanted.model, column)]
+    if not found:
+        raise _NoCellError("the paper leaves this cell empty")
+    if len(printed := {cell.value: cell.table for cell in found}) > 1:
+        words = " and ".join(f"{value:g} ({table})" for value, table in printed.items())
+        departures.append(f"the paper contradicts itself: {words}")
+    return PaperMatch(found[0], "; ".join(departures))
+
+
+def _raise_other_model(wanted: _PaperRow, models: Sequence[str]) -> NoReturn:
+    named = " and ".join(filter(None, models))
+    if not named:
+        raise _NoCellError("the paper does not say of which model its row is")
+    row = f"{wanted.setting} " if wanted.setting else ""
+    if wanted.model:
+        raise _NoCellError(f"another model: {wanted.model}; the paper's {row}is of {named}")
+    raise _NoCellError(
+        f"the paper's {row}is of {named}, and the run does not say its model; a score file may be "
+        f"called {wanted.system}@{models[0]}"
+    )
+
+
+_SETTINGS = {
+    "sigma2=0.1": "",
+    "scale=unit": "",
+    "divergence=weighted-kl": "",
+    "sigma2=1.0": "sigma2=1",
+    "w/o cross-entropy": "cross_entropy=false",
+    "w/o divergence": "divergence=none",
+    "alpha=0.5": "divergence=kl",
+}
+"""What the paper's rows vary: the same thing said in two ways, or its own default."""
+
+
+def same_setting(setting: str) -> str:
+    """Return a setting in the one way in which settings are compared.
+
+    >>> same_setting("alpha=0.5"), same_setting("sigma2=0.1"), same_setting("scale=five")
+    ('divergence=kl', '', 'scale=five')
+    """
+    return _SETTINGS.get(setting, setting)
+
+
+def _row_of(made: Signature, label: str) -> _PaperRow:
+    """Return the row of the paper that scores with this signature belong to."""
+    if made.get("decoder"):
+        return _judge_row(made)
+    metric, model = made.get("metric"), made.get("model")
+    if metric not in METRICS:  # scores from a file: their label says whose they are
+        name, _, model = label.partition("@")
+        return _PaperRow(_OUR_NAMES.get(name, name), model)
+    system = _OUR_NAMES.get(metric, metric)
+    if system in _ENCODERS:
+        if model.rpartition("/")[2] != _ENCODERS[system]:
+            raise _NoCellError(f"another model: {model}, the paper's is {_ENCODERS[system]}")
+        usual = {"measure": "f1", "idf": "none"} if system == "bert-s" else {}
+        changed = {key: made.get(key) for key in usual if made.get(key) != usual[key]}
+        return _PaperRow(system, departures=tuple(f"{k}={v}" for k, v in changed.items()))
+    if not model:
+        return _PaperRow(system)
+    return _PaperRow(
+        system, _chat_model(model), departures=("the wording of the question is not the authors'",)
+    )
+
+
+_OUR_NAMES = {"bertscore": "bert-s"}
+"""Metrics whose name in the paper's tables is another one than ours."""
+
+_ENCODERS = {
+    "clip-s": "clip-vit-base-patch32",
+    "ref-clip-s": "clip-vit-base-patch32",
+    "pac-s": "clip-vit-base-patch32",
+    "ref-pac-s": "clip-vit-base-patch32",
+    "bert-s": "roberta-large",
+}
+"""The models of rows whose numbers were taken from the metrics' own papers, which name them."""
+
+
+def _chat_model(model: str) -> str:
+    """Return what the paper calls a chat model; a dated version is the same model.
+
+    >>> _chat_model("gpt-4o-2024-08-06"), _chat_model("gpt-4o-mini")
+    ('GPT-4o', 'gpt-4o-mini')
+    """
+    return "GPT-4o" if re.fullmatch(r"(?:.*[:/])?gpt-4o(-\d{4}-\d\d-\d\d)?", model) else model
+
+
+def paper_model(model: str) -> str:
+    """Return what the paper calls a model; "" where it is not one of the paper's.
+
+    A model that was loaded from a folder has the last part of its hub name alone, and a served one
+    its server's address after it.
+
+    >>> paper_model("llava-hf/llava-v1.6-34b-hf@localhost:8000"), paper_model("my-internvl")
+    ('LLaVA-NeXT-34B', '')
+    """
+    name = model.partition("@")[0]
+    known = {row.hub: row.paper for row in CATALOG if row.paper} | _OTHER_MODELS
+    return next(
+        (paper for hub, paper in known.items() if name in (hub, hub.rpartition("/")[2])), ""
+    )
+
+
+_OTHER_MODELS = {
+    "llava-hf/llava-1.5-13b-hf": "LLaVA-1.5-13B",
+    "liuhaotian/llava-v1.5-13b": "LLaVA-1.5-13B",
+}
+"""FLEUR's own model, which has rows in the paper's tables but is not one of its ten."""
+
+
+_PRECISIONS = ("none", "float32", "bfloat16", "float16")
+"""Of weights that are not quantised; a server does not say."""
+
+
+def _judge_row(made: Signature) -> _PaperRow:
+    """Return the row of a judge, from its model, decoder, scale and prompt."""
+    model = paper_model(made.get("model"))
+    if not model:
+        raise _NoCellError(f"another model: {made.get('model')}")
+    departures = []
+    if made.get("dtype", "none") not in _PRECISIONS:
+        departures.append(f"a quantised model ({made['dtype']})")
+    if shrunk := re.search(r"(?:^|\+)(\d+px)", made.get("revision")):
+        departures.append(f"images shrunk to {shrunk[1]}")
+    if made.get("prompt") != f"{FLEUR.name}-{FLEUR.digest}":
+        departures.append(f"another prompt ({made.get('prompt')})")
+    name, _, rest = made["decoder"].partition("(")
+    options = dict(part.split("=", 1) for part in rest.rstrip(")").split(",") if part)
+    if options.get("reading") == "joint":
+        departures.append("reading=joint")
+    scale = _scale_name(made.get("scale", "unit"))
+    settings = [] if scale == "unit" else [f"scale={scale}"]
+    system = name
+    if name == "discode":
+        changed, other = _from_printed(options)
+        settings += changed
+        departures += other
+    elif name == "smoothing" and scale == "unit":
+        system = "fleur"
+        departures.append("renormalised over the answers, which FLEUR is not")
+    if len(settings) > 1:
+        raise _NoCellError(f"the paper has no row with {' and '.join(settings)}")
+    if made.get("references", "none") != "none":
+        system = f"ref-{system}"
+    return _PaperRow(system, model, same_setting("".join(settings)), tuple(departures))
+
+
+def _scale_name(name: str) -> str:
+    """Return the paper's scale that has the same answers, or the name.
+
+    >>> _scale_name("1-5"), _scale_name("1-7")
+    ('five', '1-7')
+    """
+    try:
+        answers = get_scale(name).stems, get_scale(name).answers
+    except InputError:  # a scale of one's own
+        return name
+    same = [one.name for one in SCALES.values() if (one.stems, one.answers) == answers]
+    return same[0] if same else name
+
+
+_VARIED = ("sigma2", "alpha", "cross_entropy", "divergence")
+"""The options of the decoder that the paper's ablations vary."""
+
+
+def _from_printed(options: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Return what a decoder varies as the paper's ablations do, and in what else it departs.
+
+    The printed formula is the preset ``paper``. How its loss is minimised does not make another
+    row: exactly, or by the paper's ten Adam steps. The paper names no order of a divergence.
+
+    >>> _from_printed({"sigma2": "0.05", "tau": "1", "solver": "closed"})
+    (['sigma2=0.05'], ['not the printed formula (tau=1)'])
+    """
+    printed = {name: option_text(value) for name, value in get_decoder("paper").options().items()}
+    order = DEFAULT_ORDER.get(options.get("divergence", ""))
+    printed |= {"steps": "10", "learning_rate": "0.001", "order": option_text(order)}
+    changed = {
+        name: text
+        for name, text in options.items()
+        if name not in ("solver", "reading") and printed.get(name) != text
+    }
+    other = ",".join(f"{name}={text}" for name, text in changed.items() if name not in _VARIED)
+    return (
+        [f"{name}={text}" for name, text in changed.items() if name in _VARIED],
+        [f"not the printed formula ({other})"] if other else [],
+    )

@@ -89,11 +89,13 @@ def run_metrics(
         }
         log = replace(log, results=kept)
     problems: dict[str, str] = {}
+    factory.expect(name for label, name in metrics.items() if label not in log.results)
     for label, name in metrics.items():
         try:
             metric = factory.make(name)
             old = log.results.get(label)
-            if old is not None and old.metric_signature == str(metric.signature) and not old.errors:
+            made = str(metric.signature)
+            if old is not None and old.metric_signature == made and not old.failures:
                 continue
             result = _score(benchmark, label, metric, protocol, progress)
         except StoppedError:

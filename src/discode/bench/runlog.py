@@ -22,6 +22,7 @@ from discode.bench.agreement import AgreementProtocol
 from discode.benchmarks import Benchmark, Preferences, Ratings
 from discode.errors import InputError
 from discode.files import parse_json, replacing
+from discode.metrics.base import NO_REFERENCES
 from discode.signature import Signature
 from discode.stats import Interval
 
@@ -49,6 +50,16 @@ class MetricResult:
     counts: Mapping[str, int]
     seconds: float
     measures: Mapping[str, Interval]
+
+    @property
+    def failures(self) -> dict[int, str]:
+        """The errors, but for pairs without references beside others that have some.
+
+        That is how the benchmark is, and no second run would change it.
+        """
+        if len(self.errors) == len(self.value):
+            return dict(self.errors)
+        return {row: why for row, why in self.errors.items() if why != NO_REFERENCES}
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from discode.backends.local.catalog import CATALOG
-from discode.bench.published import published_cells
+from discode.bench.layout import TABLE_FORMATS, CellTable, ColumnTitle, TableValue, write_table
+from discode.bench.published import (
+    OTHER_BENCHMARK,
+    PAPER_TABLES,
+    PublishedCell,
+    match_published,
+    published_cells,
+)
 from discode.bench.runlog import RunLog
 from discode.benchmarks import BENCHMARKS, Ratings
 from discode.errors import InputError, lookup
-from discode.metrics import METRICS
-from discode.metrics.registry import asks_judge
 
 MEASURE_SYMBOLS = {"tau_b": "τ_b", "tau_c": "τ_c", "mean": "Mean"}
-_SYSTEM_TABLES = ("sota_main", "refdisode", "rice", "foil")
-"""The paper's tables whose rows are systems; the others vary one system."""
 
 _Column = tuple[str, str]
 """Benchmark and measure."""
@@ -26,7 +26,10 @@ _Column = tuple[str, str]
 
 @dataclass(frozen=True)
 class TableCell:
-    """Our number in percent, its interval, and the paper's number, NaN where there is none."""
+    """Our number in percent, its interval, and the paper's number, NaN where there is none.
+
+    ``paper_note`` says why there is none, or in what ours departs from it.
+    """
 
     metric: str
     benchmark: str
@@ -39,6 +42,7 @@ class TableCell:
     comparable: bool
     ties: float
     failed: float
+    paper_note: str = ""
 
     @property
     def difference(self) -> float:
@@ -69,11 +73,12 @@ def table_cells(runs: Mapping[str, RunLog]) -> list[TableCell]:
             shown = label if one_way else f"{label} ({name})"
             for measure in table_measures(log):
                 one = result.measures[measure]
-                paper, model, comparable = published_value(label, log, measure)
+                match = match_published(log, label, measure)
                 found[shown, where, measure] = TableCell(
                     shown, where, measure, 100 * one.value, 100 * one.low, 100 * one.high,
-                    paper, model, comparable, 100 * result.measures["ties"].value,
-                    100 * result.measures["failed"].value,
+                    match.value, match.model, match.comparable,
+                    100 * result.measures["ties"].value, 100 * result.measures["failed"].value,
+                    match.reason,
                 )  # fmt: skip
     return list(found.values())
 
@@ -89,57 +94,6 @@ def table_measures(log: RunLog) -> list[str]:
     return ["mean"] if len(categories) == 1 else [*categories, "mean"]
 
 
-def published_value(label: str, log: RunLog, measure: str) -> tuple[float, str, bool]:
-    """Return the paper's number for a metric in percent, its model, and whether ours compares.
-
-    A judge, and a chat model's metric, has only the numbers of its own model: any other model, and
-    a file of a judge's scores, which does not say its model, has none. A run with other options or
-    ties is shown beside the paper's number, but is not comparable.
-    """
-    fields = log.results[label].signature
-    metric, model = fields.get("metric", ""), fields.get("model", "")
-    row = BENCHMARKS.get(log.benchmark)
-    if row is None:
-        return math.nan, "", False
-    comparable = log.protocol.ties == "wrong" and all(
-        log.options.get(name) == option.default
-        for name, option in row.options.items()
-        if option.affects_published
-    )
-    options = {name: log.options.get(name, row.options[name].default) for name in row.options}
-    column = row.published_column.format(benchmark=row.name, measure=measure, **options)
-    system = metric if metric in METRICS else label
-    found = [
-        cell
-        for cell in published_cells()
-        if cell.system == system and cell.column == column and not cell.setting
-    ]
-    if asks_judge(system) or (model and not metric):
-        ours = _paper_model(model)
-        found = [cell for cell in found if cell.model and cell.model == ours]
-    else:
-        found = [
-            cell
-            for cell in found
-            if cell.table in _SYSTEM_TABLES
-            and (not cell.model or not model or cell.model.lower() == model.lower())
-        ]
-    return (found[0].value, found[0].model, comparable) if found else (math.nan, "", False)
-
-
-def _paper_model(model: str) -> str:
-    """Return what the paper calls a model; "" where it is not one of the paper's.
-
-    A model that was loaded from a folder has the last part of its hub name alone, and a served one
-    its server's address after it.
-
-    >>> _paper_model("llava-hf/llava-v1.6-34b-hf@localhost:8000"), _paper_model("my-internvl")
-    ('LLaVA-NeXT-34B', '')
-    """
-    name = model.partition("@")[0]
-    return next((row.paper for row in CATALOG if name in (row.hub, row.hub.rpartition("/")[2])), "")
-
-
 def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: bool = False) -> str:
     """Return a table as "text", "markdown", "latex" or "csv".
 
@@ -147,10 +101,10 @@ def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: b
     difference; ``intervals`` adds those of the bootstrap. The CSV has one line per cell, with
     everything.
     """
-    write = lookup(TABLE_FORMATS, form, "format")
+    lookup(TABLE_FORMATS, form, "format")
     every = table_cells(runs)
-    if write is None:
-        return _csv(every)
+    if form == "csv":
+        return write_table(_every_cell(every), form)
     columns = sorted(
         {(cell.benchmark, cell.measure): None for cell in every},
         key=lambda column: _benchmark_place(column[0]),
@@ -183,8 +137,62 @@ def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: b
         f"{cell.metric} {max(cell.failed, 0.01):.2f} % of {cell.benchmark}"
         for cell in {(c.metric, c.benchmark): c for c in every if c.failed > 0}.values()
     ]
-    note = f"\n\n* without a score: {'; '.join(failed)}" if failed and form != "latex" else ""
-    return write(columns, rows) + note
+    notes = [f"* without a score: {'; '.join(failed)}"] if failed else []
+    notes += paper_notes(every)
+    titles = [
+        (benchmark_title(name), MEASURE_SYMBOLS.get(measure, measure)) for name, measure in columns
+    ]
+    return write_table(CellTable(["metric", *titles], rows, notes=notes), form)
+
+
+def paper_notes(cells: Sequence[TableCell]) -> list[str]:
+    """Return a line for each reason why cells have no number of the paper or are not compared.
+
+    Nobody expects the paper's numbers beside a benchmark of one's own: that goes without a line.
+    """
+    shown = {(c.metric, c.benchmark) for c in cells if not math.isnan(c.paper)}
+    everywhere = {cell.benchmark for cell in cells}
+    found: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
+    for cell in cells:
+        none = math.isnan(cell.paper)
+        if cell.paper_note not in ("", OTHER_BENCHMARK) and not (
+            none and (cell.metric, cell.benchmark) in shown
+        ):
+            kind = "no number of the paper" if none else "not compared with the paper's number"
+            reasons = found.setdefault((kind, cell.paper_note), {})
+            reasons.setdefault(cell.metric, {})[cell.benchmark] = None
+    return [
+        f"{_with_places(metrics, everywhere)}: {kind}: {reason}"
+        for (kind, reason), metrics in found.items()
+    ]
+
+
+def _with_places(metrics: Mapping[str, Collection[str]], everywhere: Collection[str]) -> str:
+    """Return metrics, with the benchmarks after them where it is not all of the table's."""
+    by_places: dict[tuple[str, ...], list[str]] = {}
+    for metric, places in metrics.items():
+        by_places.setdefault(tuple(places), []).append(metric)
+    return "; ".join(
+        ", ".join(own) + (f" on {' and '.join(on)}" if len(on) < len(everywhere) else "")
+        for on, own in by_places.items()
+    )
+
+
+def _every_cell(every: Sequence[TableCell]) -> CellTable:
+    """Return one row per cell, with everything."""
+    names = ("metric", "benchmark", "measure", "value", "low", "high", "paper", "difference")
+    rows = [
+        [
+            cell.metric, cell.benchmark, cell.measure,
+            *(
+                _number(number, 4)
+                for number in (cell.value, cell.low, cell.high, cell.paper, cell.difference)
+            ),
+            cell.paper_model, _number(cell.ties), _number(cell.failed), cell.paper_note,
+        ]
+        for cell in every
+    ]  # fmt: skip
+    return CellTable([*names, "paper_model", "ties", "failed", "paper_note"], rows)
 
 
 def _benchmark_place(name: str) -> int:
@@ -207,89 +215,50 @@ def _signed(value: float) -> str:
     return "" if math.isnan(value) else f"{value:+.2f}"
 
 
-def _titles(columns: Sequence[_Column]) -> tuple[list[str], list[str]]:
-    """Return the two lines above the columns; a benchmark's title is above its first column."""
-    first = [
-        benchmark_title(name) if number == 0 or columns[number - 1][0] != name else ""
-        for number, (name, _) in enumerate(columns)
-    ]
-    return first, [MEASURE_SYMBOLS.get(measure, measure) for _, measure in columns]
+def published_table(name: str) -> CellTable:
+    """Return a table of the paper as it lays it out: systems or settings down, measures across."""
+    cells = published_cells(name)
+    rows: dict[tuple[str, ...], dict[ColumnTitle, PublishedCell]] = {}
+    for cell in cells:
+        own = (cell.group, cell.printed, cell.model, cell.setting)
+        rows.setdefault(own, {})[_printed_column(cell)] = cell
+    columns = list(dict.fromkeys(title for row in rows.values() for title in row))
+    groups = dict.fromkeys(group for group, *_ in rows)
+    models = dict.fromkeys(model for _, _, model, _ in rows)
+    shown: list[list[TableValue]] = []
+    for group in groups:
+        if len(groups) > 1:
+            shown.append([group])
+        for (mine, printed, model, _), row in rows.items():
+            if mine != group:
+                continue
+            named = len(models) == 1 or not model or model in printed
+            title = printed if named else f"{printed}, {model}"
+            numbers = [_printed_number(row[c]) if c in row else None for c in columns]
+            shown.append(["  " * (len(groups) > 1) + title, *numbers])
+    notes = [f"all of {model}" for model in models if model and len(models) == 1]
+    for row in rows.values():
+        told = {cell.note for cell in row.values()}
+        notes += [
+            f"{cell.printed}{'' if len(told) == 1 else f', {cell.column}'}: {cell.note}"
+            for cell in {cell.note: cell for cell in row.values() if cell.note}.values()
+        ]
+    first = "benchmark" if name == "dataset_statistics" else "metric"
+    return CellTable([first, *columns], shown, f"{name}: {PAPER_TABLES[name]}", notes)
 
 
-def _text(columns: Sequence[_Column], rows: Sequence[Sequence[str]]) -> str:
-    first, second = _titles(columns)
-    wide = [max(len(row[0]) for row in rows)]
-    for number, head in enumerate(second):
-        wide.append(max(len(head), 6, *(len(row[number + 1]) for row in rows)))
-    starts = [number for number, title in enumerate(first) if title]
-    for start, end in zip(starts, [*starts[1:], len(columns)], strict=True):
-        room = sum(wide[start + 1 : end + 1]) + 2 * (end - start - 1)
-        wide[end] += max(0, len(first[start]) - room)
-    top = " " * wide[0]
-    for start, end in zip(starts, [*starts[1:], len(columns)], strict=True):
-        room = sum(wide[start + 1 : end + 1]) + 2 * (end - start - 1)
-        top += "  " + first[start].center(room)
-    lines = [top.rstrip()]
-    for row in (["", *second], *rows):
-        line = [row[0].ljust(wide[0])]
-        line += [cell.rjust(width) for cell, width in zip(row[1:], wide[1:], strict=True)]
-        lines.append("  ".join(line).rstrip())
-    return "\n".join(lines)
+def _printed_column(cell: PublishedCell) -> ColumnTitle:
+    """Return where a cell of the paper stands; benchmarks are the rows of their own statistics."""
+    name, measure = cell.column.split()
+    if not cell.system:
+        return measure
+    return (benchmark_title(name), MEASURE_SYMBOLS.get(measure, measure))
 
 
-def _markdown(columns: Sequence[_Column], rows: Sequence[Sequence[str]]) -> str:
-    first, second = _titles(columns)
-    titles = [f"{a} {b}".strip().replace("|", "\\|") for a, b in zip(first, second, strict=True)]
-    lines = ["| metric | " + " | ".join(titles) + " |", "| --- |" + " ---: |" * len(columns)]
-    for row in rows:
-        name = row[0].replace("|", "\\|")
-        indented = f"&nbsp;&nbsp;{name.strip()}" if name.startswith(" ") else name
-        lines.append(f"| {indented} | " + " | ".join(row[1:]) + " |")
-    return "\n".join(lines)
-
-
-_TEX = {
-    "\\": r"\textbackslash{}",
-    "^": r"\^{}",
-    "~": r"\~{}",
-    "τ_b": r"$\tau_b$",
-    "τ_c": r"$\tau_c$",
-} | {letter: f"\\{letter}" for letter in "&%$#_{}"}
-
-
-def _latex(columns: Sequence[_Column], rows: Sequence[Sequence[str]]) -> str:
-    first, second = _titles(columns)
-    lines = [r"\begin{tabular}{l" + "r" * len(columns) + "}", r"\toprule"]
-    lines.append(" & ".join(["", *map(_tex, first)]) + r" \\")
-    lines.append(" & ".join(["", *(_TEX.get(name) or _tex(name) for name in second)]) + r" \\")
-    lines.append(r"\midrule")
-    for row in rows:
-        name = r"\quad " + _tex(row[0].strip()) if row[0].startswith(" ") else _tex(row[0])
-        lines.append(" & ".join([name, *row[1:]]) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
-
-
-def _tex(text: str) -> str:
-    return "".join(_TEX.get(letter, letter) for letter in text)
-
-
-def _csv(every: Sequence[TableCell]) -> str:
-    file = io.StringIO()
-    names = ("metric", "benchmark", "measure", "value", "low", "high", "paper", "difference")
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*names, "paper_model", "ties", "failed"])
-    for cell in every:
-        numbers = (cell.value, cell.low, cell.high, cell.paper, cell.difference)
-        writer.writerow(
-            [cell.metric, cell.benchmark, cell.measure, *(_number(n, 4) for n in numbers),
-             cell.paper_model, _number(cell.ties), _number(cell.failed)]
-        )  # fmt: skip
-    return file.getvalue().rstrip("\n")
-
-
-TABLE_FORMATS: dict[str, Callable[[Sequence[_Column], Sequence[Sequence[str]]], str] | None] = {
-    "text": _text,
-    "markdown": _markdown,
-    "latex": _latex,
-    "csv": None,  # one line per cell instead of rows and columns
-}
+def _printed_number(cell: PublishedCell) -> str:
+    """Return a number with the paper's decimals: one where it is in percent of judgments."""
+    return (
+        f"{cell.value:.1f}"
+        if cell.column.split()[0] in BENCHMARKS and cell.system
+        else f"{cell.value:g}"
+    )

@@ -198,6 +198,7 @@ class BenchmarkRow:
         source: Where to get it.
         licence: Under which terms.
         citation: Whom to cite.
+        help: How to get it, step by step, where ``source`` is not enough.
         forms: The sets of files it can be read from, tried in order.
         files: What is known about each file.
         optional: Files that are used where they are present.
@@ -207,6 +208,9 @@ class BenchmarkRow:
         categories: The categories of its preferences in the order of tables; others follow.
         published_column: The column of its numbers in the paper's tables (``published.csv``), from
             the measure and the options.
+        published_sizes: From the value of every option to how many images and judgments the data
+            behind the paper's numbers have, and other numbers that are as good; None where the
+            paper does not have the benchmark.
     """
 
     name: str
@@ -223,7 +227,9 @@ class BenchmarkRow:
     image_folders: tuple[str, ...] = ("images", "")
     options: Mapping[str, BenchmarkOption] = field(default_factory=dict)
     categories: tuple[str, ...] = ()
+    help: str = ""
     published_column: str = "{benchmark} {measure}"
+    published_sizes: Callable[[Mapping[str, str]], tuple[tuple[int, int], ...]] | None = None
 
     @property
     def fetch(self) -> str:

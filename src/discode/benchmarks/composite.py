@@ -7,9 +7,11 @@ were added references and position.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from discode.benchmarks.base import (
@@ -30,6 +32,7 @@ from discode.benchmarks.parsing import (
     read_json_file,
 )
 from discode.errors import InputError
+from discode.files import read_rows
 
 
 @dataclass(frozen=True)
@@ -46,9 +49,10 @@ class CompositeRow:
 def load_composite(folder: Path, options: Mapping[str, str]) -> Benchmark:
     """Read Composite: 11,985 rows, of which 11,976 have references.
 
-    With ``references=clean`` (the published protocol) the human candidate is taken out of the
-    references of all three captions of its image; it is recognised by its letters and digits, since
-    the candidates lost their punctuation.
+    The nine that lack them are kept for metrics that need none. With ``references=clean`` (the
+    published protocol) the human candidate is taken out of the references of all three captions of
+    its image; it is recognised by its letters and digits, since the candidates lost their
+    punctuation.
     """
     files = ROW.find_files(folder)
     rows = read_composite(files["composite.json"])
@@ -57,8 +61,7 @@ def load_composite(folder: Path, options: Mapping[str, str]) -> Benchmark:
     if bare == len(rows):
         notes.append("no references in the file: only metrics that need none can be scored")
     elif bare:
-        notes.append(f"{bare} rows dropped: they lack references")
-        rows = [row for row in rows if row.references is not None]
+        notes.append(f"{bare} rows lack references: metrics that need them leave these out")
     human = {row.image: letters_and_digits(row.caption) for row in rows if row.position == 0}
     removed: set[str] = set()
     builder = BenchmarkBuilder(ROW, folder)
@@ -111,13 +114,61 @@ def read_composite(path: Path) -> list[CompositeRow]:
     return rows
 
 
+def join_composite(rows: Path, references: Path) -> str:
+    """Return composite.json, made of FLEUR's rows and of a table with the images' references.
+
+    ``rows`` is FLEUR's annotations/composite.json, with image, caption and human; ``references``
+    VisCE2's table of Composite, of which the columns image_path and references count. They are
+    joined by the names of the images; an image that the table lacks has no references.
+    """
+    found: dict[str, list[str]] = {}
+    for where, row in read_rows(references):
+        name = Path(get_text(row, "image_path", where)).name
+        own = get_field(row, "references", where)
+        as_texts(own, "references", where)  # checked, and kept as it is
+        if found.setdefault(name, own) != own:
+            raise InputError(f"{where}: {name} had other references before")
+    known = iter(read_composite(rows))
+    joined = {
+        source: [
+            {
+                "image": row.image,
+                "caption": row.caption,
+                "human": row.human,
+                "position": row.position,
+                "references": found.get(Path(row.image).name),
+            }
+            for row in islice(known, len(entries))
+        ]
+        for source, entries in read_json_file(rows).items()
+    }
+    if all(row["references"] is None for entries in joined.values() for row in entries):
+        raise InputError(f"{references.name} has none of the images of {rows.name}")
+    return json.dumps(joined, indent=0)
+
+
 ROW = BenchmarkRow(
     "composite",
     "Composite",
     "11,985 captions of Flickr8k, Flickr30k and COCO, correctness 1-5; τ",
     load_composite,
-    source="imagesdg.wordpress.com/image-to-scene-description-graph; as one JSON: "
-    "github.com/Yebin46/FLEUR, with references from github.com/hwanheelee1993/UMIC",
+    source="github.com/Yebin46/FLEUR (annotations/composite.json), joined with references from "
+    "github.com/Silviase/VisCE2; discode bench fetch-help composite says how",
+    help="""\
+First published at imagesdg.wordpress.com/image-to-scene-description-graph. Two repositories have
+what is read here; fetch one file from each:
+
+  1. rows: annotations/composite.json of github.com/Yebin46/FLEUR, commit b9cd6c9c
+  2. references: github.com/Silviase/VisCE2, commit c8c56da1 (later ones lack it),
+     results/inference/composite/liuhaotian/llava-v1.5-13b/caption/result.parquet
+
+Then join them into the file that is read:
+
+  discode bench join-composite annotations/composite.json result.parquet -o composite/composite.json
+
+It says whether the result is, byte for byte, the version that reproduces the published numbers.
+Images are sought below the folder: those of Flickr8k, Flickr30k and COCO val2014, from their own
+publishers.""",
     licence="none stated",
     citation="Aditya et al.: From Images to Sentences through Scene Description Graphs. 2015",
     forms=(("composite.json",),),
@@ -127,7 +178,7 @@ ROW = BenchmarkRow(
             11_985,
             "rows",
             "a23a815bd439a84088ba2749eed99bd5c506961a1375c78a576fd23edcda19f7",
-            "this project: FLEUR's rows joined with the references of UMIC and VisCE2",
+            "this project: FLEUR's rows joined with the references of VisCE2",
         )
     },
     folders=("composite", "Composite"),
@@ -138,4 +189,6 @@ ROW = BenchmarkRow(
     options={
         "references": BenchmarkOption("clean", "without the human candidate", ("clean", "all")),
     },
+    # The second: without the nine rows that lack references.
+    published_sizes=lambda options: ((3995, 11_985), (3992, 11_976)),
 )  # fmt: skip

@@ -283,6 +283,13 @@ EXPERT = BenchmarkRow(
             "drop", "captions that are among the image's references", ("drop", "keep")
         ),
     },
+    published_sizes=lambda options: (
+        (
+            1000,
+            {"drop": 5664, "keep": 5822}[options["self_references"]]
+            * {"flatten": 3, "average": 1}[options["experts"]],
+        ),
+    ),
 )
 
 CF = replace(
@@ -312,4 +319,5 @@ CF = replace(
             "clean", "without the judged captions of the image", ("clean", "all")
         )
     },
+    published_sizes=lambda options: ((1000, 47_830),),
 )

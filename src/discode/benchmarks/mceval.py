@@ -93,4 +93,5 @@ ROW = BenchmarkRow(
     files={"mceval.jsonl": DataFile(lambda path: len(read_mceval(path)), unit="choices")},
     folders=("mceval", "MCEval"),
     categories=("real", "painting", "sketch", "quickdraw", "clipart", "infograph"),
+    published_sizes=lambda options: ((6000, 6000),),
 )

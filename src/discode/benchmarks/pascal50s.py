@@ -269,4 +269,7 @@ ROW = BenchmarkRow(
         ),
     },
     categories=_CATEGORIES,
+    published_sizes=lambda options: (
+        (1000, 4000 * (int(options["draws"]) if options["references"] == "draw" else 1)),
+    ),
 )  # fmt: skip

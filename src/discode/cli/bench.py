@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -16,12 +17,15 @@ from rich.progress import TaskID
 
 from discode.backends import kind_of
 from discode.bench.agreement import AgreementProtocol
+from discode.bench.layout import TABLE_FORMATS, write_table
+from discode.bench.published import PAPER_TABLES, published_cells
 from discode.bench.run import label_metrics, pairs_to_judge, run_metrics
 from discode.bench.runlog import RunLog
-from discode.bench.tables import TABLE_FORMATS, render_table
+from discode.bench.tables import published_table, render_table
 from discode.benchmarks import BENCHMARKS, Benchmark, BenchmarkRow, find_folder, load_benchmark
 from discode.benchmarks.base import resolve_options
 from discode.benchmarks.check import check_data, unknown_versions
+from discode.benchmarks.composite import join_composite
 from discode.cli import output
 from discode.cli.dry_run import check_served, print_estimate
 from discode.cli.model_options import (
@@ -36,6 +40,7 @@ from discode.cli.model_options import (
 )
 from discode.cli.output import stderr, stdout, store_beside, table_of
 from discode.errors import InputError, StoppedError, lookup
+from discode.files import replacing
 from discode.metrics import METRICS, MetricFactory
 from discode.metrics.bert import DEFAULT_BERT
 from discode.metrics.clip import DEFAULT_CLIP
@@ -384,13 +389,15 @@ def _report(outcome: RunOutcome, labels: Mapping[str, str]) -> None:
         )
     for name, log in wanted.items():
         for label, result in log.results.items():
-            failed = f", {len(result.errors)} pairs failed" if result.errors else ""
+            failed = f", {len(result.failures)} pairs failed" if result.failures else ""
+            if lacking := len(result.errors) - len(result.failures):
+                failed += f", {lacking} pairs without references left out"
             rate = result.measures["ties"].value
             ties = "no scores" if math.isnan(rate) else f"{100 * rate:.1f} % ties"
             prefix = f"{name}: " if several else ""
             output.note(f"{prefix}{label}: {ties}{failed}, {result.seconds:.1f} s")
             output.note(str(result.signature), "dim")
-            for reason in [*result.errors.values()][:1]:
+            for reason in [*result.failures.values()][:1]:
                 output.note(f"  such as: {reason}", "red")
     for (label, why), names in outcome.problems.items():
         everywhere = len(names) == len(outcome.logs)
@@ -400,11 +407,11 @@ def _report(outcome: RunOutcome, labels: Mapping[str, str]) -> None:
         raise typer.Exit(1)
     if not wanted:
         raise typer.Exit(2)
-    if outcome.problems or any(r.errors for log in wanted.values() for r in log.results.values()):
+    if outcome.problems or any(r.failures for log in wanted.values() for r in log.results.values()):
         raise typer.Exit(1)
 
 
-def _runs(paths: list[Path]) -> dict[str, RunLog]:
+def read_runs(paths: list[Path]) -> dict[str, RunLog]:
     """Read logs by name; a folder stands for the logs in it."""
     files: list[Path] = []
     for path in paths:
@@ -432,7 +439,62 @@ def table_(
     """Print runs in the paper's layout, its numbers and the difference beside ours."""
     if form not in TABLE_FORMATS:
         raise InputError(f"--format {form} is not allowed; give one of {', '.join(TABLE_FORMATS)}")
-    typer.echo(render_table(_runs(runs), form, intervals=intervals))
+    typer.echo(render_table(read_runs(runs), form, intervals=intervals))
+
+
+@app.command()
+def published(
+    table: Annotated[
+        str | None, typer.Argument(help="Its label in the paper's source; none: list them.")
+    ] = None,
+    form: Annotated[
+        str, typer.Option("--format", "-f", help="text, markdown, latex or csv.")
+    ] = "text",
+) -> None:
+    """Print a table of the paper, or list them."""
+    if table is not None:
+        typer.echo(write_table(published_table(table), form))
+        return
+    listed = table_of("table", "what it has", "numbers")
+    for name, about in PAPER_TABLES.items():
+        listed.add_row(name, escape(about), str(len(published_cells(name))))
+    stdout.print(listed)
+
+
+@app.command("fetch-help")
+def fetch_help(benchmark: Annotated[str, typer.Argument(help=_NAMES)]) -> None:
+    """Say where a benchmark's files are and where to put them; nothing is downloaded."""
+    row = lookup(BENCHMARKS, benchmark, "benchmark")
+    lines = [f"{row.title}: {row.about}", f"source: {row.source}", f"licence: {row.licence}"]
+    lines.append(f"cite: {row.citation}")
+    if row.forms:
+        files = "; or ".join(" and ".join(form) for form in row.forms)
+        lines.append(f"files: {files}")
+    if row.folders:
+        lines.append(f"folder: --data itself, or below it {' or '.join(row.folders)}")
+        places = ", ".join(place or "the folder itself" for place in row.image_folders)
+        lines.append(f"images, sought from there: {places}")
+    for line in (*lines, *(["", row.help] if row.help else [])):
+        stdout.print(line, markup=False, highlight=False, soft_wrap=True)
+    if row.files:
+        stdout.print("\ndiscode bench check --data FOLDER says whether they are complete.")
+
+
+@app.command("join-composite")
+def join_composite_(
+    rows: Annotated[Path, typer.Argument(help="FLEUR's annotations/composite.json.")],
+    references: Annotated[Path, typer.Argument(help="VisCE2's result.parquet.")],
+    out: Annotated[Path, typer.Option("--output", "-o", help="composite.json, to be written.")],
+) -> None:
+    """Make Composite's file from its public sources; see discode bench fetch-help composite."""
+    output.check_writable(out)
+    text = join_composite(rows, references)
+    with replacing(out) as temp:
+        temp.write_text(text, encoding="utf-8")
+    known = BENCHMARKS["composite"].files["composite.json"].sha256
+    same = hashlib.sha256(text.encode()).hexdigest() == known
+    verdict = "the version" if same else "not the version"
+    output.note(f"written to {out}: {verdict} that reproduces the published numbers")
 
 
 @app.command()
@@ -447,5 +509,5 @@ def plot(
     from discode.bench.figures import plot_runs
 
     output.check_writable(out)
-    plot_runs(_runs(runs), out)
+    plot_runs(read_runs(runs), out)
     stderr.print(f"written to {out}", style="dim", markup=False, soft_wrap=True)

@@ -1,14 +1,16 @@
-"""discode demo: the embedded model judges four photographs, before and after the prior."""
+"""discode demo: the embedded model judges eight images, before and after the prior."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 from rich.markup import escape
 from rich.table import Table
 
@@ -23,6 +25,8 @@ from discode.pairs import Pair
 from discode.scores import Scores
 
 COMPARED = ("raw", "smoothing", "discode")
+KINDS = ("good", "middling", "wrong")
+ACROSS = 4
 INK, PALE, GREY, RED = "#2f3437", "#98a2ab", "#a9b4bf", "#d1495b"
 
 
@@ -32,7 +36,7 @@ def demo(
     ),
     threads: Annotated[int | None, typer.Option(help="Cores to use; default: all.")] = None,
 ) -> None:
-    """Judge captions of four photographs with the embedded model, and draw what the prior does."""
+    """Judge captions of eight images with the embedded model, and draw what the prior does."""
     output.check_writable(out)
     pairs = demo_pairs()
     judge = load("embedded", **model_options(None, threads=threads))
@@ -50,10 +54,11 @@ def demo(
             table.add_row()
         table.add_row(name, escape(pair.caption), pair.id, *values)
     output.stdout.print(table)
+    output.stdout.print(f"\n{order_held(pairs, results['discode'].value)}", highlight=False)
     identity = judge.backend.identity
     who = f"judged by {identity.model} {identity.revision}"
     output.stdout.print(
-        f"\n{who}, a small model: it makes mistakes that no decoder corrects", highlight=False
+        f"{who}, a small model: it makes mistakes that no decoder corrects", highlight=False
     )
     output.stdout.print(
         str(judge.signature), style="dim", markup=False, highlight=False, soft_wrap=True
@@ -66,30 +71,55 @@ def demo(
 
 
 def demo_pairs() -> list[Pair]:
-    """Return the shipped photographs with their captions; a pair's id is the kind of caption."""
+    """Return the shipped images with their captions; a pair's id is the kind of caption."""
     folder = demo_path()
     rows = [row for _, row in read_rows(folder / "captions.csv")]
     return [Pair(str(folder / row["image"]), row["caption"], id=row["kind"]) for row in rows]
 
 
+def order_held(pairs: Sequence[Pair], values: NDArray[np.float64]) -> str:
+    """Say how often a better kind of caption scored above a worse one of the same image.
+
+    >>> cat = [Pair("cat.jpg", text, id=text) for text in ("good", "middling", "wrong")]
+    >>> order_held(cat, np.array([0.9, 0.2, 0.3]))
+    'good > middling > wrong held in 2 of 3 pairs of captions; wrong above good in 0 of 1'
+    """
+    held: dict[tuple[str, str], list[bool]] = {}
+    for better, worse in combinations(range(len(pairs)), 2):
+        kinds = pairs[better].id, pairs[worse].id
+        if pairs[better].image == pairs[worse].image and kinds[0] != kinds[1]:
+            if KINDS.index(kinds[0]) > KINDS.index(kinds[1]):
+                better, worse, kinds = worse, better, kinds[::-1]
+            held.setdefault(kinds, []).append(bool(values[better] > values[worse]))
+    every = [one for column in held.values() for one in column]
+    extreme = held.get((KINDS[0], KINDS[-1]), [])
+    return (
+        f"good > middling > wrong held in {sum(every)} of {len(every)} pairs of captions; "
+        f"wrong above good in {len(extreme) - sum(extreme)} of {len(extreme)}"
+    )
+
+
 def draw_chart(out: Path, pairs: Sequence[Pair], results: dict[str, Scores], who: str) -> None:
-    """Draw one column per image: the image, and its first good, middling and wrong caption."""
+    """Draw a column per image: the image, and its first good, middling and wrong caption."""
     images = list(dict.fromkeys(pair.image for pair in pairs))
-    kinds = list(dict.fromkeys(pair.id for pair in pairs))
     first = {(pair.image, pair.id): i for i, pair in reversed(list(enumerate(pairs)))}
+    bands = -(-len(images) // ACROSS)
+    heights = [1.5, *[1.0] * len(KINDS)]
     # Not through pyplot, which needs a backend for windows.
     figure: Any = require("matplotlib.figure", "plot").Figure(
-        figsize=(2.9 * len(images), 2.6 + 1.9 * len(kinds)), layout="constrained"
+        figsize=(2.9 * ACROSS, (2.2 + 1.5 * len(KINDS)) * bands), layout="constrained"
     )
     figure.get_layout_engine().set(w_pad=0.09, h_pad=0.07)
-    axes = figure.subplots(1 + len(kinds), len(images), height_ratios=(1.5, *[1.0] * len(kinds)))
-    for column, image in enumerate(images):
-        axes[0][column].imshow(open_image(image))
-        axes[0][column].set_axis_off()
-        for axis, kind in zip(axes[1:, column], kinds, strict=True):
+    axes = figure.subplots(bands * len(heights), ACROSS, height_ratios=heights * bands)
+    for number, image in enumerate(images):
+        band, column = divmod(number, ACROSS)
+        above, *below = axes[band * len(heights) : (band + 1) * len(heights), column]
+        above.imshow(open_image(image))
+        above.set_axis_off()
+        for axis, kind in zip(below, KINDS, strict=True):
             i = first[image, kind]
             draw_panel(axis, pairs[i].caption, results["smoothing"], results["discode"], i)
-            axis.tick_params(labelbottom=kind == kinds[-1])
+            axis.tick_params(labelbottom=kind == KINDS[-1])
             if column == 0:
                 axis.set_ylabel(kind, fontsize=12, fontweight="bold", color=INK, labelpad=8)
     handles, names = axes[1][0].get_legend_handles_labels()

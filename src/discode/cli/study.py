@@ -1,77 +1,287 @@
-"""discode study: the paper's tables and figures."""
+"""discode study: the paper's tables and figures, one command each, all of them run alike."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
-from rich.table import Table
 
-from discode.backends import open_backend
+from discode.bench.agreement import AgreementProtocol
+from discode.bench.layout import TABLE_FORMATS, write_table
+from discode.bench.runlog import RunLog
+from discode.benchmarks import BENCHMARKS, Benchmark, find_folder, load_benchmark
+from discode.benchmarks.base import resolve_options
 from discode.cli import output
-from discode.cli.model_options import BaseUrl, Device, Dtype, ModelOption, model_options
-from discode.errors import InputError
-from discode.images import demo_path
-from discode.studies import cost as study
+from discode.cli.model_options import (
+    PANEL,
+    BaseUrl,
+    Device,
+    Dtype,
+    ModelOption,
+    Threads,
+    model_options,
+    parse_pairs,
+)
+from discode.cli.output import store_beside
+from discode.errors import InputError, lookup
+from discode.metrics import MetricFactory
+from discode.metrics.registry import asks_judge
+from discode.studies import STUDIES, Study, StudyResult, StudySetup
+
+YES_OR_NO = ("no", "yes")
+"""An option of a study with these values is a flag."""
+SUFFIXES = {"text": ".txt", "markdown": ".md", "latex": ".tex", "csv": ".csv"}
 
 app = typer.Typer(help="The paper's tables and figures.", no_args_is_help=True)
 
 
 @app.callback()
 def _root() -> None:
-    """The paper's tables and figures."""
+    """The paper's tables and figures, on your models and data, beside the paper's numbers."""
 
 
-@app.command()
-def cost(
+def _run(
+    study: Study,
+    own: Mapping[str, str],
+    data: Annotated[
+        Path | None, typer.Option(help="The benchmark's folder, or a folder of such folders.")
+    ] = None,
+    benchmark: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--benchmark", "-b", metavar="NAME[:KEY=VALUE,...]",
+            help="Repeat; by default those of the paper's table that --data has.",
+        ),
+    ] = None,
+    ratings: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Your own ratings or choices (docs/adding-a-benchmark.md), or the folder of a "
+            "campaign's export, instead of --data.",
+        ),
+    ] = None,
+    log: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A run of discode bench run or of a study, or a folder of them; repeat. What its "
+            "store of readings has is decoded again, never asked for."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FOLDER",
+            help="Write tables in all formats, figures, runs and readings there; runs and readings "
+            "that are there already are used.",
+        ),
+    ] = None,
+    form: Annotated[
+        str, typer.Option("--format", "-f", help="text, markdown, latex or csv.")
+    ] = "text",
+    resamples: Annotated[int, typer.Option(help="Of the intervals' bootstrap; 0: none.")] = 1000,
     model: Annotated[
-        str | None, typer.Option(help="A local model: ORG/NAME of a hub or a folder.")
+        list[str] | None,
+        typer.Option(rich_help_panel=PANEL, help="As for discode score; repeat for several."),
     ] = None,
     model_option: ModelOption = None,
-    random_weights: Annotated[
-        str | None,
-        typer.Option(help="An architecture instead: llava-next-8b, -13b, -34b, tiny."),
+    store: Annotated[
+        Path | None,
+        typer.Option(rich_help_panel=PANEL, help="The readings; default: in --output."),
     ] = None,
+    threads: Threads = None,
     device: Device = None,
     dtype: Dtype = None,
     base_url: BaseUrl = None,
-    captions: Annotated[int, typer.Option(help="Captions per image, for the batch columns.")] = 16,
-) -> None:
-    """Time the model and the decoders: the paper's computational overhead for scoring."""
-    if captions < 1:
-        raise InputError(f"--captions {captions} is not allowed; give 1 or more")
-    options = model_options(model_option, device=device, dtype=dtype, base_url=base_url)
-    if model is not None and random_weights is None:
-        backend = open_backend(model, options)
-    elif random_weights is not None and model is None:
-        from discode.backends.local.backend import Local
-        from discode.backends.local.random_weights import random_model
-
-        backend = open_backend(Local(random_model(random_weights, device, dtype), read="forced"))
-    else:
-        raise InputError("give either --model or --random-weights")
-    images = [
-        demo_path() / name for name in ("astronaut.jpg", "cat.jpg", "coffee.jpg", "rocket.jpg")
-    ]
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("method", "backbone s", "scoring s", "overhead %", "packed s", "batched s", "%"):
-        table.add_column(name, justify="left" if name == "method" else "right")
-    for row in study.measure(backend, backend.prompt, images, captions):
-        table.add_row(
-            row.method,
-            f"{row.backbone:.4f}",
-            f"{row.scoring:.6f}",
-            f"{row.overhead:.4f}",
-            f"{row.backbone_batch:.4f}",
-            f"{row.scoring_batch:.7f}",
-            f"{row.overhead_batch:.5f}",
-        )
-    output.stdout.print(table)
-    identity = backend.identity
-    output.stdout.print(
-        f"{identity.model} {identity.revision} {identity.dtype}; one pair at a time, then "
-        f"{captions} captions per image packed and 512 readings per batch",
-        style="dim",
-        markup=False,
-        highlight=False,
+) -> None:  # fmt: skip
+    """Run a study: the body of every command here."""
+    lookup(TABLE_FORMATS, form, "format")
+    protocol = AgreementProtocol(resamples=resamples)
+    options = model_options(
+        model_option, threads=threads, device=device, dtype=dtype, base_url=base_url
     )
+    own = resolve_options({key: value for key, value in own.items() if value}, study.options)
+    given = list(dict.fromkeys(benchmark or ()))
+    if given and not study.benchmarks:
+        raise InputError(f"{study.name} needs no benchmark; leave -b {given[0]} out")
+    files = _log_files(log or ())
+    stems = [path.stem for path in files]
+    logs = {
+        path.stem if stems.count(path.stem) == 1 else str(path): RunLog.load(path) for path in files
+    }
+    kept: dict[str, RunLog] = {}
+    if out is not None:
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot write {out}: {error.strerror or error}") from error
+        output.check_writable(out / f"{study.name}.txt")
+        kept = {path.stem: RunLog.load(path) for path in sorted((out / "runs").glob("*.json"))}
+    benchmarks = _load(study, given, data) if data is not None else {}
+    if ratings is not None:
+        if data is not None or given or not study.benchmarks:
+            raise InputError("--ratings is a benchmark of your own; leave --data and -b out")
+        if not ratings.exists():
+            raise InputError(f"--ratings {ratings}: no such file or folder")
+        campaign = (ratings / "mceval.jsonl").is_file()
+        benchmarks = {ratings.name: load_benchmark("mceval" if campaign else "custom", ratings)}
+    if given and data is None:
+        raise InputError(f"-b {given[0]} wants --data, the folder of the benchmark")
+    if study.benchmarks and not benchmarks and not logs:
+        raise InputError(
+            f"{study.name} wants --data, a folder of benchmarks, --ratings, or --log, a run"
+        )
+    if log and not model:
+        judges = _recorded(files)
+    else:
+        readings = None if out is None else store_beside(out)
+        judges = {
+            name or "embedded": MetricFactory(name, options, store=store, default_store=readings)
+            for name in model or (None,)
+        }
+    with ExitStack() as stack:
+        bar = output.progress()
+        tasks: dict[str, Any] = {}
+
+        def progress(label: str, step: int, total: int) -> None:
+            if not tasks:
+                stack.enter_context(bar)  # it leaves an empty line, also where there was no work
+            if label not in tasks:
+                tasks[label] = bar.add_task(label, total=total)
+            bar.advance(tasks[label], step)
+
+        result = study.run(StudySetup(benchmarks, judges, logs, protocol, own, progress, kept))
+    for text, one in benchmarks.items():
+        for line in one.notes:
+            output.note(f"{text}: {line}", "dim")
+    lacking = [text for text in study.benchmarks if text not in benchmarks]
+    if lacking and benchmarks and not given:
+        output.note(f"not in {data}: {', '.join(lacking)}", "dim")
+    _report(study, result, out, form)
+
+
+def _log_files(paths: Sequence[Path]) -> list[Path]:
+    files: list[Path] = []
+    for path in paths:
+        found = sorted(path.glob("*.json")) if path.is_dir() else [path]
+        if not found:
+            raise InputError(f"no runs in {path}; discode bench run ... --json {path}/ makes some")
+        files += [file for file in found if file not in files]
+    return files
+
+
+def _load(study: Study, given: Sequence[str], data: Path) -> dict[str, Benchmark]:
+    """Load what was asked for, or what is there of the study's benchmarks."""
+    loaded: dict[str, Benchmark] = {}
+    lacking: list[str] = []
+    for text in given or study.benchmarks:
+        name, _, rest = text.partition(":")
+        row = lookup(BENCHMARKS, name, "benchmark")
+        chosen = parse_pairs(rest.split(",") if rest else [], f"-b {name}:")
+        if not given:
+            try:
+                row.find_files(find_folder(row, data))
+            except InputError:
+                lacking.append(text)
+                continue
+        loaded[text] = load_benchmark(name, data, chosen)
+    if study.benchmarks and not loaded:
+        paper = f"; discode bench published {study.paper[0]} prints the paper's table"
+        raise InputError(
+            f"{data} has none of {', '.join(lacking)}; discode bench list says where to get them"
+            + (paper if study.paper else "")
+        )
+    return loaded
+
+
+def _recorded(files: Sequence[Path]) -> dict[str, MetricFactory]:
+    """Return a judge for the readings beside each log: they replay them, and ask nobody."""
+    found: dict[str, MetricFactory] = {}
+    for path in files:
+        stores = (store_beside(path), path.parent / "readings.db", path.parents[1] / "readings.db")
+        store = next((place for place in stores if place.is_file()), None)
+        if store is None:
+            continue
+        for label, result in RunLog.load(path).results.items():
+            model = result.signature.get("model")
+            if asks_judge(label) and model:
+                spec = f"recorded:{store}#{model}"
+                found.setdefault(spec, MetricFactory(model=spec))
+    return found
+
+
+def _report(study: Study, result: StudyResult, out: Path | None, form: str) -> None:
+    """Print a study, or write it; exit with 1 if something could not be done."""
+    shown = list(result.tables.values())[: None if out is None else 1]
+    typer.echo("\n\n".join(write_table(table, form) for table in shown))
+    for finding in result.findings if form == "text" else ():
+        typer.echo(f"\n{finding}")
+    if out is not None:
+        for kind, suffix in SUFFIXES.items():
+            if kind == "csv":
+                for name, table in result.tables.items():
+                    (out / f"{name}.csv").write_text(write_table(table, kind) + "\n", "utf-8")
+                continue
+            parts = [write_table(table, kind) for table in result.tables.values()]
+            parts += result.findings if kind != "latex" else [f"% {f}" for f in result.findings]
+            (out / f"{study.name}{suffix}").write_text("\n\n".join(parts) + "\n", "utf-8")
+        for name, log in result.logs.items():
+            (out / "runs").mkdir(exist_ok=True)
+            log.save(out / "runs" / f"{_file_name(name)}.json")
+        for name, text in result.files.items():
+            (out / name).write_text(text, "utf-8")
+        for name, draw in result.figures.items():
+            draw(out / f"{name}.png")
+        output.note(f"written to {out}", "dim")
+    for problem in result.problems:
+        output.note(problem, "red")
+    if result.problems:
+        raise typer.Exit(1)
+
+
+def _file_name(text: str) -> str:
+    """Return a run's name as a file's.
+
+    >>> _file_name("llava-hf/llava-v1.6 foil:references=4")
+    'llava-hf_llava-v1.6_foil_references_4'
+    """
+    return "".join(letter if letter.isalnum() or letter in "-._" else "_" for letter in text)
+
+
+def _command(study: Study) -> Callable[..., None]:
+    """Return the command of a study: the options of all of them, and its own."""
+
+    def command(**given: Any) -> None:
+        own = {name: given.pop(name) for name in study.options}
+        _run(study, {name: "yes" if one is True else one for name, one in own.items()}, **given)
+
+    common = list(inspect.signature(_run, eval_str=True).parameters.values())[2:]
+    extra = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[
+                bool | None if option.values == YES_OR_NO else str | None,
+                typer.Option(f"--{name.replace('_', '-')}",
+                             help=f"{option.about[:1].upper()}{option.about[1:]}.",
+                             show_default=option.values != YES_OR_NO and (option.default or False),
+                             rich_help_panel="Of this study"),
+            ],
+        )
+        for name, option in study.options.items()
+    ]  # fmt: skip
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [*(one.replace(kind=keyword) for one in common), *extra]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # read by typer
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__doc__ = f"{study.about[:1].upper()}{study.about[1:]}."
+    return command
+
+
+for _row in STUDIES.values():
+    app.command(_row.name)(_command(_row))

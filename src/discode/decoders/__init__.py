@@ -1,18 +1,20 @@
 """Decoders: from readings to scores. Pure numpy; only the Adam solver needs torch.
 
 ``METHODS`` is the table of named presets; ``get_decoder("discode:tau=alpha,sigma2=0.05")``
-takes one and changes options.
+takes one and changes options, ``get_decoder("mine.json")`` reads a preset file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from discode.decoders.base import Decoded, Decoder
 from discode.decoders.discode import Discode
 from discode.decoders.options import DecoderOption, options_of, parse_options
+from discode.decoders.preset import is_preset, read_preset
 from discode.decoders.simple import Fleur, Raw, Smoothing
 from discode.errors import InputError, UnknownNameError, lookup, suggest
 
@@ -25,6 +27,7 @@ __all__ = [
     "Fleur",
     "Method",
     "get_decoder",
+    "named_decoder",
     "options_of",
     "without_prior",
 ]
@@ -46,8 +49,20 @@ METHODS: dict[str, Method] = {
     "raw": Method("the likeliest answer, as greedy decoding prints it", Raw, {}),
     "smoothing": Method("expectation over the answers, renormalised", Smoothing, {}),
     "fleur": Method("FLEUR: full-vocabulary smoothing, its rule for 1.0 (unit)", Fleur, {}),
-    "discode": Method("the default: digit α in [0, 1], τ = 1, p ∝ L·q^(1-α)", Discode, {}),
+    "discode": Method(
+        "the default: digit α in [0, 1], τ = 1, a gentle prior, p ∝ L·q^((1-α)/(1+trust))",
+        Discode,
+        {"trust": None},
+    ),
+    "full-prior": Method(
+        "the default up to 0.2: as discode with trust=0, p ∝ L·q^(1-α)", Discode, {}
+    ),
     "paper": Method("the printed formula: digit α, τ = α", Discode, _PRINTED),
+    "paper-adam": Method(
+        "the printed loss, ten Adam steps from the model's head (hidden states)",
+        Discode,
+        _PRINTED | {"solver": "adam"},
+    ),
     "paper-unit": Method(
         "the printed formula with α on the 0-1 scale", Discode, _PRINTED | {"alpha_scale": "unit"}
     ),
@@ -80,7 +95,11 @@ METHODS: dict[str, Method] = {
 
 
 def get_decoder(spec: str | Decoder, **options: Any) -> Decoder:
-    """Return a decoder by name, with options changed by keyword or after a colon.
+    """Return a decoder by name, with options changed by keyword or after a colon; or from a file.
+
+    A name that ends in ``.json`` is a preset file as ``discode study decoders`` writes it, and its
+    options stay as they were chosen. Where a name comes from strangers use :func:`named_decoder`,
+    which opens no files.
 
     >>> get_decoder("discode:tau=alpha", sigma2=0.05).options()["sigma2"]
     0.05
@@ -95,6 +114,19 @@ def get_decoder(spec: str | Decoder, **options: Any) -> Decoder:
         if options:
             raise InputError("options go with a method's name, not with a decoder already built")
         return spec
+    if is_preset(spec):
+        if options:
+            raise InputError(f"options go with a method's name, not with the preset file {spec}")
+        return read_preset(Path(spec), named_decoder)
+    return named_decoder(spec, **options)
+
+
+def named_decoder(spec: str, **options: Any) -> Decoder:
+    """Return a decoder by name, as :func:`get_decoder`, without opening files.
+
+    >>> named_decoder("smoothing:reading=joint").options()
+    {'reading': 'joint'}
+    """
     name, _, rest = spec.partition(":")
     method = lookup(METHODS, name, "method")
     if rest:

@@ -8,6 +8,14 @@ where the paper sets τ = α. Over the simplex its minimiser is
 
     p ∝ exp((log L + (1 - α)·log q) / τ).
 
+A proximal term λ·KL(p || L), option ``trust``, keeps p near what the model said. Since
+KL(p || L) = H(p, L) - H(p, p), it adds λ to the weights of two terms that are there already:
+
+    p ∝ exp(((1 + λ)·log L + (1 - α)·log q) / (τ + λ)),
+
+the minimiser above at λ = 0, and L itself, smoothing, as λ grows. All weights are divided by
+1 + λ in the code, which changes nothing in p and keeps every number finite for any λ.
+
 q(x) ∝ exp(-(x - s_raw)² / (2·v)) and α = N(s_raw; μ, σ²), so both depend on the raw answer
 alone: everything but log L is a table with one row per answer. (The appendix of the paper
 writes q(k) in Λ_k where log q(k) is meant.)
@@ -19,7 +27,7 @@ writes q(k) in Λ_k where log q(k) is meant.)
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +47,7 @@ from discode.decoders.options import (
     COUNT,
     FRACTION,
     LOW_HIGH,
+    NON_NEGATIVE,
     NUMBER,
     POSITIVE,
     option,
@@ -48,6 +57,11 @@ from discode.errors import InputError
 from discode.readings import Readings
 
 WEIGHTED_KL = {"divergence": ("weighted-kl",)}
+POWERS = ("weighted-kl", "kl", "none")
+"""Divergences that make p_k a power of L_k times a constant, over their sum."""
+DEFAULT_TRUST = 9.0
+"""λ of a decoder that leaves it open, for a model that advises none: p ∝ L·q^(0.1·(1-α))."""
+PROXIMAL = {"divergence": POWERS, "solver": ("closed", "exact")}
 ADAPTIVE = WEIGHTED_KL | {"alpha": ("adaptive",)}
 ADAM = {"solver": ("adam",)}
 
@@ -58,7 +72,8 @@ class Discode(DistributionDecoder):
     """Minimise H(p, L) + D(p || q), q a Gaussian around the raw answer; score by E_p.
 
     On scales with an odd number of answers the density α exceeds 1 in the middle, where the prior
-    would repel: hence ``alpha_clip``. τ = α is the printed formula; τ = 1 makes p ∝ L·q^(1-α).
+    would repel: hence ``alpha_clip``. τ = α is the printed formula; τ = 1 makes p ∝ L·q^(1-α), and
+    with ``trust`` λ p ∝ L·q^((1-α)/(1+λ)).
     ``alpha=0.5`` is the paper's "w/o adaptive", ``cross_entropy=False`` its first ablation,
     ``divergence="none"`` its second. See :mod:`discode.decoders.divergences` for the others.
 
@@ -83,6 +98,11 @@ class Discode(DistributionDecoder):
     tau: float | str = option(
         1.0, "weight τ of the entropy; alpha is the printed formula", "alpha", POSITIVE,
         when=WEIGHTED_KL,
+    )  # fmt: skip
+    trust: float | None = option(
+        0.0, "weight λ of KL(p || L), which keeps p near what the model said: at 0 p is the "
+        f"minimiser, for large λ smoothing; none is what the model advises, or {DEFAULT_TRUST:g}",
+        NON_NEGATIVE, None, when=PROXIMAL,
     )  # fmt: skip
     prior_variance: float = option(
         1.0, "variance of the prior q around the raw answer", POSITIVE,
@@ -117,34 +137,67 @@ class Discode(DistributionDecoder):
                 raise InputError("solver 'adam' moves one head, after one stem: use reading=graded")
             object.__setattr__(self, "requires", frozenset({"hidden"}))
 
+    def options(self) -> dict[str, object]:
+        """Return every option that shapes the result; a weight left open is the one it stands for.
+
+        >>> Discode(trust=None).options()["trust"], Discode().options()["trust"]
+        (9.0, 0.0)
+        """
+        found = super().options()
+        if "trust" in found:
+            found["trust"] = self._trust()
+        return found
+
+    def _trust(self) -> float:
+        """Return λ; 0 where the loss has no such term."""
+        if self.divergence not in POWERS or self.solver == "adam":
+            return 0.0
+        return DEFAULT_TRUST if self.trust is None else self.trust
+
+    def advised(self, trust: float) -> Discode:
+        """Return the decoder with a model's weight, unless it has one of its own.
+
+        >>> Discode(trust=None).advised(99.0).trust, Discode().advised(99.0).trust
+        (99.0, 0.0)
+        """
+        return replace(self, trust=trust) if self.trust is None else self
+
     def prepare(self, seen: Alternatives, readings: Readings) -> Solve:
         """Compute what depends on the raw answer alone, and return the solver of a block."""
         if self.solver == "adam":
             p = self._adam(readings, seen)
             return lambda rows, logp, raw: np.ascontiguousarray(p[rows].T)
-        if self.divergence == "none":
+        trust = self._trust()
+        if self.divergence == "none" and not trust:
             return lambda rows, logp, raw: one_hot(raw, len(logp))
         alpha, log_tau, logq = self._tables(seen)
-        weight = 1.0 if self.cross_entropy else 0.0
-        if self.solver == "closed":
-            pull = (1 - alpha)[:, None] * (logq - np.diag(logq)[:, None])
+        # (1-t)·ATT + t·KL(p || L) with t = λ/(1+λ): the same minimiser, and no weight overflows.
+        rest, share = 1 / (1 + trust), trust / (1 + trust)
+        weight = rest * self.cross_entropy + share
+        prior = rest * (1 - alpha)
+        log_tau = np.logaddexp(log_tau + math.log(rest), _log(share))
+        if self.solver == "closed" or self.divergence == "none":
+            pull = prior[:, None] * (logq - np.diag(logq)[:, None])
             return lambda rows, logp, raw: closed_form(
                 logp, raw, weight=weight, pull=pull, log_tau=log_tau
             )
         return lambda rows, logp, raw: divergences.exact(
             self.divergence,
-            logp if self.cross_entropy else np.zeros_like(logp),
+            weight * logp if weight else np.zeros_like(logp),
             logq.T[:, raw],
-            alpha=alpha[raw],
+            prior=prior[raw],
             log_tau=log_tau[raw],
             order=self.order,
         )
 
     def _tables(self, seen: Alternatives) -> tuple[Floats, Floats, Floats]:
         """Return α (K,), log τ (K,) and log q (K, K), a row for each raw answer."""
+        k = len(seen.values)
+        if self.divergence == "none":
+            return np.ones(k), np.full(k, -np.inf), np.zeros((k, k))
         logq = log_prior(seen.values, self.prior_variance)
         if self.divergence == "kl":
-            half = np.full(len(seen.values), math.log(0.5))
+            half = np.full(k, math.log(0.5))
             return np.exp(half), half, logq
         if self.alpha == "adaptive":
             unit = seen.scale.unit if self.alpha_scale == "unit" else 1.0
@@ -153,7 +206,7 @@ class Discode(DistributionDecoder):
                 low, high = self.alpha_clip
                 la = np.clip(la, _log(low), _log(high))
         else:
-            la = np.full(len(seen.values), _log(float(self.alpha)))
+            la = np.full(k, _log(float(self.alpha)))
         log_tau = la if self.tau == "alpha" else np.full_like(la, math.log(float(self.tau)))
         return np.exp(la), log_tau, logq
 
@@ -250,8 +303,8 @@ def closed_form(
     Args:
         logp: (K, n) log L, with the largest of each row at 0.
         raw: (n,) index of the raw answer.
-        weight: 1, or 0 for the ablation without the cross-entropy term.
-        pull: (K, K) row s holds (1 - α_s)·log q_s, up to a constant.
+        weight: That of log L: 1, less for the ablation without the cross-entropy term.
+        pull: (K, K) row s holds log q_s times its weight, 1 - α_s, up to a constant.
         log_tau: (K,) log τ for each raw answer.
 
     Returns:
@@ -276,8 +329,9 @@ def att_loss(
     logq: Floats,
     alpha: NDArray[Any] | float,
     tau: NDArray[Any] | float,
+    trust: float = 0.0,
 ) -> Floats:
-    """Return the ATT loss of distributions p (n, K); the definition, for tests and plots.
+    """Return ATT + λ·KL(p || L) of distributions p (n, K); the definition, for tests and plots.
 
     >>> half = np.array([[0.5, 0.5]])
     >>> att_loss(half, np.log(half), np.log(half), 0.5, 0.5).round(6).tolist()
@@ -285,4 +339,5 @@ def att_loss(
     """
     logz = np.log(np.maximum(p, 5e-324))
     cross_entropy = -np.sum(p * logp, axis=-1)
-    return np.asarray(cross_entropy + divergences.weighted_kl(np, logz, logq, alpha, tau))
+    att = cross_entropy + divergences.weighted_kl(np, logz, logq, alpha, tau)
+    return np.asarray(att + trust * np.sum(p * (logz - logp), axis=-1))

@@ -77,14 +77,15 @@ def exact(
     logp: Floats,
     logq: Floats,
     *,
-    alpha: Floats,
+    prior: Floats,
     log_tau: Floats,
     order: float | None,
 ) -> Floats:
     """Minimise H(p, L) + D(p || q) over the simplex, to rounding.
 
-    ``logp`` (K, n) has the largest entry of each row at 0; ``logq`` (K, n) is normalised; ``alpha``
-    and ``log_tau`` (n,) are read by ``weighted-kl`` alone. Returns (K, n).
+    ``logp`` (K, n) has the largest entry of each row at 0; ``logq`` (K, n) is normalised.
+    ``weighted-kl`` and ``kl`` read ``prior`` (n,), the weight 1-α of log q, and ``log_tau`` (n,).
+    Returns (K, n).
     """
     k, n = logp.shape
     gap = -logp  # >= 0, and inf where L is 0: such an answer gets no mass
@@ -92,10 +93,8 @@ def exact(
     ones = np.ones(n)
     with np.errstate(over="ignore", divide="ignore"):
         if name in ("weighted-kl", "kl"):
-            if name == "kl":
-                alpha, log_tau = 0.5 * ones, np.log(0.5) * ones
             # p_k = exp(f_k / τ + μ) with max f = 0, so that -log K <= μ <= 0.
-            f = logp + (1 - alpha) * logq
+            f = logp + prior * logq
             f = (f - f.max(axis=0)) * np.exp(np.minimum(-log_tau, LOG_CAP))
             mu = _bisect(lambda t: total(np.exp(f + t)), -np.log(k) * ones, 0 * ones)
             p = np.exp(f + mu)

@@ -64,6 +64,7 @@ class _LowHigh:
 
 NUMBER = Numbers("a number", lambda x: True)
 POSITIVE = Numbers("a number above 0", lambda x: x > 0)
+NON_NEGATIVE = Numbers("a number from 0", lambda x: x >= 0)
 FRACTION = Numbers("a number from 0 to 1", lambda x: 0 <= x <= 1)
 COUNT = Numbers("a whole number from 0", lambda x: x >= 0, whole=True)
 LOW_HIGH = _LowHigh()

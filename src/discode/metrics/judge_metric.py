@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from discode.decoders import Decoder
 from discode.judge import Judge
 from discode.metrics.base import NO_REFERENCES, report_progress
 from discode.pairs import Pair
@@ -20,18 +21,23 @@ class SharedReadings:
 
     def __init__(self) -> None:
         self._kept: dict[bool, tuple[list[Pair], bool, Readings]] = {}
+        self._hidden = False
+
+    def expect(self, decoder: Decoder) -> None:
+        """Read from now on what ``decoder`` needs, too: it will come, and pairs are read once."""
+        self._hidden |= "hidden" in decoder.requires
 
     def read(
         self, judge: Judge, pairs: Sequence[Pair], references: bool, progress: Progress | None
     ) -> Readings:
         """Return the readings of ``pairs``; the model is asked unless they were the last ones."""
-        hidden = "hidden" in judge.decoder.requires
+        hidden = self._hidden and "hidden" in judge.backend.capabilities
         if references in self._kept:
             before, had_hidden, readings = self._kept[references]
             if before == list(pairs) and had_hidden >= hidden:
                 report_progress(progress, len(pairs))
                 return readings
-        readings = judge.read(pairs, progress)
+        readings = judge.read(pairs, progress, hidden=hidden)
         self._kept[references] = (list(pairs), hidden, readings)
         return readings
 
@@ -47,6 +53,9 @@ class JudgeMetric:
     judge: Judge
     references: bool = False
     readings: SharedReadings = field(default_factory=SharedReadings, compare=False)
+
+    def __post_init__(self) -> None:
+        self.readings.expect(self.judge.decoder)
 
     @property
     def needs(self) -> frozenset[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from discode.backends import Backend
 from discode.backends.served.client import ChatClient, ChatModel
 from discode.decoders import METHODS, get_decoder
+from discode.decoders.preset import is_preset
 from discode.errors import DiscodeError, InputError, lookup
 from discode.judge import Judge, load
 from discode.metrics.bert import DEFAULT_BERT, BertScore
@@ -62,8 +64,8 @@ class MetricFactory:
     def make(self, name: str) -> Metric:
         """Return a metric: a row of ``METRICS``, ``scorefile:PATH#column``, or any decoder.
 
-        A decoder's name may carry options ("discode:sigma2=0.05"); with "ref-" before it the judge
-        sees the references.
+        A decoder's name may carry options ("discode:sigma2=0.05") or be a preset file
+        ("mine.json"); with "ref-" before it the judge sees the references.
 
         >>> sorted(MetricFactory().make("ref-smoothing").needs)
         ['image', 'references']
@@ -75,6 +77,15 @@ class MetricFactory:
         if asks_judge(name):
             return self.judge_metric(name)
         return lookup(METRICS, name, "metric", also=", or scorefile:PATH").make(self, name)
+
+    def expect(self, names: Iterable[str]) -> None:
+        """Say which metrics will be made, so that the judge reads once what all of them need.
+
+        Nothing is opened, and what is wrong with a name is said when its metric is made.
+        """
+        for name in filter(asks_judge, names):
+            with suppress(DiscodeError):
+                self.readings.expect(get_decoder(name.removeprefix("ref-")))
 
     def judge_metric(self, name: str) -> JudgeMetric:
         """Return the judge with the decoder ``name``, which sees references after "ref-"."""
@@ -173,7 +184,8 @@ def asks_judge(name: str) -> bool:
     """
     if name in METRICS:
         return METRICS[name].make is MetricFactory.judge_metric
-    return name.removeprefix("ref-").partition(":")[0] in METHODS
+    method = name.removeprefix("ref-")
+    return is_preset(method) or method.partition(":")[0] in METHODS
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from discode.decoders import METHODS, get_decoder
+from discode.decoders.preset import is_preset
 from discode.errors import HttpError
 from discode.http.guard import SECURITY_HEADERS, Guard
-from discode.http.static import ICON, StaticFile, read_static
+from discode.http.static import DISTRIBUTION, ICON, StaticFile, read_static
 from discode.images import demo_path
 from discode.judge import Judge
+from discode.report import PAGE as REPORT
+from discode.report import render_explorer
 from discode.serve.batching import Batcher, ScoreRequest, ScoreResult
 from discode.serve.fetching import fetch_image
 from discode.serve.limits import Limits, LoadLimiter, check_token, parse_content_length
@@ -42,7 +45,7 @@ class ServiceOptions:
     """How a service is run.
 
     Attributes:
-        method: The decoder if a request names none.
+        method: The decoder if a request names none: a method, or a preset file.
         limits: How much requests may ask for.
         token: What callers must send, or None.
         allow_urls: Whether images are fetched by URL.
@@ -58,15 +61,16 @@ class ServiceOptions:
 
 def make_service(judge: Judge, options: ServiceOptions | None = None) -> FastAPI:
     """Return the service around a judge, as an ASGI application."""
-    options = options or ServiceOptions()
-    get_decoder(options.method)
-    return _Service(judge, options).app()
+    return _Service(judge, options or ServiceOptions()).app()
 
 
 class _Service:
     def __init__(self, judge: Judge, options: ServiceOptions) -> None:
         self.judge = judge
         self.options = options
+        self.decoder = get_decoder(options.method)
+        # A preset file's folder is nobody's business.
+        self.method = Path(options.method).name if is_preset(options.method) else options.method
         self.limiter = LoadLimiter(options.limits)
         self.counters = ServiceCounters()
         self.counters.active.set_function(lambda: self.limiter.requests)
@@ -94,7 +98,7 @@ class _Service:
         )  # fmt: skip
         app.add_api_route("/healthz", self.health, summary="Whether the service is up")
         app.add_api_route("/metrics", self.metrics, summary="Counters for Prometheus")
-        for route in ("/", "/page/{name}", "/demo/{name}"):
+        for route in ("/", "/explorer", "/page/{name}", "/demo/{name}"):
             app.add_api_route(route, self.file, methods=["GET", "HEAD"], include_in_schema=False)
         app.add_api_route("/demo", self.examples, include_in_schema=False)
         for kind in (HttpError, HTTPException):
@@ -140,7 +144,8 @@ class _Service:
             async def parse_and_score() -> tuple[ScoreRequest, ScoreResult]:
                 asked = await parse_request(
                     body, request.headers.get("content-type", ""), limits=limits, held=held,
-                    method=self.options.method,
+                    method=self.method,
+                    default=self.decoder,
                     fetch=self._fetch if self.options.allow_urls else None,
                 )  # fmt: skip
                 return asked, await self.batcher.score(asked)
@@ -171,13 +176,17 @@ class _Service:
             "signature": str(self.judge.signature),
         }
         # Others are reached with options: "discode:sigma2=0.05".
-        methods = [{"name": name, "about": row.about} for name, row in METHODS.items()]
+        methods = [
+            {"name": name, "about": row.about}
+            for name, row in METHODS.items()
+            if not get_decoder(name).requires  # solver 'adam' is not served
+        ]
         return JSONResponse(
             {
                 "version": __version__,
                 "models": [model],
                 "methods": methods,
-                "method": self.options.method,
+                "method": self.method,
                 "urls": self.options.allow_urls,
                 "limits": asdict(self.options.limits),
             }
@@ -232,10 +241,14 @@ def response_body(judge: Judge, asked: ScoreRequest, result: ScoreResult) -> dic
 
 
 def page_files() -> dict[str, StaticFile]:
-    """Return every file that is served, by its path: the page and the demo's images."""
-    files = read_static("/page", [*PAGE.iterdir(), ICON])
+    """Return every file that is served, by its path: the pages and the demo's images."""
+    own = [*PAGE.iterdir(), ICON, DISTRIBUTION, REPORT / "report.css", REPORT / "report.js"]
+    files = read_static("/page", own)
     files |= read_static("/demo", demo_path().glob("*.jpg"))
-    return files | {"/": files["/page/index.html"]}
+    scripts = [f"/page/{name}" for name in ("distribution.js", "asked.js", "report.js")]
+    explorer = render_explorer("/page/report.css", scripts).encode()
+    page = files["/page/index.html"]
+    return files | {"/": page, "/explorer": replace(page, content=explorer)}
 
 
 def _examples() -> list[dict[str, Any]]:

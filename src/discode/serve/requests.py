@@ -20,7 +20,7 @@ from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from discode.decoders import get_decoder
+from discode.decoders import Decoder, named_decoder
 from discode.errors import HttpError, InputError
 from discode.images import MAX_PIXELS
 from discode.serve.batching import ScoreRequest
@@ -52,6 +52,7 @@ async def parse_request(
     *,
     limits: Limits,
     method: str,
+    default: Decoder,
     fetch: FetchImage | None,
     held: HeldBytes,
 ) -> ScoreRequest:
@@ -61,7 +62,8 @@ async def parse_request(
         body: JSON or multipart/form-data, as ``content_type`` says.
         content_type: The header, with the boundary of a form.
         limits: What it may hold.
-        method: The method if the request names none.
+        method: What the service's own method is called.
+        default: Its decoder, if the request names that or none.
         fetch: Fetches an image by URL; None where that is not allowed.
         held: Where the bytes of a fetched image are counted.
     """
@@ -84,7 +86,8 @@ async def parse_request(
     if name is not None and not isinstance(name, str):
         raise _bad("method must be text, such as discode or discode:sigma2=0.05")
     try:
-        decoder = get_decoder(name or method)
+        # The service's own method may be a preset file; callers open none.
+        decoder = default if name in (None, "", method) else named_decoder(name)
     except InputError as error:
         raise _bad(str(error)) from None
     if decoder.requires:  # a caller could ask for a million steps of Adam

@@ -26,11 +26,25 @@ from discode.prompts import CAPTION_LAST, Prompt, neutralise
 from discode.readings import Identity, Readings, ReadingsCollector
 from discode.scales import UNIT, Scale
 
+MODEL = "discode-embedded"
 SHIPPED = Path(__file__).parents[2] / "data" / "embedded.onnx"
 """The model that ships with the package."""
 SHA256 = "6d8f3ff529558056acc5625621d9b3806fca120e6be43934d628787ea914cfc3"
 """Of that file: half a download must not judge."""
+ADVISED_TRUST = 9999.0
+"""The decoder's weight for that file, chosen on dev images by ``docs/make_trust.py``; this much
+of it is smoothing: every prior that could be noticed lost there."""
 CAPTIONS_AT_ONCE = 64
+
+
+def advised_trust(identity: Identity) -> float | None:
+    """Return the weight that suits a model, live or recorded: known of the shipped one alone.
+
+    >>> advised_trust(Embedded(threads=1).identity) == ADVISED_TRUST, advised_trust(Identity("x"))
+    (True, None)
+    """
+    shipped = identity.model == MODEL and identity.revision.endswith(f"-{SHA256[:8]}")
+    return ADVISED_TRUST if shipped else None
 
 
 class EmbeddedOptions(TypedDict, total=False):
@@ -78,7 +92,12 @@ class Embedded:
         self._bpe = Bpe(tokens, merges)
         self._limit = int(metadata["limit"])
         self._side = int(self._run_session().get_inputs()[0].shape[-1])
-        self.identity = Identity("discode-embedded", f"{metadata['version']}-{digest[:8]}", "int8")
+        self.identity = Identity(MODEL, f"{metadata['version']}-{digest[:8]}", "int8")
+
+    @property
+    def advised_trust(self) -> float | None:
+        """The decoder's weight for the shipped file; None for another."""
+        return advised_trust(self.identity)
 
     def _run_session(self) -> Any:
         """Return the session of this process; a fork does not inherit its threads."""

@@ -1,0 +1,150 @@
+"""Run what README.md and the tutorial show, and put what it prints today into the pages.
+
+``python docs/make_outputs.py`` rewrites every output that no longer agrees; a test runs the same
+and only compares. The blocks of a page run in order, in a folder with the demo's images. A comment
+on the line before a fenced block says what becomes of it:
+
+- a ``python`` block runs; after ``<!-- not run: reason -->`` it does not.
+- a ``text`` block after ``<!-- output -->`` is what the block before it prints.
+- a ``console`` block after ``<!-- run -->``: lines that start with ``$ discode`` run, exit code 0;
+  where output is shown, it is what they print.
+- any block after ``<!-- file: NAME -->`` is saved as NAME.
+
+Of the output, words must agree and numbers be close; ``...`` stands for any rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from discode.images import demo_path
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/tutorial/*.md"))]
+BLOCK = re.compile(
+    r"(?:^<!-- (?P<note>.+?) -->\n)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+COMMAND = re.compile(r"^\$ (?P<command>(?:.*\\\n)*.*)\n(?P<shown>(?:(?!\$ ).*\n)*)", re.MULTILINE)
+REST = "..."
+
+
+class Shown(NamedTuple):
+    """Output that a page shows from ``start`` to ``end``, and what is printed today."""
+
+    text: str
+    printed: str
+    start: int
+    end: int
+    where: str
+
+
+def replay(page: Path) -> Iterator[Shown]:
+    """Run a page in this folder, and yield what it shows; raise where something fails."""
+    whole = page.read_text(encoding="utf-8")
+    names: dict[str, Any] = {"__name__": "__main__"}
+    printed = ""
+    for block in BLOCK.finditer(whole):
+        note, kind, text = block["note"] or "", block["kind"], block["text"]
+        where = f"{page.name}, line {1 + whole.count(chr(10), 0, block.start('text'))}"
+        if note.startswith("file: "):
+            Path(note.removeprefix("file: ")).write_text(text, encoding="utf-8")
+        elif note == "output":
+            yield Shown(text, printed, *block.span("text"), where)
+        elif kind == "python" and not note.startswith("not run: "):
+            if note:
+                raise ValueError(f"{where}: {note!r} is not a note of a Python block")
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output):
+                exec(compile(text, where, "exec"), names)
+            printed = output.getvalue()
+        elif note == "run":
+            for part in COMMAND.finditer(text):
+                command = part["command"].replace("\\\n", " ")
+                if command.startswith("discode "):
+                    printed = run(command)
+                    if part["shown"].strip():
+                        start, end = (block.start("text") + place for place in part.span("shown"))
+                        yield Shown(part["shown"], printed, start, end, where)
+
+
+def run(command: str) -> str:
+    """Run ``discode ...`` as this Python's module and return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "discode", *shlex.split(command, comments=True)[1:]],
+        capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "100"},
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"{command}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def agree(shown: str, printed: str) -> bool:
+    """Return whether words are equal and numbers close, up to ``...`` where it is shown.
+
+    >>> agree("mean 0.50", "mean  0.501"), agree("a", "b"), agree("a\\n...", "a\\nb c")
+    (True, False, True)
+    """
+    want, got = shown.split(), printed.split()
+    if REST in want:
+        want = want[: want.index(REST)]
+        got = got[: len(want)]
+    return len(want) == len(got) and all(map(close, want, got))
+
+
+def close(word: str, other: str) -> bool:
+    """Return whether two words are equal but for numbers that are at most 0.02 apart."""
+    number = r"-?\d+\.\d*"
+    return re.sub(number, "#", word) == re.sub(number, "#", other) and all(
+        abs(float(a) - float(b)) <= 0.02
+        for a, b in zip(re.findall(number, word), re.findall(number, other), strict=True)
+    )
+
+
+def renewed(shown: str, printed: str) -> str:
+    """Return what a page should show instead: as many lines before ``...`` as it showed.
+
+    >>> renewed("old 1\\n...\\n", "new 1\\nnew 2\\n")
+    'new 1\\n...\\n'
+    """
+    lines = printed.splitlines(keepends=True)
+    if REST not in shown.split():
+        return "".join(lines)
+    before = [line.strip() for line in shown.splitlines()].index(REST)
+    return "".join(lines[:before]) + f"{REST}\n"
+
+
+def copy_images(folder: Path) -> None:
+    """Put the demo's images into a folder, one of them also as photo.jpg."""
+    for image in demo_path().glob("*.jpg"):
+        shutil.copy(image, folder)
+    shutil.copy(demo_path() / "cat.jpg", folder / "photo.jpg")
+
+
+def main() -> None:
+    """Rewrite what no longer agrees."""
+    for page in PAGES:
+        with tempfile.TemporaryDirectory() as folder:
+            copy_images(Path(folder))
+            os.chdir(folder)
+            every = list(replay(page))
+            os.chdir(ROOT)
+        text = page.read_text(encoding="utf-8")
+        for one in reversed([one for one in every if not agree(one.text, one.printed)]):
+            text = text[: one.start] + renewed(one.text, one.printed) + text[one.end :]
+            print(f"{one.where}: renewed")
+        page.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""Preset files: a decoder with its options, chosen by data, in a small file that ``-m FILE`` takes.
+
+JSON, made by ``discode study decoders``, readable and editable by hand::
+
+    {
+      "discode_preset": 1,
+      "method": "discode:...",            what -m would take, every option written out
+      "scale": "unit",                    the scale of the readings it was chosen on
+      "calibration": {"score": [...], "rating": [...]},   or null
+      "chosen": {...}                     how, on what data, with which held-out figures
+    }
+
+The signature of a score names the file by the first digits of its SHA-256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discode.decoders.base import Decoded, Decoder
+from discode.errors import InputError
+from discode.files import parse_json, replacing
+from discode.readings import Readings
+
+SUFFIX = ".json"
+VERSION = 1
+_KEYS = ("method", "scale", "calibration", "chosen")
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A monotone map from scores to people's ratings: straight lines between J knots.
+
+    Scores rise strictly, ratings never fall. Below the first knot and above the last the map is
+    flat, so that scores out there tie.
+
+    >>> Calibration((0.2, 0.6), (1.0, 3.0)).apply(np.array([0.0, 0.4, 0.9])).tolist()
+    [1.0, 2.0, 3.0]
+    """
+
+    score: tuple[float, ...]
+    rating: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        x, y = np.asarray(self.score), np.asarray(self.rating)
+        if x.shape != y.shape or x.ndim != 1 or not x.size or not np.isfinite([x, y]).all():
+            raise InputError("a calibration needs as many ratings as scores, all finite numbers")
+        if (np.diff(x) <= 0).any() or (np.diff(y) < 0).any():
+            raise InputError("a calibration's scores must rise and its ratings must not fall")
+
+    def apply(self, score: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return scores (N,) on the people's scale; NaN stays NaN."""
+        return np.asarray(np.interp(score, self.score, self.rating))
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What a preset file says; ``method`` is what ``-m`` takes, ``scale`` a scale's name."""
+
+    method: str
+    scale: str
+    calibration: Calibration | None = None
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """Return what the file says."""
+        calibration = None
+        if self.calibration is not None:
+            calibration = {
+                "score": list(self.calibration.score),
+                "rating": list(self.calibration.rating),
+            }
+        content = {
+            "discode_preset": VERSION,
+            "method": self.method,
+            "scale": self.scale,
+            "calibration": calibration,
+            "chosen": dict(self.chosen),
+        }
+        text = json.dumps(content, indent=2, ensure_ascii=False)
+        return re.sub(r"\[[-+.\de,\s]+\]", lambda found: " ".join(found[0].split()), text) + "\n"
+
+    def write(self, path: Path) -> str:
+        """Write the file, whole or not at all; return its digest as signatures name it."""
+        data = self.text().encode()
+        with replacing(path) as part:
+            part.write_bytes(data)
+        return preset_digest(data)
+
+
+@dataclass(frozen=True)
+class PresetDecoder:
+    """The decoder of a preset file, with its calibration; the signature names the file.
+
+    ``raw`` and ``distribution`` of what it decodes stay on the model's own scale.
+    """
+
+    decoder: Decoder
+    preset: Preset
+    digest: str
+
+    @property
+    def name(self) -> str:
+        """The name of the decoder that was chosen."""
+        return self.decoder.name
+
+    @property
+    def requires(self) -> frozenset[str]:
+        """What that decoder needs."""
+        return self.decoder.requires
+
+    def options(self) -> dict[str, object]:
+        """Return that decoder's options, the file's digest, and whether scores are calibrated."""
+        more = {} if self.preset.calibration is None else {"calibrated": True}
+        return {**self.decoder.options(), **more, "preset": self.digest}
+
+    def decode(self, readings: Readings) -> Decoded:
+        """Decode N readings, and bring the scores to the people's scale if the file says so."""
+        decoded = self.decoder.decode(readings)
+        calibration = self.preset.calibration
+        if calibration is None:
+            return decoded
+        if readings.scale.unique_name != self.preset.scale:
+            raise InputError(
+                f"preset {self.digest} is calibrated on scale {self.preset.scale!r}, not on "
+                f"{readings.scale.unique_name!r}; choose the decoder again with this scale"
+            )
+        return replace(decoded, score=calibration.apply(decoded.score))
+
+
+def is_preset(method: str) -> bool:
+    """Return whether a method is a preset file, by its name.
+
+    >>> is_preset("mine.json"), is_preset("discode:sigma2=0.05")
+    (True, False)
+    """
+    return method.endswith(SUFFIX)
+
+
+def preset_digest(data: bytes) -> str:
+    """Return the first twelve digits of the SHA-256 of a preset file."""
+    return hashlib.sha256(data).hexdigest()[:12]
+
+
+def read_preset(path: Path, make: Callable[[str], Decoder]) -> PresetDecoder:
+    """Return the decoder of a preset file; ``make`` makes it from the method in the file."""
+    try:
+        data = path.read_bytes()
+        text = data.decode()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise InputError(f"cannot read preset {path}: {reason or error}") from error
+    content = parse_json(text, f"preset {path}")
+    if not isinstance(content, dict) or "discode_preset" not in content:
+        raise InputError(f"{path} is no preset of discode; discode study decoders writes one")
+    if content["discode_preset"] != VERSION:
+        raise InputError(
+            f"preset {path} has version {content['discode_preset']!r}; this discode reads {VERSION}"
+        )
+    lacking = [key for key in _KEYS if key not in content]
+    if lacking:
+        raise InputError(f"preset {path} lacks {', '.join(lacking)}")
+    method, scale, chosen = content["method"], content["scale"], content["chosen"]
+    if not isinstance(method, str) or not isinstance(scale, str) or not isinstance(chosen, dict):
+        raise InputError(f"preset {path}: method and scale must be text, chosen an object")
+    try:
+        preset = Preset(method, scale, _calibration(content), chosen)
+        return PresetDecoder(make(method), preset, preset_digest(data))
+    except InputError as error:
+        raise InputError(f"preset {path}: {error}") from error
+
+
+def _calibration(content: Mapping[str, Any]) -> Calibration | None:
+    given = content["calibration"]
+    if given is None:
+        return None
+    columns = []
+    for name in ("score", "rating"):
+        numbers = given.get(name) if isinstance(given, dict) else None
+        if not isinstance(numbers, list) or not all(
+            isinstance(number, int | float) and not isinstance(number, bool) for number in numbers
+        ):
+            raise InputError("calibration must be null, or score and rating, lists of numbers")
+        columns.append(tuple(map(float, numbers)))
+    return Calibration(columns[0], columns[1])

@@ -1,0 +1,152 @@
+"""What each image contributes to an agreement: numbers that add up, to choose and to test with.
+
+Kendall's τ compares rows of different images, so it is no mean over images. Its jackknife
+pseudo-values are, to first order: with τ(A) the value on a set A of images,
+
+    φ_c = |A|·τ(A) - (|A| - 1)·τ(A without c),
+
+their mean over the images c of A estimates τ without the bias of order 1/|A|, and they are nearly
+independent and equally distributed (Efron & Stein 1981). An accuracy is a mean already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from discode.errors import InputError
+from discode.stats.base import Floats, Ints, columns, label_codes, same_length
+
+
+@dataclass(frozen=True, eq=False)
+class Contributions:
+    """One number per image, whose mean over some images is the agreement on them.
+
+    Attributes:
+        whole: (C,) over all C images.
+        apart: (C,) over the images of each image's own fold: nothing outside the fold enters.
+        others: (K, C) over the images outside fold k; 0 for those inside it.
+    """
+
+    whole: Floats
+    apart: Floats
+    others: Floats
+
+
+def tau_c_contributions(
+    x: ArrayLike, y: ArrayLike, clusters: ArrayLike, folds: ArrayLike
+) -> Contributions:
+    """Return the pseudo-values of τ_c of ``x`` and ``y`` (n,) by image.
+
+    ``clusters`` (n,) is the image of each row, numbered from 0 without gaps; ``folds`` (C,) the
+    fold of each image, likewise, with two images at least. The number of distinct values m in τ_c's
+    denominator is that of all rows. O(n log n), about 10 ms for 17,000 rows.
+
+    >>> parts = tau_c_contributions([1, 2, 3, 4], [1, 2, 2, 1], [0, 1, 2, 3], [0, 0, 1, 1])
+    >>> parts.apart.round(3).tolist()  # the first fold is in order, the second the wrong way round
+    [2.0, 2.0, -2.0, -2.0]
+    """
+    a, b = columns({"x": x, "y": y})
+    image, fold = np.asarray(clusters, np.int64), np.asarray(folds, np.int64)
+    same_length({"x": 0, "clusters": 0}, [a, image])
+    if not np.isfinite([a, b]).all():
+        raise InputError("rows that are not finite: mask them with paired() and count them")
+    count = int(fold.max()) + 1
+    rows = np.bincount(image, minlength=len(fold)).astype(np.float64)  # (C,)
+    if len(rows) != len(fold) or (np.bincount(fold, minlength=count) < 2).any():
+        raise InputError("every fold needs two images, and every image a fold")
+    member = np.eye(count)[fold]  # (C, K)
+    against = _by_cluster(concordances(a, b, member[image]), image, len(fold))  # (C, K)
+    within = _by_cluster(concordances(a, b, np.ones((len(a), 1)), image), image, len(fold))[:, 0]
+    distinct = min(len(np.unique(a)), len(np.unique(b)))
+    if distinct < 2:  # nothing is ordered: no pair is concordant
+        distinct = 2
+
+    def pseudo(inside: Floats) -> Floats:
+        """φ_c (C,) on the images whose folds have 1 in ``inside`` (K,), 0 for the others."""
+        mine = member @ inside
+        each = (against @ inside) * mine
+        size, total, n = mine.sum(), each.sum(), (rows * mine).sum()
+        without = (total - 2 * each + within) / (n - rows * mine) ** 2
+        values = (size * total / n**2 - (size - 1) * without) * distinct / (distinct - 1)
+        return np.asarray(np.where(mine > 0, values, 0.0))
+
+    eye = np.eye(count)
+    return Contributions(
+        pseudo(np.ones(count)),
+        np.asarray(np.sum([pseudo(eye[k]) for k in range(count)], axis=0)),
+        np.array([pseudo(1 - eye[k]) for k in range(count)]),
+    )
+
+
+def accuracy_contributions(
+    earned: ArrayLike, categories: ArrayLike, clusters: ArrayLike, folds: ArrayLike
+) -> Contributions:
+    """Return each image's part in the accuracy, averaged over categories.
+
+    ``earned`` (M,) is what ``credit`` returns. φ_c = C/G·Σ_g (earned by c in g) / (choices in g)
+    for G categories g, so that the mean over all C images is the accuracy itself; what an image
+    earns does not depend on other images.
+
+    >>> accuracy_contributions([1, 0, 1], ["a", "a", "b"], [0, 1, 2], [0, 1, 0]).whole.tolist()
+    [0.75, 0.0, 1.5]
+    """
+    (right,) = columns({"earned": earned})
+    group = label_codes(categories, "categories")
+    image, fold = np.asarray(clusters, np.int64), np.asarray(folds, np.int64)
+    same_length({"earned": 0, "categories": 0, "clusters": 0}, [right, group, image])
+    size = np.bincount(group)
+    share = right / (size[group] * len(size))
+    sums = np.bincount(image, weights=share, minlength=len(fold))
+    whole: Floats = np.asarray(sums, np.float64) * len(fold)
+    outside = fold[None, :] != np.arange(int(fold.max()) + 1)[:, None]
+    return Contributions(whole, whole, np.where(outside, whole[None, :], 0.0))
+
+
+def concordances(x: Floats, y: Floats, weights: Floats, groups: Ints | None = None) -> Floats:
+    """Return Σ_j sign(x_i - x_j)·sign(y_i - y_j)·weights[j] for each row i, (n, K).
+
+    ``weights`` is (n, K): K sums at once. With ``groups`` (n,) only rows j of the group of i count.
+    The side with fewer levels is split by binary digits, as in ``KendallPlan``.
+
+    >>> one = np.ones((3, 1))
+    >>> concordances(np.array([1.0, 2, 3]), np.array([1.0, 3, 2]), one)[:, 0].tolist()
+    [2.0, 0.0, 0.0]
+    """
+    runs, levels = (np.unique(side, return_inverse=True)[1].astype(np.int64) for side in (x, y))
+    if runs.max(initial=0) < levels.max(initial=0):
+        runs, levels = levels, runs
+    group = np.zeros(len(x), np.int64) if groups is None else groups
+    first = np.argsort(runs, kind="stable")
+    result = np.zeros(weights.shape)
+    top = int(levels.max(initial=0))
+    for digit in range(top.bit_length()):
+        block = group * ((top >> (digit + 1)) + 1) + (levels >> (digit + 1))
+        order = first[np.argsort(block[first], kind="stable")]
+        one = ((levels[order] >> digit) & 1).astype(bool)
+        opens = np.diff(block[order], prepend=-1) != 0
+        start, stop = _stretch(opens)
+        low, high = _stretch(opens | (np.diff(runs[order], prepend=-1) != 0))
+        w = weights[order]
+        sums = np.zeros((2, len(x) + 1, weights.shape[1]))  # of the zeros, of the ones
+        np.cumsum(np.where(one[:, None], 0.0, w), axis=0, out=sums[0, 1:])
+        np.cumsum(np.where(one[:, None], w, 0.0), axis=0, out=sums[1, 1:])
+        other = np.where(one, 0, 1)  # a one looks at zeros, a zero at ones
+        left = sums[other, low] - sums[other, start]
+        right = sums[other, stop] - sums[other, high]
+        result[order] += np.where(one[:, None], left - right, right - left)
+    return result
+
+
+def _stretch(opens: Floats) -> tuple[Ints, Ints]:
+    """For each position, where its stretch begins and one past where it ends."""
+    starts = np.flatnonzero(opens)
+    which = np.cumsum(opens) - 1
+    return starts[which], np.append(starts[1:], len(opens))[which]
+
+
+def _by_cluster(values: Floats, clusters: Ints, count: int) -> Floats:
+    sums = [np.bincount(clusters, weights=column, minlength=count) for column in values.T]
+    return np.stack(sums, axis=1)

@@ -1,0 +1,221 @@
+"""What a study is: a row with a name, what it needs, and the function that makes its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from discode.bench.agreement import AgreementProtocol
+from discode.bench.layout import CellTable
+from discode.bench.run import RunProgress, run_metrics
+from discode.bench.runlog import MetricResult, RunLog
+from discode.benchmarks import Benchmark, BenchmarkOption
+from discode.decoders import get_decoder
+from discode.errors import DiscodeError, InputError
+from discode.metrics import MetricFactory
+from discode.metrics.registry import asks_judge
+
+
+@dataclass(frozen=True)
+class StudySetup:
+    """What a study works on.
+
+    Attributes:
+        benchmarks: What was loaded, by the text it was asked for with ("foil:references=4").
+        judges: The factory of each model, by the model's name; nothing is opened yet.
+        logs: Runs that exist already, by name; all that they have is shown.
+        protocol: How agreement is measured.
+        options: The study's own options, defaults filled in.
+        progress: Called with what is scored, the number of pairs just done, and that of all.
+        kept: Runs of earlier studies; what they have of the same pairs and judges is reused.
+    """
+
+    benchmarks: Mapping[str, Benchmark] = field(default_factory=dict)
+    judges: Mapping[str, MetricFactory] = field(default_factory=dict)
+    logs: Mapping[str, RunLog] = field(default_factory=dict)
+    protocol: AgreementProtocol = field(default_factory=AgreementProtocol)
+    options: Mapping[str, str] = field(default_factory=dict)
+    progress: RunProgress | None = None
+    kept: Mapping[str, RunLog] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """What a study found.
+
+    Attributes:
+        tables: By the name of their files; the first is the one to look at first.
+        figures: By the name of the file, a function that draws it to a path (PNG, SVG or PDF).
+        logs: Runs by name.
+        findings: What the numbers say, in sentences that were made from them.
+        problems: What could not be done, and why.
+        files: Other files by name, as text.
+    """
+
+    tables: Mapping[str, CellTable]
+    figures: Mapping[str, Callable[[Path], None]] = field(default_factory=dict)
+    logs: Mapping[str, RunLog] = field(default_factory=dict)
+    findings: Sequence[str] = ()
+    problems: Sequence[str] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study, as ``discode study NAME`` runs it.
+
+    Attributes:
+        name: Its name on the command line.
+        about: What it shows, in one line.
+        paper: The labels of the paper's tables and figures that it is about.
+        run: Makes it.
+        benchmarks: Those it is about, as ``-b`` takes them: "foil:references=4"; without ``-b`` it
+            is run on those of them that are there. None if it needs no benchmark.
+        options: What else it may be told: each is an option of its command.
+    """
+
+    name: str
+    about: str
+    paper: tuple[str, ...]
+    run: Callable[[StudySetup], StudyResult]
+    benchmarks: tuple[str, ...] = ()
+    options: Mapping[str, BenchmarkOption] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StudyRuns:
+    """Logs by name, what failed with the reason, and what was left out as a model cannot do it."""
+
+    logs: Mapping[str, RunLog]
+    problems: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+
+def run_methods(setup: StudySetup, methods: Sequence[str], scale: str | None = None) -> StudyRuns:
+    """Score every benchmark with every judge and method; nothing is scored or asked twice.
+
+    Results that runs in ``setup`` have of the same pairs and the same model are taken from there.
+    Readings that a judge's store has are decoded, and only the rest is asked for. Logs of
+    benchmarks that were not loaded are handed on as they are. Metrics that do not ask a judge are
+    run once, with the first.
+
+    Args:
+        setup: What to work on.
+        methods: Metrics by name, as :meth:`~discode.metrics.MetricFactory.make` takes them.
+        scale: The judges' scale, if it is not to be their own.
+    """
+    logs: dict[str, RunLog] = {}
+    problems: dict[tuple[str, str], str] = {}
+    left_out: dict[str, None] = {}
+    for number, (model, factory) in enumerate(setup.judges.items()):
+        if scale is not None:
+            factory = replace(factory, scale=scale)
+        wanted = {name: name for name in methods if number == 0 or asks_judge(name)}
+        hidden = [name for name in wanted if _needs_hidden(name)]
+        if hidden and not _has_hidden(factory):
+            for name in hidden:
+                del wanted[name]
+            left_out[f"{_name_of(factory, model)} gives no hidden states, which Adam needs"] = None
+            hidden = []
+        # What needs hidden states comes first: its readings serve all others.
+        wanted = {name: name for name in (*hidden, *wanted)}
+        for place, benchmark in setup.benchmarks.items():
+            name = " ".join(filter(None, [_name_of(factory, model), place, scale]))
+            log, failed = run_metrics(
+                benchmark, wanted, factory, setup.protocol,
+                earlier=_earlier(setup, benchmark, factory), progress=setup.progress,
+            )  # fmt: skip
+            scored = {k: v for k, v in log.results.items() if np.isfinite(v.value).any()}
+            silent = {
+                label: next(iter(log.results[label].errors.values()), "no scores")
+                for label in log.results
+                if label not in scored
+            }
+            unread = next((why for label, why in silent.items() if asks_judge(label)), "")
+            for label, why in failed.items():
+                # Where nothing could be read at all, hidden states are not what is missing.
+                silent[label] = unread if unread and _needs_hidden(label) else why
+            problems |= {(name, label): why for label, why in silent.items()}
+            if name in logs:  # readings of one model in several stores
+                scored = {**scored, **logs[name].results}
+            if scored:
+                logs[name] = replace(log, results=scored)
+    for name, log in setup.logs.items():
+        if left := _others(setup, log):
+            logs.setdefault(name, replace(log, results=left))
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for (name, label), why in problems.items():
+        if name not in logs or label not in logs[name].results:
+            reasons.setdefault((name, why), []).append(label)
+    told = tuple(f"{name}, {', '.join(of)}: {why}" for (name, why), of in reasons.items())
+    if not logs:
+        raise InputError(
+            f"nothing could be scored: {'; '.join(told)}"
+            if told
+            else "there is nothing to score; give --data FOLDER or --log RUN.json"
+        )
+    return StudyRuns(logs, told, tuple(left_out))
+
+
+def _needs_hidden(name: str) -> bool:
+    return asks_judge(name) and "hidden" in get_decoder(name.removeprefix("ref-")).requires
+
+
+def _has_hidden(factory: MetricFactory) -> bool:
+    """Whether a judge gives hidden states; one that cannot be opened says why where it is run."""
+    try:
+        return "hidden" in factory.judge.backend.capabilities
+    except DiscodeError:
+        return True
+
+
+def _name_of(factory: MetricFactory, model: str) -> str:
+    """Return a judge's model by the name it is signed with, or as it was given."""
+    try:
+        return factory.judge.backend.identity.model
+    except DiscodeError:
+        return model
+
+
+def _begun(benchmark: Benchmark) -> RunLog:
+    return RunLog.begin(benchmark, AgreementProtocol(), {})
+
+
+def _earlier(setup: StudySetup, benchmark: Benchmark, factory: MetricFactory) -> RunLog | None:
+    """Return what the logs have of these pairs by this judge, and by metrics that ask none."""
+    begun = _begun(benchmark)
+    every = (*setup.logs.values(), *setup.kept.values())
+    same = [log for log in every if log.same_questions(begun)]
+    same = [log for log in same if log.protocol == setup.protocol] or same[:1]
+    kept = {
+        label: result
+        for log in same
+        for label, result in log.results.items()
+        if not asks_judge(label) or _made_by(factory, result.metric_signature)
+    }
+    return replace(same[0], results=kept) if same else None
+
+
+def _others(setup: StudySetup, log: RunLog) -> dict[str, MetricResult]:
+    """Return the results of a log that the setup's own judges and benchmarks do not give."""
+    loaded = setup.benchmarks.values() if setup.judges else ()
+    if not any(log.same_questions(_begun(one)) for one in loaded):
+        return dict(log.results)
+    return {
+        label: result
+        for label, result in log.results.items()
+        if asks_judge(label)
+        and not any(_made_by(judge, result.metric_signature) for judge in setup.judges.values())
+    }
+
+
+def _made_by(factory: MetricFactory, signature: str) -> bool:
+    """Whether scores are of this judge's model, asked in the same way."""
+    try:
+        mine = str(factory.judge.signature)
+    except DiscodeError:
+        return False
+    return signature.partition("|decoder:")[0] == mine.partition("|decoder:")[0]

@@ -1,0 +1,50 @@
+"""A service whose own method is a preset file: callers get it, and open no file themselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the service wants discode[serve]")
+
+from discode.decoders.preset import Calibration, Preset  # isort: skip
+from discode.errors import InputError  # isort: skip
+from discode.judge import load  # isort: skip
+from tests.helpers.fake_model import FakeModel  # isort: skip
+from tests.helpers.serving import CAT, running  # isort: skip
+
+
+def test_the_services_own_method_may_be_a_preset_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    digest = Preset("smoothing", "unit", Calibration((0.0, 1.0), (1.0, 5.0))).write(path)
+    judge = load(FakeModel(), method=str(path))
+    own = judge.score(CAT, "a cat")
+    with running(judge, method=str(path)) as client:
+        path.unlink()  # it was read when the service began
+        assert client.get("/v1/models").json["method"] == "mine.json"
+        for more in ({}, {"method": ""}, {"method": "mine.json"}):
+            answer = client.score(CAT, "a cat", **more).json
+            assert answer["signature"] == str(own.signature)
+            assert answer["scores"][0]["score"] == float(own) > 1
+        assert f"preset={digest}" in answer["signature"]
+        assert "preset" not in client.score(CAT, "a cat", method="raw").json["signature"]
+
+
+def test_callers_open_no_files(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    Preset("smoothing", "unit").write(path)
+    with running() as client:
+        replies = [
+            client.score(CAT, "a cat", method=str(one)) for one in (path, tmp_path / "no.json")
+        ]
+    assert [reply.status for reply in replies] == [422, 422]
+    words = {reply.json["error"]["message"].split(";")[0].split("'")[0] for reply in replies}
+    assert words == {"unknown method "}  # whether a file is there is not told
+
+
+def test_a_service_with_a_broken_preset_does_not_begin(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text("{}")
+    with pytest.raises(InputError, match="no preset"), running(method=str(path)):
+        pass
