@@ -114,7 +114,7 @@ def autocast(device: str) -> torch.autocast:
 
 
 def one_hump(said: Tensor, widest: float = 1.5) -> Tensor:
-    """Return the distribution (..., 11) with one hump that has the mean of another.
+    """Return the distribution (..., 11) with one hump that has, within 0.2, the mean of another.
 
     A model that cannot see says "0.2 or 0.9": its likeliest digit is then a guess, though its mean
     is not. So a part of what it learns is a bell around its own mean, as wide as its doubt, and no
@@ -124,7 +124,7 @@ def one_hump(said: Tensor, widest: float = 1.5) -> Tensor:
     mean = (said * values).sum(-1, keepdim=True)
     doubt = (said * (values - mean) ** 2).sum(-1, keepdim=True).clamp(0.36, widest**2)
     centre, bell = mean, said
-    for _ in range(4):  # near the ends a bell is cut off: its centre moves until its mean is right
+    for _ in range(4):  # near the ends a bell is cut off: its centre moves until its mean is near
         bell = torch.softmax(-((values - centre) ** 2) / (2 * doubt), dim=-1)
         centre = (centre + mean - (bell * values).sum(-1, keepdim=True)).clamp(-3, 13)
     return bell

@@ -302,9 +302,9 @@ def test_one_hump_has_the_mean_and_one_top() -> None:
     bell = train.one_hump(said)
     values = torch.arange(11.0)
     assert torch.allclose(bell.sum(-1), torch.ones(500))
-    assert torch.allclose((bell * values).sum(-1), (said * values).sum(-1), atol=0.15)
-    step = bell.diff(dim=-1) > 0
-    assert (step[:, 1:] <= step[:, :-1]).all()  # up, then down
+    assert torch.allclose((bell * values).sum(-1), (said * values).sum(-1), atol=0.2)
+    before = values[1:] <= bell.argmax(-1, keepdim=True)
+    assert torch.where(before, bell.diff(dim=-1) >= 0, bell.diff(dim=-1) <= 0).all()
 
 
 def test_a_spoiled_caption_knows_what_it_was(build: Path) -> None:
