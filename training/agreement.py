@@ -326,7 +326,8 @@ def card(folder: Path, name: str, page: Path | None = None) -> None:
     lines.append("| --- " * (len(photos) + 1) + "|")
     for title in found[photos[0]]:
         digits = 3 if title.startswith(("after: ", "mean ")) else 1
-        cells = [f"{found[source][title]:.{digits}f}" for source in photos]
+        asked_of = [found[source].get(title, np.nan) for source in photos]
+        cells = [f"{figure:.{digits}f}" for figure in asked_of]
         lines.append(f"| {title} | {' | '.join(cells)} |")
     put("card", lines, page)
 

@@ -322,6 +322,8 @@ def test_the_file_is_measured(
     build: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, file = build / "flickr8k", common.BUILD / "tiny.onnx"
+    for trace in (b"site-packages", b"stack_trace", str(common.HERE).encode()):
+        assert trace not in file.read_bytes()
     monkeypatch.setattr(agreement, "RESAMPLES", 8)
     command(monkeypatch, agreement.main, "read", folder, file)
     read = dict(np.load(common.BUILD / "tiny_test.npz"))
@@ -351,6 +353,14 @@ def test_the_file_is_measured(
     rows = capsys.readouterr().out.splitlines()
     assert any(row.startswith("| photographs: nearest | ") for row in rows)
     assert any(row.startswith("| expert, mean of four styles | ") for row in rows)
+    page = build / "card.md"
+    page.write_text("a\n<!-- agreement card: begin --><!-- agreement card: end -->\nb")
+    command(monkeypatch, agreement.main, "card", folder, "tiny", "--into", page)
+    text = page.read_text()
+    assert text.startswith("a\n")
+    assert text.endswith("\nb")
+    assert "| Expert, painting, τ_c (style held out) | " in text
+    assert "| own above 0.95 | " in text
     command(monkeypatch, agreement.main, "decoders", folder, file)
     assert [row.split(" | ")[0] for row in capsys.readouterr().out.splitlines()[2:]] == [
         f"| {domain}" for domain in agreement.DOMAINS
