@@ -5,10 +5,11 @@
     python -m training.agreement decoders FLICKR8K FILE.onnx    decoders on dev images
     python -m training.agreement figures FLICKR8K NAME ...  agreement in percent, with intervals
     python -m training.agreement compare FLICKR8K NAME ... [--into PAGE.md]   files side by side
+    python -m training.agreement card FLICKR8K NAME [--into PAGE.md]    the model card's tables
 
 This is the only place that reads human judgments. ``read`` asks about Flickr8k's test images as
-published and re-rendered (``discode.shift``), ``dev`` what ``questions.py`` wrote. ``figures`` and
-``compare`` read what these two wrote. Intervals are 95 % percentile intervals of a bootstrap over
+published and re-rendered (``discode.shift``), ``dev`` what ``questions.py`` wrote. The rest
+reads what these two wrote. Intervals are 95 % percentile intervals of a bootstrap over
 images.
 """
 
@@ -26,6 +27,7 @@ from scipy.stats import kendalltau
 
 import discode
 from discode.backends.embedded import Embedded
+from discode.backends.embedded.backend import ADVISED_TRUST
 from discode.pairs import Pair
 from discode.prompts import CAPTION_LAST
 from discode.scales import UNIT
@@ -33,13 +35,18 @@ from discode.shift import render
 from training import common, questions, sources
 
 DOMAINS = ("photo", "sketch", "painting", "quickdraw", "clipart", "infograph", "noisy")
-METHODS = ("raw", "smoothing", "discode", "paper", "paper-unit", "no-adaptive-alpha")
+METHODS = ("raw", "smoothing", "full-prior", "paper", "paper-unit", "no-adaptive-alpha")
+DEFAULT = f"discode:trust={ADVISED_TRUST:g}"
+"""What the shipped file is decoded with unless another decoder is asked for."""
+DECODERS = {DEFAULT: "", "full-prior": ", full prior"}
+"""Those of ``compare``, and how its rows name them."""
 RESAMPLES = 200
-MARKS = ("<!-- agreement compare: begin -->", "<!-- agreement compare: end -->")
 SMALL = ("icons", "charts")
 """Sources whose dev images are too few for fine figures."""
 STYLES = ("sketch", "painting", "quickdraw", "clipart")
-"""Those of the wanted mean; painting is held out of training."""
+"""Those of the wanted mean."""
+HELD_OUT = ("painting", "infograph")
+"""Never trained."""
 WANTED = {
     "expert, photo": "53.0, at least 52.5",
     "crowd, photo": "33.5",
@@ -205,7 +212,7 @@ def figures(folder: Path, names: list[str]) -> None:
     samples = {which: resampled(image) for which, image in people.image.items()}
     for name in names:
         data = np.load(common.BUILD / f"{name}_test.npz")
-        print(f"\n| {name} | {' | '.join(METHODS)} | discode - smoothing |")
+        print(f"\n| {name} | {' | '.join(METHODS)} | full-prior - smoothing |")
         print("| --- " * (len(METHODS) + 2) + "|")
         for part in sorted({key.rpartition("_")[0] for key in data}, key=_order):
             which = part.partition("_")[0]
@@ -213,14 +220,14 @@ def figures(folder: Path, names: list[str]) -> None:
             cells = [f"{people.agreement(which, score):.2f}" for score in scores.values()]
             many = np.array(
                 [
-                    [people.agreement(which, scores[m], at) for m in ("smoothing", "discode")]
+                    [people.agreement(which, scores[m], at) for m in METHODS[1:3]]
                     for at in samples[which][: RESAMPLES if which == "expert" else RESAMPLES // 4]
                 ]
             )
             low, high = np.quantile(many[:, 1], [0.025, 0.975])
             cells[2] += f" ({low:.1f} to {high:.1f})"
             low, high = np.quantile(many[:, 1] - many[:, 0], [0.025, 0.975])
-            both = [people.agreement(which, scores[m]) for m in ("smoothing", "discode")]
+            both = [people.agreement(which, scores[m]) for m in METHODS[1:3]]
             gain = both[1] - both[0]
             print(f"| {part} | {' | '.join(cells)} | {gain:+.2f} ({low:+.2f} to {high:+.2f}) |")
 
@@ -233,8 +240,8 @@ def _order(part: str) -> tuple[bool, int]:
 def measured(people: Judgments, name: str) -> dict[str, float]:
     """Return all figures of a file, by the row's title.
 
-    Agreement with people is the default decoder's unless another is named. Dev figures are the
-    expected score's, which has no ties, unless ``default`` is named.
+    Agreement with people is the default decoder's, and that of the full prior, the default up to
+    0.2.0. Dev figures are the expected score's, which has no ties, unless ``default`` is named.
     """
     rows: dict[str, float] = {}
     test, dev_read = (common.BUILD / f"{name}_{part}.npz" for part in ("test", "dev"))
@@ -242,14 +249,15 @@ def measured(people: Judgments, name: str) -> dict[str, float]:
         data = np.load(test)
         for which, domain in (*(("expert", domain) for domain in DOMAINS), ("crowd", "photo")):
             read = data[f"{which}_{domain}_stem"], data[f"{which}_{domain}_digits"]
-            for method in METHODS[2:0:-1]:
-                title = f"{which}, {domain}" + (", smoothing" if method == "smoothing" else "")
-                rows[title] = people.agreement(which, decoded(*read, method))
-        rows["expert, mean of four styles"] = float(np.mean([rows[f"expert, {d}"] for d in STYLES]))
+            for method, how in DECODERS.items():
+                rows[f"{which}, {domain}{how}"] = people.agreement(which, decoded(*read, method))
+        for how in DECODERS.values():
+            four = [rows[f"expert, {domain}{how}"] for domain in STYLES]
+            rows[f"expert, mean of four styles{how}"] = float(np.mean(four))
     if dev_read.exists():
         data = np.load(dev_read)
         read = data["stem"], data["digits"]
-        for how, score in (("", expected(*read)), (", default", decoded(*read, "discode"))):
+        for how, score in (("", expected(*read)), (", default", decoded(*read, DEFAULT))):
             for source, figure in questions.figures(score).items():
                 rows |= {f"{source}: {title}{how}": value for title, value in figure.items()}
     return rows
@@ -278,23 +286,66 @@ def compare(folder: Path, names: list[str], page: Path | None = None) -> None:
         source, _, row = title.partition(": ")
         wanted = "" if source in SMALL else WANTED.get(row or title, "")
         lines.append(f"| {title} | {' | '.join(cells)} | {wanted} |")
+    put("compare", lines, page)
+
+
+def put(command: str, lines: list[str], page: Path | None) -> None:
+    """Print lines, or put them between the command's two marks on a page."""
     if page is None:
         print("\n".join(lines))
         return
-    before, begin, rest = page.read_text(encoding="utf-8").partition(MARKS[0])
-    _, end, after = rest.partition(MARKS[1])
+    marks = [f"<!-- agreement {command}: {end} -->" for end in ("begin", "end")]
+    before, begin, rest = page.read_text(encoding="utf-8").partition(marks[0])
+    _, end, after = rest.partition(marks[1])
     if not end:
-        raise SystemExit(f"{page} has no place for the table: {MARKS[0]} ... {MARKS[1]}")
-    table = "\n".join(["", *lines, ""])
-    page.write_text(before + begin + table + end + after, encoding="utf-8")
+        raise SystemExit(f"{page} has no place for the table: {marks[0]} ... {marks[1]}")
+    page.write_text(before + begin + "\n".join(["", *lines, ""]) + end + after, encoding="utf-8")
+
+
+def card(folder: Path, name: str, page: Path | None = None) -> None:
+    """Print the model card's tables: agreement with intervals, and scores on dev images."""
+    people, data = Judgments(folder), np.load(common.BUILD / f"{name}_test.npz")
+    samples = {which: resampled(image) for which, image in people.image.items()}
+    lines = ["| default decoder | agreement | 95 % interval |", "| --- | --- | --- |"]
+    styles: list[np.ndarray] = []
+    for which, domain in (*(("expert", domain) for domain in DOMAINS), ("crowd", "photo")):
+        part = f"{which}_{domain}"
+        score = decoded(data[f"{part}_stem"], data[f"{part}_digits"], DEFAULT)
+        drawn = samples[which][: RESAMPLES if which == "expert" else RESAMPLES // 4]
+        many = [people.agreement(which, score, at) for at in (slice(None), *drawn)]
+        title = f"Expert, {domain}, τ_c" if which == "expert" else "CF, τ_b"
+        held = " (style held out)" if domain in HELD_OUT else ""
+        lines.append(_interval(title + held, many))
+        if domain in STYLES:
+            styles.append(np.array(many))
+    lines.append(_interval("mean of sketch, painting, quickdraw, clipart", np.mean(styles, axis=0)))
+    read = np.load(common.BUILD / f"{name}_dev.npz")
+    found = questions.figures(decoded(read["stem"], read["digits"], DEFAULT))
+    photos = [source for source in found if source not in SMALL]
+    lines += ["", f"| dev images, default decoder | {' | '.join(photos)} |"]
+    lines.append("| --- " * (len(photos) + 1) + "|")
+    for title in found[photos[0]]:
+        digits = 3 if title.startswith(("after: ", "mean ")) else 1
+        asked_of = [found[source].get(title, np.nan) for source in photos]
+        cells = [f"{figure:.{digits}f}" for figure in asked_of]
+        lines.append(f"| {title} | {' | '.join(cells)} |")
+    put("card", lines, page)
+
+
+def _interval(title: str, many: Any) -> str:
+    """Return a row: the figure itself comes first, those of the resamples follow."""
+    low, high = np.quantile(many[1:], [0.025, 0.975])
+    return f"| {title} | {many[0]:.1f} | {low:.1f} to {high:.1f} |"
 
 
 def main() -> None:
     """Run one of the commands."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("command", choices=("read", "dev", "decoders", "figures", "compare"))
+    parser.add_argument(
+        "command", choices=("read", "dev", "decoders", "figures", "compare", "card")
+    )
     parser.add_argument("words", nargs="+")
-    parser.add_argument("--into", type=Path, help="the page that compare's table belongs to")
+    parser.add_argument("--into", type=Path, help="the page that the tables belong to")
     args = parser.parse_args()
     first, *rest = args.words
     if args.command == "dev":
@@ -303,6 +354,8 @@ def main() -> None:
         parser.error("give a folder, and a file or names")
     elif args.command == "compare":
         compare(Path(first), rest, args.into)
+    elif args.command == "card":
+        card(Path(first), rest[0], args.into)
     elif args.command == "figures":
         figures(Path(first), rest)
     else:

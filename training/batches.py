@@ -79,6 +79,7 @@ class Batch:
     clean: Packed  # the same captions without words around them: what teachers rate
     target: Tensor  # (B, S, 11)
     true: Tensor  # (B, S) numbers of true captions, -1 for made-up ones
+    spoiled: Tensor  # (B, S, S) whether the second is the first with something wrong
     generator: torch.Generator  # what else is drawn for this batch, its crops, is drawn from this
 
 
@@ -173,7 +174,10 @@ class Sampler:
             return Packed(ids, lengths, self.all[written], kinds["room"])
 
         true = F.pad(torch.where(captions < self.captions, captions, -1), (0, 1), value=-1)
-        return Batch(images, pack(self._around(short, g)), pack(short), target, true, g)
+        made = (captions - self.captions).clamp(min=0)
+        origin = torch.where(captions >= self.captions, self.wrong_source[made], -2)
+        spoiled = F.pad(captions[:, :, None] == origin[:, None], (0, 1, 0, 1))
+        return Batch(images, pack(self._around(short, g)), pack(short), target, true, spoiled, g)
 
     def _around(self, captions: tuple[Tensor, Tensor], g: torch.Generator) -> tuple[Tensor, Tensor]:
         """Put words before or after a share of the captions."""

@@ -23,7 +23,7 @@ from PIL import Image
 from discode.backends.embedded.tokenizer import Bpe, byte_alphabet
 from training import common, extras, parts, questions, sources
 from training.sources import SPLITS, Item
-from training.wrong_words import PENALTY, SPLICED, WORDS, splice, swap
+from training.wrong_words import PENALTY, SPLICED, WORDS, splice, swap, swap_people
 
 
 def pack_images(paths: Sequence[Path], size: int, quality: int) -> dict[str, np.ndarray]:
@@ -94,31 +94,44 @@ class TfIdf:
 def wrong_captions(
     items: Sequence[Item], each: int, seed: int
 ) -> list[list[tuple[int, str, float]]]:
-    """Return, per image, (number of the source caption, text, penalty) of its wrong captions."""
+    """Return, per image, (number of the source caption, text, penalty) of its wrong captions.
+
+    All captions of an image take turns, so that neighbours come from different ones.
+    """
     rng = random.Random(seed)
     everything = [text for item in items for text in item.captions]
     first, rows = 0, []
     for item in items:
-        made = []
-        for number, caption in enumerate(item.captions):
-            for _ in range(each):
-                swapped = None
-                if rng.random() > 0.12:
-                    # Numbers and colours are rare and hard to see: preferred where there are some.
-                    rare = rng.choice(("number", "colour", "action", ""))
-                    swapped = swap(caption, item.captions, rng, rare) if rare else None
-                    swapped = swapped or swap(caption, item.captions, rng)
-                if swapped is None:
-                    made.append((first + number, splice(caption, rng.choice(everything)), SPLICED))
-                    continue
-                text, kind = swapped
-                penalty = PENALTY[kind]
-                if rng.random() < 0.2 and (again := swap(text, item.captions, rng)):
-                    text, penalty = again[0], min(7.0, penalty + PENALTY[again[1]])
-                made.append((first + number, text, penalty))
-        rows.append(made)
+        made: dict[str, tuple[int, str, float]] = {}
+        for _ in range(each):
+            for number, caption in enumerate(item.captions):
+                text, penalty = _spoil(caption, item.captions, everything, rng)
+                made.setdefault(text, (first + number, text, penalty))
+        rows.append(list(made.values()))
         first += len(item.captions)
     return rows
+
+
+def _spoil(
+    caption: str, references: Sequence[str], everything: Sequence[str], rng: random.Random
+) -> tuple[str, float]:
+    """Return a caption with one wrong word, or two, or a wrong half, and its penalty."""
+    swapped = None
+    if rng.random() > 0.12:
+        # Numbers, colours and who it is are hard to see: preferred where the caption has some.
+        kind = rng.choice(("number", "number", "colour", "colour", "people", "action", "", ""))
+        if kind == "people":
+            swapped = swap_people(caption, references, rng)
+        elif kind:
+            swapped = swap(caption, references, rng, kind)
+        swapped = swapped or swap(caption, references, rng)
+    if swapped is None:
+        return splice(caption, rng.choice(everything)), SPLICED
+    text, kind = swapped
+    penalty = PENALTY[kind]
+    if rng.random() < 0.1 and (again := swap(text, references, rng)):
+        text, penalty = again[0], min(7.0, penalty + PENALTY[again[1]])
+    return text, penalty
 
 
 def choose_vocabulary(bpe: Bpe, texts: list[str], size: int) -> Bpe:

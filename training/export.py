@@ -187,6 +187,17 @@ def to_int8(graph: Any) -> None:
         graph.node.insert(0, node)
 
 
+def forget_origin(proto: Any) -> None:
+    """Remove what the exporter wrote about this machine: stack traces with the names of folders."""
+    graph = proto.graph
+    for part in (proto, graph, *graph.node, *graph.input, *graph.output, *graph.value_info):
+        del part.metadata_props[:]
+        part.doc_string = ""
+    for tensor in graph.initializer:
+        del tensor.metadata_props[:]
+        tensor.doc_string = ""
+
+
 def export(model: CaptionJudge, special: Special, path: Path, version: str) -> None:
     """Write the ONNX file."""
     import onnx
@@ -210,6 +221,7 @@ def export(model: CaptionJudge, special: Special, path: Path, version: str) -> N
         )
     assert program is not None
     proto = program.model_proto
+    forget_origin(proto)
     to_int8(proto.graph)
     tokenizer = common.load_json("tokenizer.json")
     ids = {token: i for i, token in enumerate(tokenizer["tokens"])}

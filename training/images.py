@@ -2,13 +2,13 @@
 
     python -m training.images        render the training images in the styles of config.toml
 
-Images are kept as uint8 (n, side, side, 3). Each is rendered in a few of the styles, which take
-turns: image i is drawn in style i, i + 1, ...
+Images are kept as uint8 (n, side, side, 3), and again so for each style that a run trains with.
 """
 
 from __future__ import annotations
 
 import io
+import math
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -47,27 +47,22 @@ def decode(split: str) -> Tensor:
     return torch.from_numpy(pixels)
 
 
-def _render(job: tuple[Path, int, list[str], list[bytes]]) -> None:
-    path, first, styles, packed = job
+def _render(job: tuple[Path, int, str, list[bytes]]) -> None:
+    path, first, style, packed = job
     pixels = np.load(path, mmap_mode="r+")
-    for number, (style, file) in enumerate(zip(styles, packed, strict=True), start=first):
+    for number, file in enumerate(packed, start=first):
         pixels[number] = np.asarray(render(Image.open(io.BytesIO(file)), style, seed=number))
 
 
-def rendered(turn: int) -> Tensor:
-    """Return the training images re-rendered, in another style each turn; kept on disk."""
-    cache = common.BUILD / f"train_{turn}.npy"
+def rendered(style: str) -> Tensor:
+    """Return the training images in a style; kept on disk."""
+    cache = common.BUILD / f"train_{style}.npy"
     if not cache.exists():
-        config = common.config()
-        styles, side = config["augment"]["styles"], config["data"]["image_size"]
+        side = common.config()["data"]["image_size"]
         packed = files("train")
         part = Path(f"{cache}.part.npy")
         np.lib.format.open_memmap(part, "w+", np.uint8, (len(packed), side, side, 3))
-        drawn = [styles[(number + turn) % len(styles)] for number in range(len(packed))]
-        jobs = [
-            (part, i, drawn[i : i + CHUNK], packed[i : i + CHUNK])
-            for i in range(0, len(packed), CHUNK)
-        ]
+        jobs = [(part, i, style, packed[i : i + CHUNK]) for i in range(0, len(packed), CHUNK)]
         with ProcessPoolExecutor(WORKERS) as pool:
             list(pool.map(_render, jobs))
         part.replace(cache)
@@ -79,24 +74,64 @@ def normal(pixels: Tensor) -> Tensor:
     return (pixels.permute(0, 3, 1, 2).float() - 127) / 128
 
 
-def _rough(x: Tensor, share: float, generator: torch.Generator) -> Tensor:
-    """Blur, posterise or recolour a share of images (B, 3, H, W) in 0 ... 1."""
-    b, device = len(x), x.device
-    kind = torch.rand(b, 1, 1, 1, device=device, generator=generator) / share
-    blurred = F.interpolate(F.avg_pool2d(x, 4), scale_factor=4.0, mode="bilinear")
-    levels = torch.randint(3, 8, (b, 1, 1, 1), device=device, generator=generator)
-    flat = (F.avg_pool2d(x, 5, 1, 2) * levels).round() / levels
-    mix = torch.rand(b, 3, 3, device=device, generator=generator)
-    mixed = torch.einsum("bij,bjhw->bihw", mix / mix.sum(2, keepdim=True), x)
-    for mark, changed in ((1.0, mixed), (2 / 3, flat), (1 / 3, blurred)):
-        x = torch.where(kind < mark, changed, x)
-    return x
+def roughen(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Smear, posterise, recolour a little, roughen or dim images (B, 3, H, W) in 0 ... 1.
+
+    What happens to each image is drawn: nothing here knows what is in it, follows its contours, or
+    is one of the styles that are held out.
+    """
+    b, side, device = len(x), x.shape[-1], x.device
+
+    def uniform(low: float, high: float, *shape: int) -> Tensor:
+        size = (b, *(shape or (1, 1, 1)))
+        return torch.rand(size, device=device, generator=generator) * (high - low) + low
+
+    def noise(factor: int, channels: int) -> Tensor:
+        small = (b, channels, side // factor, side // factor)
+        drawn = torch.randn(small, device=device, generator=generator)
+        return F.interpolate(drawn, (side, side), mode="bilinear") if factor > 1 else drawn
+
+    def shifted(dx: Tensor, dy: Tensor) -> Tensor:  # by fields of pixels (B, H, W)
+        step = torch.linspace(-1 + 1 / side, 1 - 1 / side, side, device=device)
+        grid = torch.stack([step + 2 / side * dx, step[:, None] + 2 / side * dy], dim=-1)
+        return F.grid_sample(x, grid, align_corners=False, padding_mode="reflection")
+
+    def coarse(factor: int) -> Tensor:
+        return F.interpolate(F.avg_pool2d(x, factor), (side, side), mode="bilinear")
+
+    # Four ways to lose detail: low-pass, median, motion, and pixels that wander; or none.
+    near = F.unfold(F.pad(x, (1, 1, 1, 1), "reflect").flatten(0, 1)[:, None], 3)
+    median = near.median(1).values.view_as(x)
+    angle, reach = uniform(0, math.pi, 1, 1), uniform(2, 6, 1, 1)
+    flat = torch.zeros(b, side, side, device=device)
+    moved = torch.zeros_like(x)
+    for step in torch.linspace(-1, 1, 7).tolist():
+        dx, dy = step * reach * angle.cos(), step * reach * angle.sin()
+        moved += shifted(flat + dx, flat + dy) / 7
+    far = uniform(1, 4, 1, 1, 1)
+    field = noise(4, 2) * far
+    wandered = shifted(field[:, 0], field[:, 1])
+    kind = uniform(0, 1)
+    ways = (coarse(2), coarse(4), median, moved, wandered)
+    for number, changed in enumerate(ways):
+        x = torch.where((kind >= 0.16 * number) & (kind < 0.16 * (number + 1)), changed, x)
+    levels = uniform(3, 10).round()
+    x = torch.where(uniform(0, 1) < 0.3, (F.avg_pool2d(x, 3, 1, 1) * levels).round() / levels, x)
+    grey = x.mean(1, keepdim=True)
+    x = (grey + (x - grey) * uniform(0.7, 1.7)).clamp(0, 1)
+    grain = torch.where(uniform(0, 1) < 0.5, noise(1, 3), noise(2, 1).expand(-1, 3, -1, -1))
+    x = torch.where(uniform(0, 1) < 0.5, x + grain * uniform(0.01, 0.08), x)
+    dim = 0.35 + (x - x.mean((1, 2, 3), keepdim=True)) * uniform(0.3, 0.6)
+    return torch.where(uniform(0, 1) < 0.2, dim + noise(1, 3) * uniform(0.03, 0.09), x).clamp(0, 1)
 
 
 def augment(
-    pixels: Tensor, crop: float, generator: torch.Generator, *, rough: float = 0.0
+    pixels: Tensor, crop: float, generator: torch.Generator, rough: Tensor | None = None
 ) -> Tensor:
-    """Crop, flip and recolour uint8 images (B, H, W, 3); returns what the model sees."""
+    """Crop, flip and recolour uint8 images (B, H, W, 3); returns what the model sees.
+
+    ``rough`` is the rows that are made rough besides.
+    """
     b, device = len(pixels), pixels.device
 
     def uniform(low: float, high: float, *shape: int) -> Tensor:
@@ -118,13 +153,16 @@ def augment(
     level = x.mean((1, 2, 3), keepdim=True)
     x = (x - level) * uniform(0.6, 1.4, 1, 1, 1) + level * uniform(0.7, 1.3, 1, 1, 1)
     x = torch.where(uniform(0, 1, 1, 1, 1) < 0.08, x.mean(1, keepdim=True), x)
-    if rough:
-        x = _rough(x.clamp(0, 1), rough, generator)
+    if rough is not None and len(rough):
+        x[rough] = roughen(x[rough].clamp(0, 1), generator)
     x = (x.clamp(0, 1) * 255 - 127) / 128
     return x.contiguous(memory_format=torch.channels_last)
 
 
 if __name__ == "__main__":
-    for number in range(common.config()["augment"]["renderings"]):
-        rendered(number)
-        print("rendered", number, flush=True)
+    every = common.settings()["runs"].values()
+    for name in sorted(
+        {name for run in every for name in run.get("augment", {}).get("styles", {})}
+    ):
+        rendered(name)
+        print("rendered", name, flush=True)

@@ -17,7 +17,7 @@ from scipy.stats import kendalltau
 
 from training import common, extras
 from training.labels import References
-from training.wrong_words import OPPOSITES, PENALTY, swap
+from training.wrong_words import OPPOSITES, PENALTY, PEOPLE, swap
 
 TRIED = 300
 """Images per source that are asked about words after a caption."""
@@ -25,7 +25,6 @@ COMPARED = 400
 """Images per source that are asked about the nearest caption by words."""
 OTHERS = 1500
 Row = tuple[int, str, str, int, float]  # image, text, kind, base, rating
-PEOPLE = ("man", "woman", "boy", "girl", "men", "women", "boys", "girls")
 
 
 def _gender(text: str, references: list[str]) -> str | None:

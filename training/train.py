@@ -113,17 +113,39 @@ def autocast(device: str) -> torch.autocast:
     return torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda")
 
 
+def one_hump(said: Tensor, widest: float = 1.5) -> Tensor:
+    """Return the distribution (..., 11) with one hump that has, within 0.2, the mean of another.
+
+    A model that cannot see says "0.2 or 0.9": its likeliest digit is then a guess, though its mean
+    is not. So a part of what it learns is a bell around its own mean, as wide as its doubt, and no
+    wider than ``widest``.
+    """
+    values = torch.arange(11, device=said.device, dtype=said.dtype)
+    mean = (said * values).sum(-1, keepdim=True)
+    doubt = (said * (values - mean) ** 2).sum(-1, keepdim=True).clamp(0.36, widest**2)
+    centre, bell = mean, said
+    for _ in range(4):  # near the ends a bell is cut off: its centre moves until its mean is near
+        bell = torch.softmax(-((values - centre) ** 2) / (2 * doubt), dim=-1)
+        centre = (centre + mean - (bell * values).sum(-1, keepdim=True)).clamp(-3, 13)
+    return bell
+
+
 def loss_of(
     answers: Answers, batch: Batch, labels: Labels, weights: dict[str, float], lesson: Tensor | None
 ) -> dict[str, Tensor]:
     """Return the parts of the loss, weighted; ``lesson`` is the teachers' meaning of an image."""
     e, target, kept = answers.image, batch.target, answers.kept
     values = torch.arange(11, device=target.device)
-    score = -(target * answers.joint()).sum(-1) - target[..., 10] * answers.digits_one[..., 0]
-    expected = (answers.joint().softmax(-1) * values).sum(-1)
+    joint = answers.joint()
+    said = joint.softmax(-1)
     wanted = (target * values).sum(-1)
+    target = (1 - weights["shape"]) * target + weights["shape"] * one_hump(said.detach())
+    score = -(target * joint).sum(-1) - target[..., 10] * answers.digits_one[..., 0]
+    expected = (said * values).sum(-1)
     ahead = (wanted[:, :, None] - wanted[:, None] > 0.7) * kept[:, :, None] * kept[:, None]
     rank = (F.softplus(expected[:, None] - expected[:, :, None]) * ahead).sum()
+    pairs = batch.spoiled * kept[:, :, None] * kept[:, None]
+    contrast = (F.softplus(1 + expected[:, None] - expected[:, :, None]) * pairs).sum()
     known = (batch.true >= 0) * kept
     cosine = (answers.meaning * labels.meaning[batch.true.clamp(min=0)]).sum(-1)
     assert answers.caption_loss is not None
@@ -141,6 +163,7 @@ def loss_of(
         "align": weights["align"] * align,
         "adapter": weights["adapter"] * ((1 - cosine) * known).sum() / known.sum(),
         "rank": weights["rank"] * rank / ahead.sum().clamp(min=1),
+        "contrast": weights["contrast"] * contrast / pairs.sum().clamp(min=1),
     }
     if lesson is not None:
         parts["image"] = weights["image"] * (1 - (e * lesson.float()).sum(-1)).mean()
@@ -175,16 +198,24 @@ def optimiser(model: CaptionJudge, settings: dict[str, Any], fused: bool) -> tor
     )
 
 
-def restyle(sources: list[Tensor], chosen: Tensor, share: float, seed: list[int]) -> Tensor:
-    """Return the chosen images, a share of them in one of the other sources."""
-    pixels = sources[0][chosen]
-    if len(sources) > 1:
-        rng = np.random.default_rng(seed)
-        which = rng.integers(1, len(sources), len(chosen)) * (rng.random(len(chosen)) < share)
-        for number, source in enumerate(sources[1:], start=1):
-            rows = torch.from_numpy(np.flatnonzero(which == number)).to(chosen.device)
-            pixels[rows] = source[chosen[rows]]
-    return pixels
+def restyle(
+    photos: Tensor, styled: dict[str, Tensor], chosen: Tensor, augment: dict[str, Any], seed: Any
+) -> tuple[Tensor, Tensor]:
+    """Return the chosen images, each style's share of them restyled, and which are to be rough."""
+    pixels = photos[chosen]
+    drawn = np.random.default_rng(seed).random(len(chosen))
+    edge = 0.0
+
+    def rows(share: float) -> Tensor:
+        nonlocal edge
+        edge += share
+        within = (drawn >= edge - share) & (drawn < edge)
+        return torch.from_numpy(np.flatnonzero(within)).to(chosen.device)
+
+    for style, share in augment["styles"].items():
+        at = rows(share)
+        pixels[at] = styled[style][chosen[at]]
+    return pixels, rows(augment["rough"])
 
 
 class Schedule:
@@ -227,10 +258,9 @@ def main() -> None:
     def log(*words: object) -> None:
         print(f"[{time.time() - began:6.1f}]", *words, flush=True)
 
-    sources = [images.decode("train").to(device)]
-    if augment["style"]:
-        sources += [images.rendered(turn).to(device) for turn in range(augment["renderings"])]
-    log(len(sources[0]), "images,", len(sources) - 1, "renderings of each")
+    photos = images.decode("train").to(device)
+    styled = {style: images.rendered(style).to(device) for style in augment["styles"]}
+    log(len(photos), "images, also as:", *styled)
     labels = Labels(config["labels"], device)
     sampler = Sampler(config, labels)
     special = special_tokens(device)
@@ -261,13 +291,14 @@ def main() -> None:
         dice = batch.generator.get_state()
         lesson = None
         if teachers:
-            photos = images.augment(sources[0][batch.images], augment["crop"], batch.generator)
-            said, kept, lesson = opinion(teachers, photos, batch, special)
-            trust = config["loss"]["distil"] * kept[..., None]
+            plain = images.augment(photos[batch.images], augment["crop"], batch.generator)
+            said, kept, lesson = opinion(teachers, plain, batch, special)
+            shares = config["loss"]["distil_wrong"], config["loss"]["distil"]
+            trust = (torch.where(batch.true < 0, *shares) * kept)[..., None]
             batch.target = (1 - trust) * batch.target + trust * said
             batch.generator.set_state(dice)  # teachers and pupil see the same crop
-        pixels = restyle(sources, batch.images, augment["style"], [seed, step])
-        x = images.augment(pixels, augment["crop"], batch.generator, rough=augment["rough"])
+        pixels, rough = restyle(photos, styled, batch.images, augment, [seed, step])
+        x = images.augment(pixels, augment["crop"], batch.generator, rough)
         with autocast(device):
             answers = run(pupil.model, x, batch.packed, special)
         losses = loss_of(answers, batch, labels, config["loss"], lesson)

@@ -102,6 +102,8 @@ OPPOSITES = {
 }
 """The hardest wrong words, preferred where there are some; for relations, the only ones."""
 
+PEOPLE = ("man", "woman", "boy", "girl", "men", "women", "boys", "girls")
+
 # Words that say nearly the same: swapping them is not wrong.
 SAME = [
     {"man", "men", "people", "player", "players", "surfer", "skier", "skateboarder"},
@@ -176,6 +178,21 @@ def swap(
         if choices:
             words[place] = rng.choice(choices)
             return " ".join(words), KINDS[name]
+    return None
+
+
+def swap_people(
+    caption: str, references: Sequence[str], rng: random.Random
+) -> tuple[str, str] | None:
+    """Return (caption with a man for a woman or the like, kind), or None where there is none."""
+    said = {word for text in references for word in text.split()}
+    words = caption.split()
+    places = [i for i, word in enumerate(words) if word in PEOPLE]
+    rng.shuffle(places)
+    for place in places:
+        if other := [word for word in OPPOSITES[words[place]] if word not in said]:
+            words[place] = rng.choice(other)
+            return " ".join(words), "noun"
     return None
 
 

@@ -232,6 +232,7 @@ def test_the_shipped_model_advises_its_weight_live_and_recorded(tmp_path: Path) 
     np.testing.assert_array_equal(again.value, live.value)
     assert again.signature == live.signature
     assert advised_trust(Identity("discode-embedded", "2-00000000", "int8")) is None
+    assert advised_trust(Identity("discode-embedded", "1-0d536ba0", "int8")) == 9999  # recordings
 
 
 def test_the_former_default_is_a_preset() -> None:

@@ -135,7 +135,6 @@ def make_build(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = common.settings()
     settings["batch"] |= {"images": 3, "own": 3, "hard": 1, "random": 1, "wrong_word": 1}
     settings["labels"]["hard_ranks"] = 10
-    settings["augment"]["renderings"] = 1
     settings["shares"] = {"flickr8k": 0.6, "photographs": 0.4}
     for run in settings["runs"].values():
         run.pop("shares", None)

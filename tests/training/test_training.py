@@ -175,7 +175,8 @@ def test_a_batch_is_a_function_of_its_number(build: Path) -> None:
     assert torch.equal(one.packed.ids, again.packed.ids)
     assert torch.equal(one.target, again.target)
     photos = images.decode("train")
-    crops = [images.augment(photos[b.images], 0.6, b.generator, rough=0.5) for b in (one, again)]
+    rough = torch.tensor([0, 2])
+    crops = [images.augment(photos[b.images], 0.6, b.generator, rough) for b in (one, again)]
     assert torch.equal(*crops)
     assert not torch.equal(one.packed.ids, other.packed.ids)
 
@@ -254,7 +255,8 @@ def test_the_schedule_ends_where_it_should(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_run_replaces_settings() -> None:
     student, deep = common.config("student"), common.config("deep")
-    assert student["augment"]["style"] > 0 == deep["augment"]["style"]
+    assert student["augment"]["styles"]
+    assert not deep["augment"]["styles"]
     assert student["optim"]["warmup"] == deep["optim"]["warmup"]
     assert student["run"]["teachers"] == ["broad", "deep"]
     assert "runs" not in student
@@ -262,17 +264,66 @@ def test_a_run_replaces_settings() -> None:
         common.config("x")
 
 
-def test_styles_take_turns_and_are_rendered_once(build: Path) -> None:
-    first = images.rendered(0)
-    assert first.shape == (12, 256, 256, 3)
-    assert (common.BUILD / "train_0.npy").exists()
-    assert torch.equal(images.rendered(0), first)
+def test_held_out_styles_are_never_trained() -> None:
+    for run in common.settings()["runs"]:
+        augment = common.config(run)["augment"]
+        assert augment["styles"].keys() <= {"sketch", "quickdraw", "clipart"}
+        assert augment["rough"] + sum(augment["styles"].values()) < 1
+
+
+def test_styles_are_rendered_once_and_have_their_shares(build: Path) -> None:
+    photos, sketch = images.decode("train"), images.rendered("sketch")
+    assert sketch.shape == photos.shape == (12, 256, 256, 3)
+    assert (common.BUILD / "train_sketch.npy").exists()
+    assert torch.equal(images.rendered("sketch"), sketch)
+    chosen = torch.arange(12).repeat(50)
+    shares = {"styles": {"sketch": 0.3}, "rough": 0.25}
+    pixels, rough = train.restyle(photos, {"sketch": sketch}, chosen, shares, 0)
+    drawn = (pixels == sketch[chosen]).flatten(1).all(1)
+    assert 0.2 < drawn.float().mean() < 0.4
+    assert torch.equal(pixels[~drawn], photos[chosen][~drawn])
+    assert 0.15 < len(rough) / 600 < 0.35
+    assert not drawn[rough].any()
+
+
+def test_rough_images_stay_images_and_no_row_leaks_into_another() -> None:
+    x = torch.rand(40, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    other = x.clone()
+    other[1:] = 0.5
+    rough, again = (images.roughen(each, torch.Generator().manual_seed(1)) for each in (x, other))
+    assert rough.shape == x.shape
+    assert ((rough >= 0) & (rough <= 1)).all()
+    assert torch.equal(rough[0], again[0])
+    assert (rough - x).abs().flatten(1).amax(1).min() > 0
+
+
+def test_one_hump_has_the_mean_and_one_top() -> None:
+    said = torch.softmax(3 * torch.randn(500, 11, generator=torch.Generator().manual_seed(0)), -1)
+    bell = train.one_hump(said)
+    values = torch.arange(11.0)
+    assert torch.allclose(bell.sum(-1), torch.ones(500))
+    assert torch.allclose((bell * values).sum(-1), (said * values).sum(-1), atol=0.2)
+    before = values[1:] <= bell.argmax(-1, keepdim=True)
+    assert torch.where(before, bell.diff(dim=-1) >= 0, bell.diff(dim=-1) <= 0).all()
+
+
+def test_a_spoiled_caption_knows_what_it_was(build: Path) -> None:
+    config = common.config("student")
+    sampler = Sampler(config, Labels(config["labels"], "cpu"))
+    batch = sampler.draw(3)
+    assert batch.spoiled.any()
+    for image, whole, spoiled in batch.spoiled.nonzero().tolist():
+        assert batch.true[image, whole] >= 0 > batch.true[image, spoiled]
+        wanted = (batch.target[image] * torch.arange(11)).sum(-1)
+        assert wanted[whole] > wanted[spoiled]
 
 
 def test_the_file_is_measured(
     build: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, file = build / "flickr8k", common.BUILD / "tiny.onnx"
+    for trace in (b"site-packages", b"stack_trace", str(common.HERE).encode()):
+        assert trace not in file.read_bytes()
     monkeypatch.setattr(agreement, "RESAMPLES", 8)
     command(monkeypatch, agreement.main, "read", folder, file)
     read = dict(np.load(common.BUILD / "tiny_test.npz"))
@@ -302,6 +353,14 @@ def test_the_file_is_measured(
     rows = capsys.readouterr().out.splitlines()
     assert any(row.startswith("| photographs: nearest | ") for row in rows)
     assert any(row.startswith("| expert, mean of four styles | ") for row in rows)
+    page = build / "card.md"
+    page.write_text("a\n<!-- agreement card: begin --><!-- agreement card: end -->\nb")
+    command(monkeypatch, agreement.main, "card", folder, "tiny", "--into", page)
+    text = page.read_text()
+    assert text.startswith("a\n")
+    assert text.endswith("\nb")
+    assert "| Expert, painting, τ_c (style held out) | " in text
+    assert "| own above 0.95 | " in text
     command(monkeypatch, agreement.main, "decoders", folder, file)
     assert [row.split(" | ")[0] for row in capsys.readouterr().out.splitlines()[2:]] == [
         f"| {domain}" for domain in agreement.DOMAINS
