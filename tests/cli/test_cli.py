@@ -419,7 +419,7 @@ def test_demo(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the figure wants discode[plot]")
     done = run("demo", "-o", tmp_path / "demo.png")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[:6] == ["image", "caption", "meant", "as", "raw", "smoothing"]
+    assert done.stdout.split()[:6] == ["image", "caption", "meant", "as", "raw", "discode"]
     for word in (
         "astronaut",
         "chart",

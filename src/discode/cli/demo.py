@@ -24,7 +24,7 @@ from discode.judge import load
 from discode.pairs import Pair
 from discode.scores import Scores
 
-COMPARED = ("raw", "smoothing", "discode")
+COMPARED = ("raw", "discode", "full-prior")
 KINDS = ("good", "middling", "wrong")
 ACROSS = 4
 INK, PALE, GREY, RED = "#2f3437", "#98a2ab", "#a9b4bf", "#d1495b"
@@ -118,7 +118,7 @@ def draw_chart(out: Path, pairs: Sequence[Pair], results: dict[str, Scores], who
         above.set_axis_off()
         for axis, kind in zip(below, KINDS, strict=True):
             i = first[image, kind]
-            draw_panel(axis, pairs[i].caption, results["smoothing"], results["discode"], i)
+            draw_panel(axis, pairs[i].caption, results["discode"], results["full-prior"], i)
             axis.tick_params(labelbottom=kind == KINDS[-1])
             if column == 0:
                 axis.set_ylabel(kind, fontsize=12, fontweight="bold", color=INK, labelpad=8)
@@ -135,7 +135,7 @@ def draw_panel(axis: Any, caption: str, before: Scores, after: Scores, i: int) -
     edge = 0.98 if after.value[i] < 0.6 else 0.42  # the scores are written where the bars are low
     for side, scores, colour, name in (
         (-1, before, GREY, "token probabilities"),
-        (1, after, RED, "DISCODE"),
+        (1, after, RED, "with the full prior"),
     ):
         places = [tick + 0.2 * side for tick in ticks]
         axis.bar(places, np.asarray(scores.distribution)[i], 0.4, color=colour, label=name)
