@@ -26,7 +26,7 @@ class Attention(nn.Module):
     def forward(self, x: Any, *_: Any, attn_mask: Any = None, **__: Any) -> tuple[Any]:
         update = linear(linear(x, self.in_proj_weight_lora_A), self.in_proj_weight_lora_B) / RANK
         mixed = linear(x, self.in_proj_weight, self.in_proj_bias) + update
-        q, k, v = (part.unflatten(-1, (4, 8)).permute(1, 2, 0, 3) for part in mixed.chunk(3, -1))
+        q, k, v = (part.view(*x.shape[:2], 4, 8).permute(1, 2, 0, 3) for part in mixed.chunk(3, -1))
         logits = q @ k.transpose(-1, -2) / 8**0.5
         if attn_mask is not None:
             logits = logits + attn_mask

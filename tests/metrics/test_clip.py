@@ -206,7 +206,7 @@ def test_weights_that_cannot_be_used(folder: Path, tmp_path: Path) -> None:
 def pac_plus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
     from tests.helpers.tiny_low_rank import low_rank_clip
 
-    torch.manual_seed(4)
+    torch.manual_seed(1)
     model = low_rank_clip()
     path = tmp_path_factory.mktemp("weights") / "PAC++_clip_ViT-L-14.pth"
     state = np.random.default_rng(0).bit_generator.state["state"]
@@ -241,7 +241,9 @@ def test_pac_s_plus_plus_by_name(
         return vector / np.linalg.norm(vector)
 
     def text(words: str) -> Any:
-        return unit(other.text(processor(text=[CLIP_PROMPT + words], return_tensors="pt").input_ids))
+        return unit(
+            other.text(processor(text=[CLIP_PROMPT + words], return_tensors="pt").input_ids)
+        )
 
     plain = factory.make("pac-s++").score_pairs(pairs)
     with_refs = factory.make("ref-pac-s++").score_pairs(pairs)

@@ -240,7 +240,7 @@ def _pick(transformers: Any, name: str) -> tuple[Any, ...]:
 
 
 def _read_clip(path: Path, low_rank: bool) -> dict[str, Any]:
-    """Read the weights of PAC-S, or with ``low_rank`` of PAC-S++; neither takes the other's file."""
+    """Read PAC-S's weights, or with ``low_rank`` PAC-S++'s; neither takes the other's file."""
     state = read_weights(path)
     if has_low_rank(state) and not low_rank:
         raise InputError(

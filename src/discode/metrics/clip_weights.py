@@ -40,11 +40,14 @@ _TRANSPOSED = {
 _SIZES = ("input_resolution", "context_length", "vocab_size")
 
 
-class _Ignored(dict[Any, Any]):
+class _Ignored:
     """Stands for every class that a file names besides tensors: it takes anything, does nothing."""
 
-    def __init__(self, *_: object, **__: object) -> None:
-        super().__init__()
+    def __new__(cls, *_: object) -> _Ignored:
+        return super().__new__(cls)
+
+    def __init__(self, *_: object) -> None:
+        pass
 
     def __setstate__(self, state: object) -> None:
         pass
@@ -53,8 +56,8 @@ class _Ignored(dict[Any, Any]):
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """Read safetensors, or what torch saved: tensors and plain values, never code.
 
-    Training frameworks save their own classes beside the tensors (Lightning its callbacks). Such a
-    class is not imported: an empty one takes its place.
+    Training frameworks save classes of their own beside the tensors (Lightning its callbacks). They
+    are not imported: an empty class takes the place of each.
     """
     if not path.is_file():
         raise InputError(f"no weights at {path}")
@@ -66,8 +69,11 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         with torch.serialization.safe_globals(ignored):
             found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a broken file raises whatever its bytes lead to
+        # torch's first line advises to run the file's code; the reason comes later.
+        reason = re.search(r"WeightsUnpickler error:\s*(.+)|^(Trying to .+)", str(error), re.M)
+        why = (reason[1] or reason[2]) if reason else short_message(error)
         raise InputError(
-            f"cannot read {path.name}: {short_message(error)}; only tensors are loaded, never code"
+            f"cannot read {path.name}: {why}; only tensors are loaded, never code"
         ) from None
     return dict(found) if isinstance(found, Mapping) else {}
 
@@ -88,11 +94,7 @@ def weights_of(checkpoint: Mapping[str, Any], shown: str) -> dict[str, Any]:
     """Return the tensors of a checkpoint, or raise: it holds none, or other things among them."""
     found = checkpoint.get("state_dict", checkpoint)
     torch = require("torch", "hf")
-    if (
-        not isinstance(found, Mapping)
-        or not found
-        or not all(map(torch.is_tensor, found.values()))
-    ):
+    if not isinstance(found, Mapping) or not found or not all(map(torch.is_tensor, found.values())):
         raise InputError(f"{shown} is not a state dict: names to tensors")
     return dict(found)
 
@@ -142,8 +144,8 @@ def merge_low_rank(state: Mapping[str, Any], shown: str) -> dict[str, Any]:
     owners = dict.fromkeys(match["owner"] for match in map(_LOW_RANK.fullmatch, state) if match)
     for owner in owners:
         weight, link = (owner, "_") if owner in made else (f"{owner}.weight", ".")
-        pair = [state.get(f"{owner}{link}lora_{letter}") for letter in "AB"]
-        if weight not in made or any(part is None or part.ndim != 2 for part in pair):
+        pair = [state[name] for a in "AB" if (name := f"{owner}{link}lora_{a}") in state]
+        if weight not in made or [part.ndim for part in pair] != [2, 2]:
             raise InputError(f"{shown}: the low-rank tensors of {owner} are not a pair A, B")
         down, up = (part.float() for part in pair)
         base = made[weight].float()

@@ -23,6 +23,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +121,7 @@ class PolosHead:
                 f"{shown} mixes {len(self.mixture)} layers, and this text encoder has {layers}"
             )
         sizes = [(width, width), *(weight.shape for weight, _ in self.layers)]
-        fits = all(below[0] == above[1] for below, above in zip(sizes, sizes[1:], strict=False))
+        fits = all(below[0] == above[1] for below, above in pairwise(sizes))
         if not fits or sizes[-1][0] != 1:
             raise InputError(
                 f"{shown} has a network of {' '.join(f'{o}x{i}' for o, i in sizes[1:])}, which "
@@ -173,8 +174,8 @@ class Polos:
         """Load the published checkpoint (reprod.ckpt, a file of Lightning).
 
         The file has the weights of both encoders: ``clip.*`` under OpenAI's names and
-        ``encoder.model.*`` under those of transformers. ``clip_model`` and ``text_model``, hub names
-        or folders, are the models they belong to: their configuration, tokenizer and image
+        ``encoder.model.*`` under those of transformers. ``clip_model`` and ``text_model``, hub
+        names or folders, are the models they belong to: their configuration, tokenizer and image
         processor are used. Of the file, tensors and plain values are read, never code.
         """
         path = Path(weights)
@@ -256,7 +257,7 @@ class Polos:
         with torch.inference_mode():
             states = self.text_model(ids, attention_mask=mask, output_hidden_states=True)
             here = mask[:, :, None]
-            total = 0.0
+            total: Any = 0.0
             for weight, layer in zip(self.head.mixture, states.hidden_states, strict=True):
                 count = mask.sum(dim=1) * layer.shape[-1]
                 mean = (layer * here).sum(dim=(1, 2)) / count
