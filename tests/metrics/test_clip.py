@@ -1,4 +1,4 @@
-"""CLIP-S against torchmetrics, RefCLIP-S by hand, PAC-S and PAC-S++ against OpenAI's architecture."""
+"""CLIP-S against torchmetrics, RefCLIP-S by hand, PAC-S and PAC-S++ against OpenAI's networks."""
 
 from __future__ import annotations
 
