@@ -4,6 +4,10 @@ P = Σ_i w_i max_j cos(x_i, y_j) over the caption's tokens i, R the same over a 
 F1 = 2PR/(P+R) (Zhang et al., 2020), weights w summing to 1: equal, or inverse document
 frequencies. Of several references the best counts, as in the captioning literature. The begin and
 end tokens weigh nothing. Scores are not rescaled with a baseline.
+
+BERT-S++ (Yi et al., 2020), which joins the references into one, is not here: it multiplies by a
+score without stop words, and the authors' list of 1,528 comes without a licence. Read its scores
+from a file.
 """
 
 from __future__ import annotations
