@@ -184,6 +184,15 @@ def test_one_model_per_row() -> None:
     assert reason(fleur) == "the paper leaves this cell empty"  # 20.7 is LLaVA-NeXT-72B's
     for label in ("fleur", "discode", "raw", "ref-discode", "g-veval"):
         assert "does not say its model" in reason(run_of(EXPERT, file, label))
+    for backbone, number in (("large-patch14", 57.9), ("base-patch32", 55.7)):
+        clip = Signature.of(metric="ref-pac-s++", model=f"openai/clip-vit-{backbone}")
+        assert values(run_of(EXPERT, clip), "tau_c") == [number]
+    plain = Signature.of(metric="pac-s++", model="clip-vit-base-patch32")
+    assert reason(run_of(EXPERT, plain)) == "another model: ViT-B; the paper's is of ViT-L"
+    other = Signature.of(metric="pac-s++", model="my-clip")
+    assert "another model: my-clip" in reason(run_of(EXPERT, other))
+    made = {"metric": "polos", "model": "openai/clip-vit-base-patch32", "normalised": "text"}
+    assert departure(run_of(EXPERT, Signature.of(**made)), 56.4) == "normalised=text"
     assert values(run_of(EXPERT, file, "polos"), "tau_c") == [56.4]
     assert reason(run_of(EXPERT, file, "mine")) == "not in the paper's tables"
     every = {(c.system, c.model) for c in published_cells() if c.system.endswith("fleur")}

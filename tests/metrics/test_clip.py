@@ -1,4 +1,4 @@
-"""CLIP-S against torchmetrics, RefCLIP-S by hand, PAC-S's names against OpenAI's architecture."""
+"""CLIP-S against torchmetrics, RefCLIP-S by hand, PAC-S and PAC-S++ against OpenAI's networks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from PIL import Image
 
 from discode.backends.local.load import mend_torchvision
 from discode.errors import InputError
+from discode.metrics import MetricFactory
 from discode.metrics.clip import CLIP_PROMPT, ClipEncoder, ClipScore, harmonic
 from discode.pairs import Pair
 
@@ -104,13 +105,13 @@ def test_everything_is_embedded_once(
 ) -> None:
     encoder = ClipEncoder.open(str(folder), device="cpu", batch_size=2)
     rows = []
-    unit = ClipEncoder._unit
+    run_model = ClipEncoder._run
 
     def counted(self: ClipEncoder, run: Any, **inputs: Any) -> Any:
         rows.append(len(next(iter(inputs.values()))))
-        return unit(self, run, **inputs)
+        return run_model(self, run, **inputs)
 
-    monkeypatch.setattr(ClipEncoder, "_unit", counted)
+    monkeypatch.setattr(ClipEncoder, "_run", counted)
     alone = [float(ClipScore(encoder).score_pairs([pair])) for pair in pairs]
     assert sum(rows) == 3 + 5
     many = ClipScore(encoder).score_pairs(pairs * 2)
@@ -199,6 +200,91 @@ def test_weights_that_cannot_be_used(folder: Path, tmp_path: Path) -> None:
         ClipEncoder.open(str(folder), weights=tmp_path / "shape.pth")
     with pytest.raises(InputError, match="no weights at"):
         ClipEncoder.open(str(folder), weights=tmp_path / "none.pth")
+
+
+@pytest.fixture(scope="module")
+def pac_plus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    from tests.helpers.tiny_low_rank import low_rank_clip
+
+    torch.manual_seed(1)
+    model = low_rank_clip()
+    path = tmp_path_factory.mktemp("weights") / "PAC++_clip_ViT-L-14.pth"
+    state = np.random.default_rng(0).bit_generator.state["state"]
+    noise = {"numpy": np.random.default_rng(0).normal(size=3), "rng": state}
+    torch.save({"state_dict": model.state_dict(), "epoch": 3, **noise}, path)
+    return model, path
+
+
+def test_low_rank_updates_are_merged(folder: Path, pac_plus: tuple[Any, Path]) -> None:
+    other, path = pac_plus
+    encoder = ClipEncoder.open(str(folder), weights=path, low_rank=True, device="cpu")
+    ids = torch.tensor([[52, 3, 4, 53], [52, 9, 20, 53]])
+    pixels = torch.randn(2, 3, 16, 16)
+    with torch.no_grad():
+        mine = encoder.model.get_text_features(ids).pooler_output
+        torch.testing.assert_close(mine, other.text(ids), rtol=1e-4, atol=1e-4)
+        mine = encoder.model.get_image_features(pixels).pooler_output
+        torch.testing.assert_close(mine, other.image(pixels), rtol=1e-4, atol=1e-4)
+
+
+def test_pac_s_plus_plus_by_name(
+    folder: Path, pac_plus: tuple[Any, Path], pairs: list[Pair]
+) -> None:
+    other, path = pac_plus
+    factory = MetricFactory(
+        clip_model=str(folder), pac_plus_weights=path, options={"device": "cpu"}
+    )
+    processor = transformers.CLIPProcessor.from_pretrained(folder)
+
+    def unit(found: Any) -> Any:
+        vector = found.detach().numpy()[0].astype(float)
+        return vector / np.linalg.norm(vector)
+
+    def text(words: str) -> Any:
+        return unit(
+            other.text(processor(text=[CLIP_PROMPT + words], return_tensors="pt").input_ids)
+        )
+
+    plain = factory.make("pac-s++").score_pairs(pairs)
+    with_refs = factory.make("ref-pac-s++").score_pairs(pairs)
+    for row, pair in enumerate(pairs):
+        shown = Image.open(pair.image)  # type: ignore[arg-type]
+        image = unit(other.image(processor(images=shown, return_tensors="pt").pixel_values))
+        left = 2 * max(image @ text(pair.caption), 0)
+        right = max(0, *(text(pair.caption) @ text(ref) for ref in pair.references))
+        mean = 2 * left * right / (left + right) if left and right else 0
+        assert plain.value[row] == pytest.approx(left, abs=1e-4)
+        assert with_refs.value[row] == pytest.approx(mean, abs=1e-4)
+    assert np.ptp(plain.value) > 0.1
+    assert "|metric:ref-pac-s++|model:" in str(with_refs.signature)
+    assert "|weight:2|prompt:A_photo_depicts" in str(with_refs.signature)
+
+
+def test_files_of_pac_s_and_pac_s_plus_plus_are_not_mixed_up(
+    folder: Path, pac_plus: tuple[Any, Path], tmp_path: Path
+) -> None:
+    from tests.helpers.tiny_openai import OpenAI
+
+    model, path = pac_plus
+    with pytest.raises(InputError, match=r"low-rank tensors .*give it to pac-s\+\+"):
+        ClipEncoder.open(str(folder), weights=path)
+    torch.save(OpenAI().state_dict(), tmp_path / "clip_ViT-B-32.pth")
+    with pytest.raises(InputError, match=r"no low-rank tensors .*are for pac-s "):
+        ClipEncoder.open(str(folder), weights=tmp_path / "clip_ViT-B-32.pth", low_rank=True)
+    state = model.state_dict()
+    owner = "transformer.resblocks.1.attn.in_proj_weight"
+    for changed, message in (
+        ({f"{owner}_lora_B": None}, f"low-rank tensors of {owner} are not a pair"),
+        ({owner: None}, f"low-rank tensors of {owner} are not a pair"),
+        ({f"{owner}_lora_A": torch.zeros(4, 7)}, r"\(96, 4\) and \(4, 7\), do not fit its weight"),
+        ({"visual.proj": torch.zeros(32, 3)}, "size mismatch for visual_projection"),
+        ({"visual.proj": None}, "1 tensors are missing, 0 unknown"),
+    ):
+        kept = {name: tensor for name, tensor in {**state, **changed}.items() if tensor is not None}
+        torch.save({"state_dict": kept}, tmp_path / "odd.pth")
+        with pytest.raises(InputError, match=message) as caught:
+            ClipEncoder.open(str(folder), weights=tmp_path / "odd.pth", low_rank=True)
+        assert str(caught.value).startswith("odd.pth")
 
 
 def test_models_that_cannot_be_opened(

@@ -116,7 +116,9 @@ def test_clair(server: Server) -> None:
     assert "logprobs" not in one
     assert "- a cat\n- two {caption} cats" in one["messages"][0]["content"]
     assert metric.needs == {"references"}
-    assert "|metric:clair|model:tiny|prompt:" in str(scores.signature)
+    assert "|metric:clair|model:tiny|prompt:ours-" in str(scores.signature)
+    own = make_clair(endpoint(server), template="{caption} {references}")
+    assert "|prompt:custom-" in str(own.signature)
     assert KEY not in repr(metric) + str(scores.signature) + str(scores.to_dict())
 
 

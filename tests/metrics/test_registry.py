@@ -34,14 +34,15 @@ JUDGED = ["raw", "smoothing", "fleur", "discode", "paper"]
 
 
 def test_the_table() -> None:
-    others = ["bertscore", "clip-s", "ref-clip-s", "pac-s", "ref-pac-s", "g-veval", "ref-g-veval"]
-    names = [*TEXT, *others, "clair", *JUDGED, *(f"ref-{name}" for name in JUDGED)]
+    others = ["bertscore", "clip-s", "ref-clip-s", "pac-s", "ref-pac-s", "pac-s++", "ref-pac-s++"]
+    others += ["polos", "g-veval", "ref-g-veval", "clair"]
+    names = [*TEXT, *others, *JUDGED, *(f"ref-{name}" for name in JUDGED)]
     assert list(METRICS) == names
     for name, row in METRICS.items():
         assert row.name == name
         assert row.about
         assert row.needs <= {"image", "references"}
-        wants = name in (*TEXT, "bertscore", "clair") or name.startswith("ref-")
+        wants = name in (*TEXT, "bertscore", "polos", "clair") or name.startswith("ref-")
         assert ("references" in row.needs) == wants
     with pytest.raises(FrozenInstanceError):
         METRICS["raw"].name = "x"  # type: ignore[misc]  # that is the point
@@ -200,6 +201,9 @@ def test_names_and_options_that_are_missing(
         ("clip-s", InputError, "no CLIP model folder"),
         ("pac-s", InputError, "pac_weights=FILE"),
         ("ref-pac-s", InputError, "pac_weights=FILE"),
+        ("pac-s++", InputError, "pac_plus_weights=FILE"),
+        ("ref-pac-s++", InputError, "pac_plus_weights=FILE"),
+        ("polos", InputError, "polos_weights=FILE"),
         ("bertscore", InputError, r"no config\.json"),
         ("g-veval", InputError, "endpoint=URL"),
         ("clair", InputError, "endpoint=URL"),

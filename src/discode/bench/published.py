@@ -284,10 +284,12 @@ def _row_of(made: Signature, label: str) -> _PaperRow:
         name, _, model = label.partition("@")
         return _PaperRow(_OUR_NAMES.get(name, name), model)
     system = _OUR_NAMES.get(metric, metric)
+    if system.removeprefix("ref-") == "pac-s++":
+        return _PaperRow(system, _BACKBONES.get(model.rpartition("/")[2], model))
     if system in _ENCODERS:
         if model.rpartition("/")[2] != _ENCODERS[system]:
             raise _NoCellError(f"another model: {model}, the paper's is {_ENCODERS[system]}")
-        usual = {"measure": "f1", "idf": "none"} if system == "bert-s" else {}
+        usual = _USUAL.get(system, {})
         changed = {key: made.get(key) for key in usual if made.get(key) != usual[key]}
         return _PaperRow(system, departures=tuple(f"{k}={v}" for k, v in changed.items()))
     if not model:
@@ -305,9 +307,19 @@ _ENCODERS = {
     "ref-clip-s": "clip-vit-base-patch32",
     "pac-s": "clip-vit-base-patch32",
     "ref-pac-s": "clip-vit-base-patch32",
+    "polos": "clip-vit-base-patch32",
     "bert-s": "roberta-large",
 }
 """The models of rows whose numbers were taken from the metrics' own papers, which name them."""
+
+_BACKBONES = {"clip-vit-base-patch32": "ViT-B", "clip-vit-large-patch14": "ViT-L"}
+"""PAC-S++ has rows with either."""
+
+_USUAL = {
+    "bert-s": {"measure": "f1", "idf": "none"},
+    "polos": {"normalised": "batch"},  # the authors' batches of 32 pairs; here each text by itself
+}
+"""What the papers' own numbers were made with, as a signature would say it."""
 
 
 def _chat_model(model: str) -> str:

@@ -44,6 +44,7 @@ from discode.files import replacing
 from discode.metrics import METRICS, MetricFactory
 from discode.metrics.bert import DEFAULT_BERT
 from discode.metrics.clip import DEFAULT_CLIP
+from discode.metrics.polos import DEFAULT_POLOS_TEXT
 from discode.metrics.registry import asks_judge
 
 _NAMES = "As discode bench list has it."
@@ -173,6 +174,11 @@ def run(
     base_url: BaseUrl = None,
     clip_model: Annotated[str | None, typer.Option(help="CLIP's hub name or folder.")] = None,
     pac_weights: Annotated[Path | None, typer.Option(help="PAC-S's weights for it.")] = None,
+    pac_plus_weights: Annotated[Path | None, typer.Option(help="PAC-S++'s weights for it.")] = None,
+    polos_weights: Annotated[Path | None, typer.Option(help="Polos's checkpoint.")] = None,
+    polos_text_model: Annotated[
+        str | None, typer.Option(help="Polos's RoBERTa; its tokenizer is used.")
+    ] = None,
     bert_model: Annotated[str | None, typer.Option(help="BERTScore's model.")] = None,
     endpoint: Annotated[str | None, typer.Option(help="URL for g-veval and clair.")] = None,
     endpoint_model: Annotated[str | None, typer.Option(help="Its chat model.")] = None,
@@ -204,6 +210,9 @@ def run(
         scale=scale,
         clip_model=clip_model or DEFAULT_CLIP,
         pac_weights=pac_weights,
+        pac_plus_weights=pac_plus_weights,
+        polos_weights=polos_weights,
+        polos_text_model=polos_text_model or DEFAULT_POLOS_TEXT,
         bert_model=bert_model or DEFAULT_BERT,
         endpoint=endpoint,
         endpoint_model=endpoint_model,

@@ -4,6 +4,10 @@ P = Σ_i w_i max_j cos(x_i, y_j) over the caption's tokens i, R the same over a 
 F1 = 2PR/(P+R) (Zhang et al., 2020), weights w summing to 1: equal, or inverse document
 frequencies. Of several references the best counts, as in the captioning literature. The begin and
 end tokens weigh nothing. Scores are not rescaled with a baseline.
+
+BERT-S++ (Yi et al., 2020), which joins the references into one, is not here: it multiplies by a
+score without stop words, and the authors' list of 1,528 comes without a licence. Read its scores
+from a file.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from discode.metrics.base import (
     make_scores,
     report_progress,
 )
-from discode.metrics.encoders import load_encoder, revision_of
+from discode.metrics.encoders import load_encoder, longest_text, revision_of
 from discode.pairs import Pair
 from discode.scores import Floats, Progress, Scores
 from discode.signature import Signature
@@ -166,11 +170,12 @@ class BertScore:
         device = next(self.model.parameters()).device
         found: dict[str, Encoded] = {}
         long: set[str] = set()
+        longest = longest_text(self.model, self.tokenizer)
         ordered = sorted(texts, key=len)  # little padding
         for start in range(0, len(ordered), self.batch_size):
             batch = ordered[start : start + self.batch_size]
             encoded = self.tokenizer(
-                batch, padding=True, truncation=True, max_length=self._longest, return_tensors="pt"
+                batch, padding=True, truncation=True, max_length=longest, return_tensors="pt"
             )
             long |= {
                 text
@@ -188,15 +193,6 @@ class BertScore:
                 size = sum(here)
                 found[text] = (tuple(row[:size]), vector[:size])
         return found, long
-
-    @property
-    def _longest(self) -> int:
-        """How many tokens the encoder reads; some tokenizers claim 10^30."""
-        config = self.model.config
-        positions = getattr(config, "max_position_embeddings", 512)
-        if "roberta" in config.model_type:  # its first position comes after that of padding
-            positions -= config.pad_token_id + 1
-        return int(min(self.tokenizer.model_max_length, positions))
 
     def _weights(
         self, references: Sequence[Sequence[str]], encoded: dict[str, Encoded]

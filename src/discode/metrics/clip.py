@@ -1,8 +1,11 @@
-"""CLIP-S, RefCLIP-S, and PAC-S, which is CLIP with other weights.
+"""CLIP-S, PAC-S and PAC-S++, which are CLIP with other weights, and their reference forms.
 
 CLIP-S(image, caption) = w · max(cos(E(image), E("A photo depicts " + caption)), 0), with w = 2.5
-(Hessel et al., 2021); PAC-S has w = 2.0 (Sarto et al., 2023). Their reference forms are the
-harmonic mean of that and of max(cos(caption, reference), 0), the best of the references.
+(Hessel et al., 2021); PAC-S (Sarto et al., 2023) and PAC-S++ (Sarto et al., 2024) have w = 2.0.
+Their reference forms are the harmonic mean of that and of max(cos(caption, reference), 0), the best
+of the references. PAC-S++ was trained as low-rank updates of CLIP's weights, which are added to
+them once, when the file is read. No published weights are shipped, and the tests have tiny files of
+the same layout.
 """
 
 from __future__ import annotations
@@ -16,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.backends.local.load import short_message
 from discode.errors import ImageError, InputError, require
 from discode.images import image_digest, open_image
 from discode.metrics.base import (
@@ -24,7 +26,13 @@ from discode.metrics.base import (
     make_scores,
     report_progress,
 )
-from discode.metrics.clip_weights import read_weights, rename_openai_weights
+from discode.metrics.clip_weights import (
+    has_low_rank,
+    merge_low_rank,
+    read_weights,
+    rename_openai_weights,
+    replace_weights,
+)
 from discode.metrics.encoders import load_encoder, revision_of
 from discode.pairs import Pair
 from discode.scores import Floats, Progress, Scores
@@ -56,7 +64,7 @@ def harmonic(left: Floats, right: Floats) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class ClipEncoder:
-    """A CLIP that computes the unit vector of each image and each text once."""
+    """A CLIP that computes the vector of each image and each text once."""
 
     model: Any
     tokenizer: Any
@@ -64,6 +72,8 @@ class ClipEncoder:
     name: str
     revision: str
     batch_size: int = 64
+    unit: bool = True
+    """Whether vectors are scaled to length 1; Polos takes them as the model gives them."""
     _texts: dict[str, tuple[Floats, bool]] = field(default_factory=dict)
     _images: dict[str, Floats] = field(default_factory=dict)
 
@@ -73,13 +83,17 @@ class ClipEncoder:
         name: str = DEFAULT_CLIP,
         *,
         weights: str | Path | None = None,
+        low_rank: bool = False,
         device: str | None = None,
         batch_size: int = 64,
+        unit: bool = True,
     ) -> ClipEncoder:
         """Load a CLIP by its hub name or folder, in float32.
 
-        ``weights`` is a file that replaces its weights: safetensors, or a .pth that holds nothing
-        but tensors, under OpenAI's names (as PAC-S is published) or under those of transformers.
+        ``weights`` is a file that replaces its weights: safetensors, or a .pth, of which nothing
+        but tensors is read, under OpenAI's names (as PAC-S is published) or under those of
+        transformers. With ``low_rank`` it is a file of PAC-S++: OpenAI's names, and low-rank
+        updates to be added (:func:`~discode.metrics.clip_weights.merge_low_rank`).
         """
         if batch_size < 1:
             raise InputError(f"batch_size={batch_size} is not allowed; give 1 or more")
@@ -87,13 +101,14 @@ class ClipEncoder:
         revision = revision_of(name, model)
         if weights is not None:
             path = Path(weights)
-            _replace(model, path)
+            state = _read_clip(path, low_rank)
+            replace_weights(model, rename_openai_weights(state), path.name, "CLIP")
             revision += "+" + hashlib.sha256(path.read_bytes()).hexdigest()[:8]
         shown = Path(name).name if Path(name).is_dir() else name
-        return cls(model, tokenizer, processor, shown, revision, batch_size)
+        return cls(model, tokenizer, processor, shown, revision, batch_size, unit)
 
     def texts(self, texts: Sequence[str]) -> tuple[Floats, NDArray[np.bool_]]:
-        """Return (N, D) unit vectors, and (N,) whether a text was longer than the model reads."""
+        """Return (N, D) vectors, and (N,) whether a text was longer than the model reads."""
         new = [text for text in dict.fromkeys(texts) if text not in self._texts]
         longest = int(self.model.config.text_config.max_position_embeddings)
         for start in range(0, len(new), self.batch_size):
@@ -102,7 +117,7 @@ class ClipEncoder:
                 batch, padding=True, truncation=True, max_length=longest, return_tensors="pt"
             )
             cut = [bool(encoding.overflowing) for encoding in encoded.encodings]
-            vectors = self._unit(
+            vectors = self._run(
                 self.model.get_text_features,
                 input_ids=encoded["input_ids"],
                 attention_mask=encoded["attention_mask"],
@@ -112,7 +127,7 @@ class ClipEncoder:
         return np.array([vector for vector, _ in found]), np.array([cut for _, cut in found], bool)
 
     def images(self, pairs: Sequence[Pair]) -> tuple[list[Floats | None], dict[int, str]]:
-        """Return a unit vector per pair, or None and the reason where an image cannot be opened."""
+        """Return a vector per pair, or None and the reason where an image cannot be opened."""
         keys: list[str | None] = []
         errors: dict[int, str] = {}
         wanted: dict[str, Any] = {}
@@ -143,19 +158,18 @@ class ClipEncoder:
         wanted.clear()
         if opened:
             pixels = self.processor(images=list(opened.values()), return_tensors="pt")
-            vectors = self._unit(self.model.get_image_features, pixel_values=pixels["pixel_values"])
+            vectors = self._run(self.model.get_image_features, pixel_values=pixels["pixel_values"])
             self._images.update(zip(opened, vectors, strict=True))
         return broken
 
-    def _unit(self, run: Callable[..., Any], **inputs: Any) -> Floats:
+    def _run(self, run: Callable[..., Any], **inputs: Any) -> Floats:
         torch = require("torch", "hf")
         device = next(self.model.parameters()).device
         with torch.inference_mode():
             found = run(**{key: value.to(device) for key, value in inputs.items()})
         found = getattr(found, "pooler_output", found)  # a tensor before transformers 5
-        vectors = found.double().cpu().numpy()
-        unit: Floats = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        return unit
+        vectors: Floats = found.double().cpu().numpy()
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if self.unit else vectors
 
 
 @dataclass(frozen=True)
@@ -225,20 +239,17 @@ def _pick(transformers: Any, name: str) -> tuple[Any, ...]:
     return model.float(), tokenizer, transformers.AutoImageProcessor.from_pretrained(name)
 
 
-def _replace(model: Any, path: Path) -> None:
-    """Put a file's weights into a model, all of them or none."""
-    state = rename_openai_weights(read_weights(path))
-    expected = model.state_dict()
-    missing = [key for key in expected if key not in state and "position_ids" not in key]
-    foreign = [key for key in state if key not in expected]
-    if missing or foreign:
+def _read_clip(path: Path, low_rank: bool) -> dict[str, Any]:
+    """Read PAC-S's weights, or with ``low_rank`` PAC-S++'s; neither takes the other's file."""
+    state = read_weights(path)
+    if has_low_rank(state) and not low_rank:
         raise InputError(
-            f"{path.name} does not fit this CLIP: {len(missing)} tensors are missing, "
-            f"{len(foreign)} unknown (e.g. {(missing + foreign)[0]})"
+            f"{path.name} has low-rank tensors (lora_A, lora_B), as PAC-S++ is published; give it "
+            "to pac-s++ (pac_plus_weights, --pac-plus-weights)"
         )
-    try:
-        model.load_state_dict(state, strict=False)
-    except RuntimeError as error:
-        lines = str(error).strip().splitlines()
-        why = lines[1].strip() if len(lines) > 1 else short_message(error)
-        raise InputError(f"{path.name} does not fit this CLIP: {why}") from None
+    if low_rank and not has_low_rank(state):
+        raise InputError(
+            f"{path.name} has no low-rank tensors (lora_A, lora_B), with which PAC-S++ is "
+            "published; whole weights are for pac-s (pac_weights, --pac-weights)"
+        )
+    return merge_low_rank(state, path.name) if low_rank else state

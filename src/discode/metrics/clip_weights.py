@@ -1,4 +1,4 @@
-"""Read CLIP weights with OpenAI's names, as PAC-S is published, for the CLIP of transformers."""
+"""Read published weights (PAC-S, PAC-S++, Polos: OpenAI's names) for models of transformers."""
 
 from __future__ import annotations
 
@@ -40,24 +40,124 @@ _TRANSPOSED = {
 _SIZES = ("input_resolution", "context_length", "vocab_size")
 
 
-def read_weights(path: Path) -> dict[str, Any]:
-    """Read tensors from safetensors, or from a pickle that holds nothing but tensors."""
+class _Ignored:
+    """Stands for every class that a file names besides tensors: it takes anything, does nothing."""
+
+    def __new__(cls, *_: object) -> _Ignored:
+        return super().__new__(cls)
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def __setstate__(self, state: object) -> None:
+        pass
+
+
+def read_checkpoint(path: Path) -> dict[str, Any]:
+    """Read safetensors, or what torch saved: tensors and plain values, never code.
+
+    Training frameworks save classes of their own beside the tensors (Lightning its callbacks). They
+    are not imported: an empty class takes the place of each.
+    """
     if not path.is_file():
         raise InputError(f"no weights at {path}")
     try:
         if path.suffix == ".safetensors":
             return dict(require("safetensors.torch", "hf").load_file(path))
         torch = require("torch", "hf")
-        found = torch.load(path, map_location="cpu", weights_only=True)
+        ignored = [(_Ignored, name) for name in _foreign_classes(torch, path)]
+        with torch.serialization.safe_globals(ignored):
+            found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a broken file raises whatever its bytes lead to
+        # torch's first line advises to run the file's code; the reason comes later.
+        reason = re.search(r"WeightsUnpickler error:\s*(.+)|^(Trying to .+)", str(error), re.M)
+        why = (reason[1] or reason[2]) if reason else short_message(error)
         raise InputError(
-            f"cannot read {path.name}: {short_message(error)}; only tensors are loaded, never code"
+            f"cannot read {path.name}: {why}; only tensors are loaded, never code"
         ) from None
-    if isinstance(found, Mapping) and isinstance(found.get("state_dict"), Mapping):
-        found = found["state_dict"]
-    if not isinstance(found, Mapping) or not all(map(torch.is_tensor, found.values())):
-        raise InputError(f"{path.name} is not a state dict: names to tensors")
+    return dict(found) if isinstance(found, Mapping) else {}
+
+
+def _foreign_classes(torch: Any, path: Path) -> list[str]:
+    try:
+        return list(torch.serialization.get_unsafe_globals_in_checkpoint(path))
+    except ValueError:  # not a zip file: the format before torch 1.6, or no checkpoint at all
+        return []
+
+
+def read_weights(path: Path) -> dict[str, Any]:
+    """Return the tensors of a file by name: all that it holds, or its ``state_dict``."""
+    return weights_of(read_checkpoint(path), path.name)
+
+
+def weights_of(checkpoint: Mapping[str, Any], shown: str) -> dict[str, Any]:
+    """Return the tensors of a checkpoint, or raise: it holds none, or other things among them."""
+    found = checkpoint.get("state_dict", checkpoint)
+    torch = require("torch", "hf")
+    if not isinstance(found, Mapping) or not found or not all(map(torch.is_tensor, found.values())):
+        raise InputError(f"{shown} is not a state dict: names to tensors")
     return dict(found)
+
+
+def replace_weights(model: Any, state: Mapping[str, Any], shown: str, kind: str) -> None:
+    """Put tensors with the names of transformers into a model, all of them or none.
+
+    Errors call the file ``shown`` and the model ``kind``.
+    """
+    expected = model.state_dict()
+    missing = [key for key in expected if key not in state and "position_ids" not in key]
+    foreign = [key for key in state if key not in expected]
+    if missing or foreign:
+        raise InputError(
+            f"{shown} does not fit this {kind}: {len(missing)} tensors are missing, "
+            f"{len(foreign)} unknown (e.g. {(missing + foreign)[0]})"
+        )
+    try:
+        model.load_state_dict(state, strict=False)
+    except RuntimeError as error:
+        lines = str(error).strip().splitlines()
+        why = lines[1].strip() if len(lines) > 1 else short_message(error)
+        raise InputError(f"{shown} does not fit this {kind}: {why}") from None
+
+
+_LOW_RANK = re.compile(r"(?P<owner>.+?)(?:\.|_)lora_[AB]")
+# The authors' layers count these as merged when the checkpoint is read, so that their evaluation
+# multiplies by the stored weight alone, whatever the low-rank tensors beside it say.
+_STORED_MERGED = (".mlp.c_fc", ".mlp.c_proj")
+
+
+def has_low_rank(state: Mapping[str, Any]) -> bool:
+    """Return whether any of the tensors is a low-rank update, as in PAC-S++."""
+    return any(map(_LOW_RANK.fullmatch, state))
+
+
+def merge_low_rank(state: Mapping[str, Any], shown: str) -> dict[str, Any]:
+    """Return OpenAI's tensors with PAC-S++'s low-rank updates added: W + B A / r.
+
+    Beside a weight W (O, I) lie A (r, I) and B (O, r): ``X.lora_A`` of ``X.weight``, and
+    ``X.attn.in_proj_weight_lora_A`` of query, key and value in one. The patch embedding, a
+    convolution of k x k pixels, has A (r k, I k) and B (O k, r k), and B A gets its shape. The
+    published files have r = 4. The perceptrons' stored weights are taken as they are, which is what
+    the authors' evaluation does.
+    """
+    made = {name: tensor for name, tensor in state.items() if not _LOW_RANK.fullmatch(name)}
+    owners = dict.fromkeys(match["owner"] for match in map(_LOW_RANK.fullmatch, state) if match)
+    for owner in owners:
+        weight, link = (owner, "_") if owner in made else (f"{owner}.weight", ".")
+        pair = [state[name] for a in "AB" if (name := f"{owner}{link}lora_{a}") in state]
+        if weight not in made or [part.ndim for part in pair] != [2, 2]:
+            raise InputError(f"{shown}: the low-rank tensors of {owner} are not a pair A, B")
+        down, up = (part.float() for part in pair)
+        base = made[weight].float()
+        size = base.shape[-1] if base.ndim == 4 else 1
+        if up.shape[1] != len(down) or len(up) * down.shape[1] != base.numel() or len(down) < size:
+            raise InputError(
+                f"{shown}: the low-rank tensors of {owner}, {tuple(up.shape)} and "
+                f"{tuple(down.shape)}, do not fit its weight, {tuple(base.shape)}"
+            )
+        if not owner.endswith(_STORED_MERGED):
+            made[weight] = base + (up @ down).view(base.shape) / (len(down) // size)
+    return made
 
 
 def rename_openai_weights(state: Mapping[str, Any]) -> dict[str, Any]:

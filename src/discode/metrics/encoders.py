@@ -1,4 +1,4 @@
-"""Load the encoders of CLIP-S, PAC-S and BERTScore from the hub or from a folder."""
+"""Load the encoders of CLIP-S, PAC-S, BERTScore and Polos from the hub or from a folder."""
 
 from __future__ import annotations
 
@@ -17,18 +17,24 @@ from discode.errors import InputError, require
 
 
 def load_encoder(
-    name: str, kind: str, pick: Callable[[Any, str], tuple[Any, ...]], device: str | None
+    name: str,
+    kind: str,
+    pick: Callable[[Any, str], tuple[Any, ...]],
+    device: str | None,
+    *,
+    with_weights: bool = True,
 ) -> tuple[Any, ...]:
     """Return what ``pick(transformers, name)`` loads, with the model first and on ``device``.
 
-    ``name`` is a hub name or a folder with .safetensors; errors call it ``kind``.
+    ``name`` is a hub name or a folder, errors call it ``kind``. The folder has .safetensors, or any
+    files where ``pick`` takes no weights from it.
     """
     mend_torchvision()
     torch, transformers = require("torch", "hf"), require("transformers", "hf")
     folder = Path(name)
     if not name or (not folder.is_dir() and (folder.is_absolute() or name.startswith((".", "~")))):
         raise InputError(f"no {kind} folder at {name!r}")
-    if folder.is_dir():
+    if folder.is_dir() and with_weights:
         check_folder(folder, trust_remote_code=False)
     try:
         with quiet_hub():
@@ -53,3 +59,12 @@ def revision_of(name: str, model: Any) -> str:
     if folder.is_dir():
         return folder_digest(folder)
     return str(getattr(model.config, "_commit_hash", None) or "main")[:12]
+
+
+def longest_text(model: Any, tokenizer: Any) -> int:
+    """Return how many tokens a text encoder reads; some tokenizers claim 10^30."""
+    config = model.config
+    positions = getattr(config, "max_position_embeddings", 512)
+    if "roberta" in config.model_type:  # its first position comes after that of padding
+        positions -= config.pad_token_id + 1
+    return int(min(tokenizer.model_max_length, positions))

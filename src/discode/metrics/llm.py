@@ -1,7 +1,9 @@
 """G-VEval and CLAIR: metrics that ask a chat model for a number from 0 to 100.
 
-Both ask at temperature 0. The wording of the questions is ours, after the papers'; your own
-``template`` replaces it, and the signature has a digest of whichever is used. An answer without the
+Both ask at temperature 0, as CLAIR's authors do; G-VEval's sample their one answer at temperature 1
+(gpt-4o-2024-05-13, images in low detail). The wording of the questions is ours: it asks for what
+the authors' questions ask for, in the same order. The signature says so, "prompt:ours-" and a
+digest; your own ``template`` replaces it, "prompt:custom-" and its digest. An answer without the
 number is NaN with its reason, never 0 and never the previous item's score.
 """
 
@@ -52,10 +54,29 @@ Caption:
 First give the reasons for your score, then end with a sentence of this form, the integer between
 dollar signs:
 The final score is $score$."""
-G_VEVAL_REFERENCES = G_VEVAL.replace(
-    "You are given an image and one caption",
-    "You are given an image, reference captions that people wrote, and one caption",
-).replace("Caption:\n", "Reference captions:\n{references}\n\nCaption:\n")
+G_VEVAL_REFERENCES = """You are given an image, reference captions that people wrote for it, and one
+caption that was generated for it.
+
+Rate the caption with an integer from 0 to 100. A high score means that it tells the important
+content of the image accurately, and what is essential in the references; redundant, excess or wrong
+information lowers it.
+
+1. Look at the image and find its main content.
+2. Read the references and find what they say is important.
+3. Compare the caption with both.
+4. Check how much of the image's and of the references' content it covers, and what it adds that is
+not there.
+5. Decide on an integer score from 0 to 100.
+
+Reference captions:
+{references}
+
+Caption:
+{caption}
+
+First give the reasons for your score, then end with a sentence of this form, the integer between
+dollar signs:
+The final score is $score$."""
 CLAIR = """Decide whether a candidate caption describes the same image as the reference captions.
 
 Candidate:
@@ -65,7 +86,7 @@ References:
 {references}
 
 On a precise scale from 0 to 100, how likely is it that the candidate describes the same image as
-the references? ChatAnswer in JSON with a key "score", a number from 0 to 100, and a key "reason", a
+the references? Answer in JSON with a key "score", a number from 0 to 100, and a key "reason", a
 string."""
 
 
@@ -159,9 +180,11 @@ class ChatMetric:
     def signature(self) -> Signature:
         """The metric, the model, the question."""
         digest = hashlib.sha256(self.template.encode()).hexdigest()[:8]
+        whose = "ours" if self.template in (G_VEVAL, G_VEVAL_REFERENCES, CLAIR) else "custom"
         return Signature.of(
-            metric=self.name, model=self.chat.name, prompt=digest, temperature=0, top=self.logprobs
-        )
+            metric=self.name, model=self.chat.name, prompt=f"{whose}-{digest}", temperature=0,
+            top=self.logprobs,
+        )  # fmt: skip
 
     def score_pairs(
         self,

@@ -20,6 +20,7 @@ from discode.metrics.clip import DEFAULT_CLIP, ClipEncoder, ClipScore
 from discode.metrics.judge_metric import JudgeMetric, SharedReadings
 from discode.metrics.llm import make_clair, make_g_veval
 from discode.metrics.ngram import Cider, TextMetric, TokenisedTexts
+from discode.metrics.polos import DEFAULT_POLOS_TEXT, Polos
 from discode.metrics.scorefile import ScoreFile
 from discode.prompts import Prompt
 from discode.readings.store import ReadingStore
@@ -40,6 +41,9 @@ class MetricFactory:
         default_store: Where readings are kept if ``store`` is None and they are not a recording.
         clip_model: A CLIP's hub name or folder.
         pac_weights: PAC-S's file of weights for that CLIP (clip_ViT-B-32.pth).
+        pac_plus_weights: PAC-S++'s, likewise (PAC++_clip_ViT-L-14.pth).
+        polos_weights: Polos's checkpoint, with the weights of its own CLIP ViT-B/32 and RoBERTa.
+        polos_text_model: The RoBERTa they belong to, for its configuration and tokenizer.
         bert_model, bert_layer, bert_idf: See :meth:`~discode.metrics.bert.BertScore.open`.
         endpoint, endpoint_model: A server with OpenAI's chat completions, and the model to ask.
         chat: A chat model of your own instead.
@@ -54,6 +58,9 @@ class MetricFactory:
     default_store: str | os.PathLike[str] | None = None
     clip_model: str = DEFAULT_CLIP
     pac_weights: str | os.PathLike[str] | None = None
+    pac_plus_weights: str | os.PathLike[str] | None = None
+    polos_weights: str | os.PathLike[str] | None = None
+    polos_text_model: str = DEFAULT_POLOS_TEXT
     bert_model: str = DEFAULT_BERT
     bert_layer: int | None = None
     bert_idf: bool = False
@@ -164,6 +171,33 @@ class MetricFactory:
         return ClipEncoder.open(self.clip_model, weights=weights, device=self.options.get("device"))
 
     @cached_property
+    def pac_plus(self) -> ClipEncoder:
+        """The same CLIP with PAC-S++'s weights."""
+        if self.pac_plus_weights is None:
+            raise InputError(
+                "pac-s++ needs its published weights; give pac_plus_weights=FILE "
+                "(PAC++_clip_ViT-L-14.pth; --pac-plus-weights), and as clip_model the CLIP they "
+                "belong to"
+            )
+        weights, device = os.fspath(self.pac_plus_weights), self.options.get("device")
+        return ClipEncoder.open(self.clip_model, weights=weights, low_rank=True, device=device)
+
+    @cached_property
+    def polos(self) -> Polos:
+        """Polos with its encoders."""
+        if self.polos_weights is None:
+            raise InputError(
+                "polos needs its published checkpoint; give polos_weights=FILE (reprod.ckpt; "
+                "--polos-weights)"
+            )
+        return Polos.open(
+            os.fspath(self.polos_weights),
+            clip_model=self.clip_model,
+            text_model=self.polos_text_model,
+            device=self.options.get("device"),
+        )
+
+    @cached_property
     def chat_model(self) -> ChatModel:
         """The chat model of G-VEval and CLAIR."""
         if self.chat is not None:
@@ -256,6 +290,24 @@ _ROWS = [
         "RefPAC-S",
         _BOTH,
         lambda factory, name: ClipScore(factory.pac, name, weight=2.0, references=True),
+    ),
+    MetricRow(
+        "pac-s++",
+        "PAC-S++: 2 max(cos, 0)",
+        _IMAGE,
+        lambda factory, name: ClipScore(factory.pac_plus, name, weight=2.0),
+    ),
+    MetricRow(
+        "ref-pac-s++",
+        "RefPAC-S++",
+        _BOTH,
+        lambda factory, name: ClipScore(factory.pac_plus, name, weight=2.0, references=True),
+    ),
+    MetricRow(
+        "polos",
+        "Polos: trained on ratings, the best reference",
+        _BOTH,
+        lambda factory, name: factory.polos,
     ),
     MetricRow(
         "g-veval",
