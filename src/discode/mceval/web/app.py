@@ -38,7 +38,8 @@ from discode.mceval.web.auth import (
     find_visitor,
 )  # fmt: skip
 from discode.mceval.web.forms import read_form, reason_of
-from discode.mceval.web.images import CampaignImages, ServedImage
+from discode.mceval.shown import ShownImage
+from discode.mceval.web.images import CampaignImages
 from discode.mceval.web.progress import campaign_progress, may_get_task_later, person_progress
 from discode.mceval.web.rendering import Pages, annotation_files, file_response
 from discode.version import __version__
@@ -401,6 +402,6 @@ def _redirect(path: str) -> RedirectResponse:
     return RedirectResponse(path, 303)
 
 
-def _image(found: ServedImage) -> Response:
+def _image(found: ShownImage) -> Response:
     headers = {"cache-control": "private, max-age=900", "content-disposition": "inline"}
     return Response(found.data, media_type=found.media_type, headers=headers)
