@@ -73,6 +73,7 @@ class AnnotationOptions:
     Attributes:
         images: Where the images are now, if they were moved.
         hosts: The names that the server answers to, or None for any.
+        origin: The origin that people's browsers name ("https://NAME"), if there is a proxy.
         secure: Whether people use https: cookies are then for https only.
         trust_proxy: Take a visitor's address from X-Forwarded-For, which a proxy of yours sets.
         pause_every: After this many answers a break is suggested.
@@ -81,6 +82,7 @@ class AnnotationOptions:
 
     images: Path | None = None
     hosts: tuple[str, ...] | None = None
+    origin: str | None = None
     secure: bool = False
     trust_proxy: bool = False
     pause_every: int = 40
@@ -164,8 +166,9 @@ class _AnnotationApp:
         app.add_api_route("/healthz", self.health, methods=["GET"])
         app.add_exception_handler(HTTPException, self.error_page)
         app.add_middleware(
-            Guard, hosts=self.options.hosts, headers=HEADERS, on_error=self.error_page
-        )
+            Guard, hosts=self.options.hosts, headers=HEADERS, on_error=self.error_page,
+            origin=self.options.origin,
+        )  # fmt: skip
         return app
 
     @asynccontextmanager
