@@ -9,12 +9,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.orm import Session
 
 from discode.mceval.database import LOCK, rules_of
 from discode.mceval.rules import Rules, Verdict, draw_captions, verdict
-from discode.mceval.tables import Answer, Candidate, Domain, Event, Image, Pass, Slot
+from discode.mceval.tables import (
+    Answer,
+    Candidate,
+    Domain,
+    Event,
+    Image,
+    Pass,
+    PassVoid,
+    Ruling,
+    Slot,
+)  # fmt: skip
+
+NOT_LOADED = "The image does not load"
+"""A flag with this reason says something about a connection or a file, and discards nothing."""
 
 
 def log_event(
@@ -92,13 +105,15 @@ def settle_image(session: Session, image_id: int, now: float) -> None:
     found = verdict(rules, votes)
     before = image.state
     image.preference, image.reference, image.reason = found.choice, reference, ""
-    why = _dropped(session, image_id, rules) or _split(found, votes)
+    why = (
+        _taken_down(session, image_id) or _dropped(session, image_id, rules) or _split(found, votes)
+    )
     if why:
         image.state, image.reason = "discarded", why
     elif found.state == "agreed" and reference is not None:
         image.state = "done"
     elif before in ("done", "discarded"):
-        image.state = "active"
+        image.state = "active" if _has_slots(session, image_id) else "pool"
     if image.state != before or image.state != "active" or rules.revise == "agreed":
         _open_slots(session, image, rules, found)  # otherwise they are open, or somebody's
     if image.state != before:
@@ -121,14 +136,38 @@ def _split(found: Verdict, votes: Sequence[int]) -> str:
 def _dropped(session: Session, image: int, rules: Rules) -> str:
     """Return why people want an image gone, or ""."""
     rows = session.execute(
-        select(Pass.kind, Pass.person_id, Pass.reason).where(Pass.image_id == image)
+        select(Pass.kind, Pass.person_id, Pass.reason)
+        .where(Pass.image_id == image, pass_counts())
+        .order_by(Pass.id)
     ).all()
     for kind, limit, word in (("flag", rules.flags, "flagged"), ("skip", rules.skips, "skipped")):
-        said = {person: reason for k, person, reason in rows if k == kind}
+        said = {
+            person: reason
+            for k, person, reason in rows
+            if k == kind and not reason.startswith(NOT_LOADED)
+        }
         if len(said) >= limit:
             reasons = "; ".join(dict.fromkeys(said.values()))
             return f"{word} by {len(said)} people: {reasons}"
     return ""
+
+
+def pass_counts() -> ColumnElement[bool]:
+    """Return the condition that a skip or flag counts."""
+    return ~select(PassVoid.id).where(PassVoid.pass_id == Pass.id).exists()
+
+
+def _taken_down(session: Session, image: int) -> str:
+    """Return why organisers took an image down, or "" if they did not or restored it."""
+    last = session.scalar(
+        select(Ruling).where(Ruling.image_id == image).order_by(Ruling.id.desc()).limit(1)
+    )
+    return f"taken down: {last.reason}" if last and last.kind == "take_down" else ""
+
+
+def _has_slots(session: Session, image: int) -> bool:
+    found = select(Slot.id).where(Slot.image_id == image, Slot.kind == "compare").limit(1)
+    return session.scalar(found) is not None
 
 
 def _open_slots(session: Session, image: Image, rules: Rules, found: Verdict) -> None:
@@ -206,10 +245,7 @@ def _activate(session: Session, image: Image, rules: Rules, now: float) -> None:
     image.state = "active"
     log_event(session, "active", now, image=image.id)
     session.flush()
-    known = session.scalar(
-        select(func.count()).where(Slot.image_id == image.id, Slot.kind == "compare")
-    )
-    if not known:
+    if not _has_slots(session, image.id):
         for kind, count in (("compare", rules.people), ("revise", 1)):
             session.add_all(
                 Slot(image_id=image.id, kind=kind, number=i, state="closed") for i in range(count)
