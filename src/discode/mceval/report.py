@@ -8,8 +8,7 @@ What the organisers' page is built from (all take a session of :meth:`Database.r
 - :func:`discode.mceval.stalls.find_stalls`: what stands still, and the cure;
 - :mod:`discode.mceval.organising`: ``restore``, ``take_down``, ``set_flag_aside``;
 - :mod:`discode.mceval.people`: ``mark_careless``, ``reinstate``, ``revoke``, ``reissue``,
-  ``withdraw``;
-- :mod:`discode.mceval.web.progress`: one person's own progress.
+  ``withdraw``; ``taken_back()`` is the condition that a skip or flag was taken back.
 """
 
 from __future__ import annotations

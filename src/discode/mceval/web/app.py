@@ -143,7 +143,6 @@ class _AnnotationApp:
             ("GET", "/join/{token}", ANYBODY, self.invitation),
             ("POST", "/join", ANYBODY, self.join),
             ("POST", "/leave", PERSON, self.leave),
-            ("POST", "/withdraw", PERSON, self.withdraw),
             ("GET", "/guide", PERSON, self.guide),
             ("POST", "/consent", PERSON, self.consent),
             ("GET", "/task", WORKER, self.task),
@@ -297,13 +296,6 @@ class _AnnotationApp:
         response.delete_cookie(self.cookie, path="/", secure=self.options.secure, httponly=True)
         return response
 
-    def withdraw(self, asked: PageRequest) -> Response:
-        """End a person's part of their own wish; what they did counts on."""
-        if asked.form.get("sure") != "yes":
-            raise InputError("please tick the box to confirm")
-        people.withdraw(self.db, asked.person.id, asked.now)
-        return _redirect("/")
-
     def guide(self, asked: PageRequest) -> Response:
         return self.page("guide.html", asked, settings=self.settings)
 
@@ -415,7 +407,7 @@ class _AnnotationApp:
         undoable = mine.last is not None and asked.now - mine.last < queue.UNDO_SECONDS
         return self.pages.show(
             name, campaign=self.settings.name, person=asked.person, answers=mine.answers,
-            undoable=undoable, undo_kind=mine.last_kind, progress=self._progress[1],
+            undoable=undoable, progress=self._progress[1],
             form_token=asked.visitor.form_token, **values,
         )  # fmt: skip
 
