@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from discode.errors import InputError, NotAllowedError
 from discode.mceval.database import LOCK, Database
 from discode.mceval.states import log_event, pass_counts, settle_image
-from discode.mceval.tables import Image, Pass, PassVoid, Ruling
+from discode.mceval.tables import Domain, Image, Pass, PassVoid, Ruling
 from discode.mceval.texts import check_text
+
+
+@dataclass(frozen=True)
+class DiscardedImage:
+    """An image that was discarded, and why."""
+
+    id: int
+    domain: str
+    source: str
+    reason: str
+
+
+def discarded_images(session: Session, most: int | None = None) -> list[DiscardedImage]:
+    """Return the discarded images, the newest first."""
+    rows = session.execute(
+        select(Image.id, Domain.name, Image.source, Image.reason)
+        .join(Domain, Domain.id == Image.domain_id)
+        .where(Image.state == "discarded")
+        .order_by(Image.id.desc())
+        .limit(most)
+    ).all()
+    return [DiscardedImage(*row) for row in rows]
 
 
 def take_down(db: Database, image: int, reason: str, now: float, *, by: int | None = None) -> None:

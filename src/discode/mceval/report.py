@@ -317,3 +317,36 @@ def finding_rows(session: Session, person: int | None = None) -> list[FindingRow
         )
         for row in session.scalars(query).all()
     ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Timings:
+    """The mean seconds of a task in a campaign, and of how many; NaN where there was none."""
+
+    compare_seconds: float
+    compared: int
+    revise_seconds: float
+    revised: int
+
+
+def task_timings(session: Session) -> Timings:
+    """Return how long a comparison and a revision took, for the plan of the next campaign.
+
+    The mean, since hours are a sum: the time of all answers, those taken back included, over the
+    answers that count. At most one lease is counted per answer, as for pay, and careless people's
+    answers are not.
+    """
+    longest = settings_of(session).lease_seconds
+    void = {row[0]: row[1] for row in session.execute(select(Void.answer_id, Void.reason)).all()}
+    seconds = {False: 0.0, True: 0.0}
+    counts: Counter[bool] = Counter()
+    for number, kind, took in session.execute(
+        select(Answer.id, Answer.kind, Answer.seconds).order_by(Answer.id)
+    ).all():
+        if void.get(number) != "careless":
+            seconds[kind == "revise"] += min(took, longest)
+            counts[kind == "revise"] += number not in void
+    compare, revise = (
+        seconds[kind] / counts[kind] if counts[kind] else float("nan") for kind in (False, True)
+    )
+    return Timings(compare, counts[False], revise, counts[True])

@@ -76,6 +76,42 @@ def prepare_images(session: Session, now: float) -> int:
     return drawn
 
 
+def reset_unseen(session: Session, image_id: int) -> bool:
+    """Return an image to the pool as if its captions were not drawn, unless somebody has seen it.
+
+    Returns:
+        Whether nobody has, by the log: then its captions may still change.
+    """
+    slots = select(Slot).where(Slot.image_id == image_id).order_by(Slot.id)
+    session.scalars(slots.with_for_update(key_share=True)).all()  # nobody takes one meanwhile
+    image = session.get_one(Image, image_id, with_for_update=LOCK, populate_existing=True)
+    seen = select(Event.id).where(
+        Event.image_id == image_id, Event.kind.in_(("leased", "answered", "exported"))
+    )
+    if session.scalar(seen.limit(1)) is not None:
+        return False
+    image.revised = image.first = image.second = None
+    if image.state == "active" or (
+        image.state == "discarded" and not _taken_down(session, image_id)
+    ):
+        image.state, image.reason = "pool", ""
+        _open_slots(session, image, rules_of(session), Verdict("waiting"))
+    session.flush()
+    return True
+
+
+def log_exported(session: Session, now: float) -> None:
+    """Log that the open tasks were written for a crowd platform: people may see them there."""
+    shown = (
+        select(Image.id)
+        .join(Slot, Slot.image_id == Image.id)
+        .where(Image.state == "active", Slot.state == "open")
+        .distinct()
+    )
+    for image in session.scalars(shown.order_by(Image.id)).all():
+        log_event(session, "exported", now, image=image)
+
+
 def votes_of(session: Session, image: int) -> list[int]:
     """Return the choices that count, in the order they were made."""
     return _counting(session, image)[0]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fastapi import Response
 from sqlalchemy import func, select
-from sqlalchemy.orm import Session
 
 from discode.errors import HttpError, InputError
 from discode.mceval.checks import WorkRecord, careless_reason
 from discode.mceval.database import Database, settings_of
-from discode.mceval.organising import restore, set_flag_aside, take_down
+from discode.mceval.organising import discarded_images, restore, set_flag_aside, take_down
 from discode.mceval.people import Invitation, mark_careless, reinstate, reissue, revoke
 from discode.mceval.report import domain_rows, finding_rows, person_rows
-from discode.mceval.tables import Answer, Domain, Image, Pass, Person, Slot
+from discode.mceval.tables import Answer, Pass, Person, Slot
 from discode.mceval.texts import check_text
 from discode.mceval.web.auth import Visitor
 from discode.mceval.web.rendering import Pages
@@ -22,16 +19,6 @@ from discode.mceval.web.rendering import Pages
 SHOWN = 60
 """How many discarded images the page shows, the newest first."""
 RECENT_SECONDS = 900.0
-
-
-@dataclass(frozen=True)
-class DiscardedImage:
-    """An image that was discarded, and why."""
-
-    id: int
-    domain: str
-    source: str
-    reason: str
 
 
 class AdminPages:
@@ -47,7 +34,7 @@ class AdminPages:
             settings = settings_of(session)
             domains = domain_rows(session)
             people = [row for row in person_rows(session) if row.role != "admin"]
-            newest = newest_discarded(session)
+            newest = discarded_images(session, SHOWN)
             lately = session.scalar(
                 select(func.count()).where(Answer.created > now - RECENT_SECONDS)
             )
@@ -157,15 +144,3 @@ def _days(form: dict[str, str]) -> float | None:
         return float(given)
     except ValueError:
         raise InputError(f"{given!r} is not a number of days") from None
-
-
-def newest_discarded(session: Session) -> list[DiscardedImage]:
-    """Return the newest discarded images."""
-    rows = session.execute(
-        select(Image.id, Domain.name, Image.source, Image.reason)
-        .join(Domain, Domain.id == Image.domain_id)
-        .where(Image.state == "discarded")
-        .order_by(Image.id.desc())
-        .limit(SHOWN)
-    ).all()
-    return [DiscardedImage(*row) for row in rows]
