@@ -33,9 +33,9 @@ from discode.mceval.web.auth import (
     GuessLimiter,
     Visitor,
     begin_session,
-    create_login_table,
     end_session,
     find_visitor,
+    network_of,
 )  # fmt: skip
 from discode.mceval.web.forms import read_form, reason_of
 from discode.mceval.web.images import CampaignImages, ServedImage
@@ -48,7 +48,8 @@ HEADERS = SECURITY_HEADERS | {
     "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'",
     # With "no-referrer", browsers would send our own forms with the origin "null".
-    "referrer-policy": "same-origin",
+    # The origin alone, so that a link with an invitation's token never travels as the referrer.
+    "referrer-policy": "strict-origin",
 }
 HEADINGS: dict[str | int, str] = {
     "unknown": "Who are you?",
@@ -126,7 +127,6 @@ class _AnnotationApp:
         self.files = annotation_files()
         self.pages = Pages(self.files)
         self.cookie = "__Host-discode" if options.secure else "discode"
-        create_login_table(db)
         with db.read() as session:
             self.settings: CampaignSettings = settings_of(session)
         self.admin = AdminPages(db, self.pages)
@@ -156,7 +156,9 @@ class _AnnotationApp:
             ("GET", "/admin", ADMIN, self.overview),
             ("GET", "/admin/person/{number}", ADMIN, self.person),
             ("POST", "/admin/person/{number}", ADMIN, self.act_on_person),
+            ("POST", "/admin/person/{number}/invitation", ADMIN, self.new_invitation),
             ("GET", "/admin/image/{number}", ADMIN, self.image_by_id),
+            ("POST", "/admin/image/{number}", ADMIN, self.act_on_image),
         ):
             app.add_api_route(path, self.checked(allowed, handler), methods=[method])
         app.add_api_route("/static/{name}", self.file, methods=["GET"])
@@ -199,8 +201,11 @@ class _AnnotationApp:
         visitor = asked.visitor
         if request.method == "POST":
             visitor.check_form(form.get("form_token", ""))
-        if allowed == ADMIN and visitor.person.role != "admin":
-            raise HttpError(403, "not_admin", "this page is for the organisers")
+        if allowed == ADMIN:
+            if visitor.person.role != "admin":
+                raise HttpError(403, "not_admin", "this page is for the organisers")
+            if visitor.person.state != "active":
+                raise HttpError(403, "ended", "you are no longer an organiser of this campaign")
         if allowed == WORKER:
             if visitor.person.role == "admin":
                 return _redirect("/admin")
@@ -266,13 +271,15 @@ class _AnnotationApp:
 
     def invited(self, asked: PageRequest, token: str) -> Person:
         address = self.address(asked.request)
-        self.guesses.check(address, asked.now)
-        person = people.person_by_token(self.db, token)
-        if person is None:
+        person = people.person_by_token(self.db, token, asked.now)
+        if person is None:  # only then: a valid link works whatever others at this address tried
+            self.guesses.check(address, asked.now)
             self.guesses.failed(address, asked.now)
-            raise HttpError(
-                404, "no_invitation", "this invitation is unknown; is the link complete?"
+            why = (
+                "this invitation is unknown or has expired; is the link complete? "
+                "The organisers can send a new one"
             )
+            raise HttpError(404, "no_invitation", why)
         return person
 
     def address(self, request: Request) -> str:
@@ -280,10 +287,12 @@ class _AnnotationApp:
         address = request.client.host if request.client else ""
         if self.options.trust_proxy:
             address = request.headers.get("x-forwarded-for", address).split(",")[-1].strip()
-        return ":".join(address.split(":")[:4]) if ":" in address else address
+        return network_of(address)
 
     def leave(self, asked: PageRequest) -> Response:
         end_session(self.db, asked.visitor.key)
+        if asked.form.get("invitation") == "end":
+            people.use_up_invitation(self.db, asked.person.id, asked.now)
         response = _redirect("/")
         response.delete_cookie(self.cookie, path="/", secure=self.options.secure, httponly=True)
         return response
@@ -373,6 +382,19 @@ class _AnnotationApp:
     def act_on_person(self, asked: PageRequest) -> Response:
         self.admin.act_on_person(asked.person, _number(asked), asked.form, asked.now)
         return _redirect(f"/admin/person/{_number(asked)}")
+
+    def new_invitation(self, asked: PageRequest) -> Response:
+        """Show a person's new link, once."""
+        made = self.admin.new_invitation(asked.person, _number(asked), asked.form, asked.now)
+        link = str(asked.request.url.replace(path=f"/join/{made.token}", query=""))
+        why = f"The new link of {made.name}, shown only now: {link}"
+        return self.pages.show(
+            "message.html", campaign=self.settings.name, heading="A new invitation", why=why
+        )
+
+    def act_on_image(self, asked: PageRequest) -> Response:
+        self.admin.act_on_image(asked.person, _number(asked), asked.form, asked.now)
+        return _redirect("/admin")
 
     def image_by_id(self, asked: PageRequest) -> Response:
         return _image(self.images.by_id(_number(asked)))
