@@ -25,6 +25,7 @@ from discode.errors import DiscodeError, HttpError, InputError, NotAllowedError,
 from discode.http.guard import SECURITY_HEADERS, Guard
 from discode.mceval import people, queue
 from discode.mceval.database import CampaignSettings, Database, settings_of
+from discode.mceval.shown import ShownImage
 from discode.mceval.tables import Person
 from discode.mceval.texts import LONGEST
 from discode.mceval.web.admin import AdminPages
@@ -38,9 +39,8 @@ from discode.mceval.web.auth import (
     network_of,
 )  # fmt: skip
 from discode.mceval.web.forms import read_form, reason_of
-from discode.mceval.shown import ShownImage
 from discode.mceval.web.images import CampaignImages
-from discode.mceval.web.progress import campaign_progress, may_get_task_later, person_progress
+from discode.mceval.web.progress import campaign_progress, open_to, person_progress, why_wait
 from discode.mceval.web.rendering import Pages, annotation_files, file_response
 from discode.version import __version__
 
@@ -53,7 +53,6 @@ HEADERS = SECURITY_HEADERS | {
     "referrer-policy": "strict-origin",
 }
 HEADINGS: dict[str | int, str] = {
-    "ended": "Thank you for your time",
     "unknown": "Who are you?",
     404: "Nothing here",
     409: "That did not count",
@@ -155,6 +154,7 @@ class _AnnotationApp:
             ("POST", "/flag", WORKER, self.flag),
             ("POST", "/beat", WORKER, self.heartbeat),
             ("GET", "/pause", WORKER, self.pause),
+            ("POST", "/withdraw", WORKER, self.withdraw),
             ("GET", "/image/{lease}", WORKER, self.image),
             ("GET", "/admin", ADMIN, self.overview),
             ("GET", "/admin/person/{number}", ADMIN, self.person),
@@ -214,8 +214,7 @@ class _AnnotationApp:
             if visitor.person.role == "admin":
                 return _redirect("/admin")
             if visitor.person.state != "active":
-                why = "your part in this campaign has ended; its organisers can tell you more"
-                raise HttpError(403, "ended", why)
+                return self.ended(asked)
             if visitor.person.consented is None:
                 return _redirect("/guide")
         return handler(asked)
@@ -251,6 +250,8 @@ class _AnnotationApp:
     def home(self, asked: PageRequest) -> Response:
         if asked.known_visitor is None:
             return self.pages.show("home.html", campaign=self.settings.name)
+        if asked.person.state != "active":
+            return self.ended(asked)
         return _redirect("/admin" if asked.person.role == "admin" else "/task")
 
     def invitation(self, asked: PageRequest) -> Response:
@@ -315,9 +316,11 @@ class _AnnotationApp:
         task = queue.next_task(self.db, asked.person.id, asked.now)
         if task is None:
             with self.db.read() as session:
-                later = may_get_task_later(session, asked.person)
-            return self.page("wait.html" if later else "done.html", asked)
-        submission = asked.visitor.new_submission(task.lease)
+                why = why_wait(session, asked.person)
+            return self.page("wait.html" if why else "done.html", asked, why=why)
+        # Without a name for the answer there can be none: not to an image that nobody sees.
+        there = self.images.has_file(asked.person.id, task.lease)
+        submission = asked.visitor.new_submission(task.lease) if there else ""
         page = "revise.html" if task.kind == "revise" else "compare.html"
         return self.page(page, asked, task=task, submission=submission, longest=LONGEST)
 
@@ -356,7 +359,17 @@ class _AnnotationApp:
         return Response(status_code=204)
 
     def pause(self, asked: PageRequest) -> Response:
-        return self.page("pause.html", asked)
+        return self.page("pause.html", asked, pays=self.settings.pay_per_hour > 0)
+
+    def withdraw(self, asked: PageRequest) -> Response:
+        if asked.form.get("sure") != "yes":
+            raise InputError("please tick the box if you want to leave")
+        people.withdraw(self.db, asked.person.id, asked.now)
+        return _redirect("/")
+
+    def ended(self, asked: PageRequest) -> Response:
+        """Return the last page of somebody whose part has ended; it leads nowhere else."""
+        return self.page("ended.html", asked, code=403)
 
     def image(self, asked: PageRequest) -> Response:
         lease = str(asked.request.path_params["lease"])
@@ -402,15 +415,16 @@ class _AnnotationApp:
     async def health(self) -> Response:
         return Response('{"status": "ok"}', media_type="application/json")
 
-    def page(self, name: str, asked: PageRequest, **values: Any) -> Response:
+    def page(self, name: str, asked: PageRequest, code: int = 200, **values: Any) -> Response:
         """Return a page with the person's progress and the campaign's."""
         with self.db.read() as session:
             mine = person_progress(session, asked.person.id)
+            left = open_to(session, asked.person, asked.now)
             if asked.now - self._progress[0] > PROGRESS_SECONDS:
                 self._progress = (asked.now, campaign_progress(session))
         undoable = mine.last is not None and asked.now - mine.last < queue.UNDO_SECONDS
         return self.pages.show(
-            name, campaign=self.settings.name, person=asked.person, answers=mine.answers,
+            name, code, campaign=self.settings.name, person=asked.person, mine=mine, left=left,
             undoable=undoable, progress=self._progress[1],
             form_token=asked.visitor.form_token, **values,
         )  # fmt: skip
