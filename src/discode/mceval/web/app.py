@@ -322,7 +322,10 @@ class _AnnotationApp:
         there = self.images.has_file(asked.person.id, task.lease)
         submission = asked.visitor.new_submission(task.lease) if there else ""
         page = "revise.html" if task.kind == "revise" else "compare.html"
-        return self.page(page, asked, task=task, submission=submission, longest=LONGEST)
+        return self.page(
+            page, asked, task=task, submission=submission, longest=LONGEST,
+            skips=self.settings.rules.skips,
+        )  # fmt: skip
 
     def answer(self, asked: PageRequest) -> Response:
         lease, submission = asked.form.get("lease", ""), asked.form.get("submission", "")
@@ -331,7 +334,7 @@ class _AnnotationApp:
         queue.submit(
             self.db, asked.person.id, lease, submission, asked.now,
             side={"left": 0, "right": 1}.get(side, -1) if side is not None else None,
-            text=asked.form.get("text"),
+            text=asked.form.get("text"), unchanged=asked.form.get("unchanged") == "yes",
         )  # fmt: skip
         with self.db.read() as session:
             count = person_progress(session, asked.person.id).answers
