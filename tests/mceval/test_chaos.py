@@ -40,7 +40,11 @@ class World:
                 if found is not None:
                     self.held[person] = found
             elif action == "undo":
-                self.held[person] = undo(self.db, person, self.now)
+                back = undo(self.db, person, self.now)
+                if back is None:  # a flag was taken back, and somebody else has the task
+                    self.held.pop(person, None)
+                else:
+                    self.held[person] = back
             elif action == "careless" and self.rng.random() < 0.3:
                 mark_careless(self.db, person, "chance", self.now)
             elif action == "reinstate":

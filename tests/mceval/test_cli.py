@@ -96,11 +96,11 @@ def test_from_folders_to_a_dataset(run: Run, begun: Path, tmp_path: Path) -> Non
     (row,) = csv.DictReader(tokens.read_text().splitlines())
     with open_database(str(begun)) as db:
         people = [int(row[0]) for row in rows]
-        found = person_by_token(db, row["token"])
+        found = person_by_token(db, row["token"], 0.0)
         assert found is not None
         assert found.role == "reviser"
         assert row["token"] not in begun.read_bytes().decode("latin-1")
-        assert person_by_token(db, "forged") is None
+        assert person_by_token(db, "forged", 0.0) is None
         work_all(db, [*people, found.id], random.Random(0), accuracy=0.95)
     out = fine(run("status", begun))
     assert [line.split()[0] for line in out.splitlines()[1:4]] == ["real", "sketch", "all"]

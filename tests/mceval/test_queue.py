@@ -167,6 +167,7 @@ def test_undo_takes_everything_back(db: Database) -> None:
     assert states(db) == {"discarded": 1, "active": 1}, "no consensus: replaced"
     assert task is not None
     again = undo(db, comparers[2], 10.0)
+    assert again is not None
     assert again.lease != task.lease
     assert again.captions == task.captions
     assert states(db) == {"active": 1, "pool": 1}, "the replacement waits again"
@@ -188,6 +189,7 @@ def test_undo_gives_up_the_task_in_hand(sqlite: Database) -> None:
     held = next_task(sqlite, one, 10.0)
     assert held is not None
     back = undo(sqlite, one, 20.0)
+    assert back is not None
     assert back.lease != held.lease
     with pytest.raises(NotAllowedError):
         submit(sqlite, one, held.lease, new_submission(), 21.0, side=0)

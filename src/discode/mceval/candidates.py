@@ -21,7 +21,7 @@ from discode.backends.served.client import ChatModel
 from discode.errors import BackendError, ImageError, InputError
 from discode.images import open_image
 from discode.mceval.database import Database, rules_of
-from discode.mceval.states import log_event, prepare_images
+from discode.mceval.states import log_event, prepare_images, reset_unseen
 from discode.mceval.tables import Candidate, Domain, Image
 from discode.mceval.texts import check_text
 from discode.pairs import read_pairs
@@ -40,6 +40,10 @@ class AddedCaptions:
     """There before, with the same text."""
     unknown: int = 0
     """Of images that are not in the campaign."""
+    replaced: int = 0
+    """Other captions of this writer, which nobody had seen."""
+    seen: int = 0
+    """Captions that differ and stay, because somebody has seen their image."""
     failed: Mapping[str, str] | None = None
     """Sources of images that could not be captioned, and why."""
 
@@ -55,11 +59,15 @@ def check_writer(session: Session, writer: str) -> None:
         raise InputError(f"the campaign has its {limit} writers: {', '.join(known)}; not {writer}")
 
 
-def add_captions(db: Database, writer: str, path: Path, now: float) -> AddedCaptions:
+def add_captions(
+    db: Database, writer: str, path: Path, now: float, *, replace: bool = False
+) -> AddedCaptions:
     """Add a writer's captions from a table with an image and a caption per row.
 
     An image is named by its SHA-256, its source, its path, or its file's name if that is unique.
-    Captions that are there already stay; a different one for the same image is an error.
+    Captions that are there already stay. A different one for the same image is an error, or, with
+    ``replace``, takes the place of the old one if nobody was shown that image yet; then captions
+    are drawn anew.
     """
     pairs = [(str(pair.image), pair.caption) for pair in read_pairs(path)]
 
@@ -81,32 +89,47 @@ def add_captions(db: Database, writer: str, path: Path, now: float) -> AddedCapt
                 f"{path.name}: none of its {len(pairs)} images is in the campaign, e.g. "
                 f"{pairs[0][0]}; name them by source, path or SHA-256"
             )
-        return _add_new(session, writer, captions, now, unknown)
+        return _add_new(session, writer, captions, now, unknown, replace=replace)
 
     return db.run(work)
 
 
 def _add_new(
-    session: Session, writer: str, captions: Mapping[int, str], now: float, unknown: int = 0
+    session: Session,
+    writer: str,
+    captions: Mapping[int, str],
+    now: float,
+    unknown: int = 0,
+    *,
+    replace: bool = False,
 ) -> AddedCaptions:
     """Add captions by image, and prepare the images that now have all of theirs."""
-    rows = session.execute(
-        select(Candidate.image_id, Candidate.text).where(Candidate.writer == writer)
-    ).all()
-    known = {row[0]: row[1] for row in rows}
-    new = 0
-    for image, caption in captions.items():
-        if image not in known:
-            session.add(Candidate(image_id=image, writer=writer, text=caption))
-            new += 1
-        elif known[image] != caption:
-            source = session.get_one(Image, image).source
-            raise InputError(f"{source} has another caption of {writer} already: {known[image]!r}")
+    rows = session.scalars(select(Candidate).where(Candidate.writer == writer)).all()
+    known = {row.image_id: row for row in rows}
+    other = [
+        image for image, said in captions.items() if image in known and known[image].text != said
+    ]
+    if other and not replace:
+        source, text = session.get_one(Image, other[0]).source, known[other[0]].text
+        raise InputError(
+            f"{source} has another caption of {writer} already: {text!r}; --replace takes the new "
+            "ones where nobody has seen the old ones"
+        )
+    new = [image for image in captions if image not in known]
+    session.add_all(Candidate(image_id=i, writer=writer, text=captions[i]) for i in new)
+    unseen = [image for image in other if reset_unseen(session, image)]
+    for image in unseen:
+        detail = f"{writer}: {known[image].text}"
+        log_event(session, "caption_replaced", now, image=image, detail=detail)
+        known[image].text = captions[image]
     session.flush()
     if new:
-        log_event(session, "captions", now, detail=f"{new} of {writer}")
+        log_event(session, "captions", now, detail=f"{len(new)} of {writer}")
     prepare_images(session, now)
-    return AddedCaptions(new, len(captions) - new, unknown)
+    return AddedCaptions(
+        len(new), len(captions) - len(new) - len(other), unknown, len(unseen),
+        len(other) - len(unseen),
+    )  # fmt: skip
 
 
 def _index(session: Session) -> dict[str, int | None]:

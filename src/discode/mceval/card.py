@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +43,8 @@ class DatasetFacts:
     instructions: str
     study: Mapping[str, Any]
     version: str
+    decisions: Sequence[Mapping[str, Any]] = ()
+    """Every decision about a person, without names, and what it was made on."""
 
 
 def dataset_card(facts: DatasetFacts) -> str:
@@ -108,7 +110,8 @@ def dataset_card(facts: DatasetFacts) -> str:
         "",
         f"{facts.people} people gave {facts.answers} answers in {facts.hours:g} hours. "
         f"{facts.void} answers do not count: taken back, or of the {facts.careless} people who "
-        "failed gold questions or answered too quickly; their tasks were given to others.",
+        "failed gold questions or answered too quickly; their tasks were given to others. "
+        "`facts.json` lists these decisions with their evidence.",
         "",
         f"Rules: `{json.dumps(facts.rules, sort_keys=True)}`",
         "",

@@ -22,16 +22,24 @@ class Checks:
     quick_after: int = 10
     quick_most: float = 0.5
     """The largest share of quick answers, once there are ``quick_after``."""
+    pass_free: int = 3
+    """So many flags of a person always count, and so many skips."""
+    flag_most: float = 0.1
+    """Beyond those, a flag counts while a person has flagged at most this share of their tasks."""
+    skip_most: float = 0.3
+    """The same for skips."""
     automatic: bool = True
     """Put a careless person's work back at once; otherwise an admin does."""
 
     def __post_init__(self) -> None:
-        for name in ("gold_rate", "gold_least", "quick_most"):
+        for name in ("gold_rate", "gold_least", "quick_most", "flag_most", "skip_most"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name}={getattr(self, name)!r} must be from 0 to 1")
         for name in ("gold_after", "quick_after"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}={getattr(self, name)!r} must be 1 or more")
+        if self.pass_free < 0:
+            raise InputError(f"pass_free={self.pass_free!r} must be 0 or more")
         if not self.quick_seconds >= 0:
             raise InputError(f"quick_seconds={self.quick_seconds!r} must be 0 or more")
 
@@ -44,6 +52,38 @@ class WorkRecord:
     right: int = 0
     compared: int = 0
     quick: int = 0
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A person's work at the time of a decision about them; all answers that counted then."""
+
+    answers: int = 0
+    compared: int = 0
+    gold: int = 0
+    right: int = 0
+    quick: int = 0
+    median_seconds: float | None = None
+    flags: int = 0
+    skips: int = 0
+
+
+def may_pass(checks: Checks, kind: str, passed: int, dealt_with: int) -> bool:
+    """Return whether one more flag or skip of a person counts towards discarding an image.
+
+    Args:
+        checks: The campaign's limits.
+        kind: "flag" or "skip".
+        passed: How many the person has made already.
+        dealt_with: Their answers, skips and flags so far.
+
+    >>> may_pass(Checks(), "flag", 2, 2), may_pass(Checks(), "flag", 3, 3)
+    (True, False)
+    >>> may_pass(Checks(), "flag", 3, 40)
+    True
+    """
+    most = checks.flag_most if kind == "flag" else checks.skip_most
+    return passed + 1 <= max(checks.pass_free, most * (dealt_with + 1))
 
 
 def careless_reason(checks: Checks, record: WorkRecord) -> str:

@@ -20,8 +20,9 @@ from sqlalchemy.orm import Session
 from discode.benchmarks.base import sha256
 from discode.errors import InputError, StoreError, require
 from discode.mceval.card import DatasetFacts, dataset_card
+from discode.mceval.checks import WorkRecord, careless_reason
 from discode.mceval.database import Database, settings_of
-from discode.mceval.report import domain_rows, person_rows, votes_by_image
+from discode.mceval.report import domain_rows, finding_rows, person_rows, votes_by_image
 from discode.mceval.tables import Candidate, Domain, Image
 from discode.mceval.user_study import user_study_result
 from discode.version import __version__
@@ -201,7 +202,23 @@ def _facts(
             "high": _number(study.accuracy.high),
         },
         version=__version__,
+        decisions=_decisions(session),
     )
+
+
+def _decisions(session: Session) -> list[dict[str, Any]]:
+    """Return the decisions about people with their evidence, without names.
+
+    An organiser's own words stay out: they may say things about a person.
+    """
+    checks = settings_of(session).checks
+    found = []
+    for row in finding_rows(session):
+        seen = row.evidence
+        record = WorkRecord(seen.gold, seen.right, seen.compared, seen.quick)
+        why = careless_reason(checks, record) if row.kind == "careless" else ""
+        found.append({"kind": row.kind, "reason": why or "not by a check", **asdict(seen)})
+    return found
 
 
 def _words(captions: Sequence[str]) -> float | None:

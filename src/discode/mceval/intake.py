@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from discode.benchmarks.parsing import get_text
@@ -23,7 +24,7 @@ from discode.files import read_rows
 from discode.images import IMAGE_SUFFIXES, open_image
 from discode.mceval.database import Database, rules_of
 from discode.mceval.rules import Rules, normalized, random_bits, rank_of
-from discode.mceval.states import log_event
+from discode.mceval.states import log_event, prepare_images
 from discode.mceval.tables import Candidate, Domain, Image
 
 NEAR = 6
@@ -137,11 +138,14 @@ def add_images(
     near: int = NEAR,
     progress: Callable[[int], object] = lambda count: None,
 ) -> dict[str, dict[str, int]]:
-    """Add the images of all domains to a campaign.
+    """Add images to a campaign, at its beginning or while people work.
+
+    An image that was left out or is in the campaign already is left out again, with the reason.
+    A domain that is there gets the quota that is given.
 
     Args:
-        db: A campaign without images.
-        sources: Its domains.
+        db: The campaign.
+        sources: Its domains, or those that get more images.
         now: The time.
         near: Images whose hashes differ in this many bits or fewer are the same; -1: no comparison.
         progress: Called with the number of files read so far.
@@ -157,23 +161,29 @@ def add_images(
     rows: dict[str, list[Image]] = {name: [] for name in names}
     with db.read() as session:
         rules = rules_of(session)
+        known = _remember(session, hashes, digests)
     number = 0
     for name in names:
         for file in files[name]:
             number += 1
             progress(number)
-            rows[name].append(_image_row(file, rules, hashes, digests))
+            if str(file.path.resolve()) not in known:
+                rows[name].append(_image_row(file, rules, hashes, digests))
 
     def work(session: Session) -> None:
         for source in sources:
-            domain = Domain(name=source.name, quota=source.quota)
-            session.add(domain)
+            domain = session.scalar(select(Domain).where(Domain.name == source.name))
+            if domain is None:
+                domain = Domain(name=source.name)
+                session.add(domain)
+            domain.quota = source.quota
             session.flush()
             for row in rows[source.name]:
                 row.domain_id = domain.id
                 session.add(row)
         session.flush()
         log_event(session, "images", now, detail=f"{number} files")
+        prepare_images(session, now)  # a larger quota takes effect at once
 
     db.run(work)
     counts: dict[str, dict[str, int]] = {}
@@ -182,6 +192,20 @@ def add_images(
         for row in found:
             by_state[row.state] = by_state.get(row.state, 0) + 1
     return counts
+
+
+def _remember(session: Session, hashes: SeenHashes, digests: dict[str, str]) -> set[str]:
+    """Enter the images that a campaign has; return the paths of all files that were added."""
+    rows = session.execute(
+        select(Image.path, Image.source, Image.digest, Image.dhash, Image.state_key)
+        .where(Image.domain_id.is_not(None))
+        .order_by(Image.id)
+    ).all()
+    for _, source, digest, dhash, state_key in rows:
+        if not state_key:
+            digests[digest] = source
+            hashes.match_or_add(np.frombuffer(bytes.fromhex(dhash), np.uint8), source)
+    return {row[0] for row in rows}
 
 
 def _image_row(file: ImageFile, rules: Rules, hashes: SeenHashes, digests: dict[str, str]) -> Image:

@@ -9,15 +9,18 @@ even if this module were wrong: a slot is held once, and nobody has two slots of
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 
-from sqlalchemy import BindParameter, ColumnElement, Executable, bindparam, func, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy import BindParameter, ColumnElement, Executable, bindparam, select
+from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from discode.errors import InputError, NotAllowedError, StoreError
 from discode.mceval import people
+from discode.mceval.checks import may_pass
 from discode.mceval.database import LOCK, Database, checks_of, rules_of, settings_of
 from discode.mceval.rules import Rules, is_swapped, random_bits
 from discode.mceval.states import log_event, return_slot, settle_image
@@ -28,6 +31,7 @@ from discode.mceval.tables import (
     Domain,
     Image,
     Pass,
+    PassVoid,
     Person,
     Slot,
     Void,
@@ -35,6 +39,8 @@ from discode.mceval.tables import (
 from discode.mceval.texts import check_submission, check_text
 
 UNDO_SECONDS = 600.0
+WINDOW = 64
+"""Free slots of a domain, in its order, among which a person's next task is drawn."""
 
 
 @dataclass(frozen=True)
@@ -104,10 +110,13 @@ def submit(
     return receipt
 
 
-def undo(db: Database, person: int, now: float) -> Task:
-    """Take back a person's last answer and give them its task again.
+def undo(db: Database, person: int, now: float) -> Task | None:
+    """Take back a person's last answer, skip or flag, and give them its task again.
 
     A task they hold at the moment goes back to the queue.
+
+    Returns:
+        The task; ``None`` if they had skipped or flagged it and somebody else has it now.
     """
     return db.run(lambda session: _undo(session, person, now))
 
@@ -118,7 +127,11 @@ def skip(db: Database, person: int, lease: str, reason: str, now: float) -> None
 
 
 def flag(db: Database, person: int, lease: str, reason: str, now: float) -> None:
-    """Report that something is wrong with an image; enough people who do discard it."""
+    """Report that something is wrong with an image; enough people who do discard it.
+
+    Every flag is recorded and shown to organisers. One beyond the person's limit
+    (:class:`~discode.mceval.checks.Checks`) does not count towards discarding the image.
+    """
     db.run(lambda session: _skip_or_flag(session, person, lease, "flag", reason, now))
 
 
@@ -170,43 +183,86 @@ def _next(session: Session, person_id: int, now: float) -> Task | None:
     kinds = list(ROLES[person.role])
     if not kinds:
         return None
-    count = _dealt_with(session, person)
+    count = people.dealt_with(session, person.id)
     if (
         len(kinds) == 2
         and random_bits(rules.seed, "kind", person.id, count) % (rules.people + 1) == 0
     ):
         kinds.reverse()  # people who do both revise as often as there are revisions
+    domains = _domain_order(session, rules, person, count)
     for wait in (False, True):  # rows that others have locked may become free
         for kind in kinds:
-            slot = _first_free(session, person, kind, now, wait=wait)
+            slot = _draw_slot(session, rules, person, kind, domains, now, wait=wait)
             if slot is not None:
                 return _task(session, _gold_instead(session, rules, person, slot, count, now) or
                              _lease(session, slot, person, now))  # fmt: skip
     return None
 
 
-def _dealt_with(session: Session, person: Person) -> int:
-    """Return how many tasks a person has dealt with: the number in their draws."""
-    counts = [
-        select(func.count()).where(table.person_id == person.id).scalar_subquery()
+def _domain_order(session: Session, rules: Rules, person: Person, count: int) -> list[int]:
+    """Return the domains in the order in which a person's next task is looked for in them.
+
+    First comes the one of whose quota they have done the least, so that everybody works on all
+    domains in proportion; among equals, a draw of their own decides.
+    """
+    quotas = session.execute(select(Domain.id, Domain.quota)).all()
+    if len(quotas) == 1:
+        return [quotas[0][0]]
+    seen = Counter(
+        domain
         for table in (Answer, Pass)
+        for domain in session.scalars(
+            select(Image.domain_id)
+            .join(table, table.image_id == Image.id)
+            .where(table.person_id == person.id)
+        )
+    )
+    return [
+        domain
+        for _, _, domain in sorted(
+            (
+                Fraction(seen[domain], quota),
+                random_bits(rules.seed, "domain", person.id, count, domain),
+                domain,
+            )
+            for domain, quota in quotas
+        )
     ]
-    return sum(session.execute(select(*counts)).one())
 
 
-def _first_free(
-    session: Session, person: Person, kind: str, now: float, *, wait: bool
+def _draw_slot(
+    session: Session,
+    rules: Rules,
+    person: Person,
+    kind: str,
+    domains: Sequence[int],
+    now: float,
+    *,
+    wait: bool,
 ) -> Slot | None:
-    """Return the first slot that a person may have: expired leases first, then open slots."""
-    for state in ("leased", "open"):
-        given = {"person": person.id, "now": now}
-        found: Slot | None = session.scalar(_free_query(kind, state, wait), given)
-        if found is not None:
-            return found
+    """Return a slot that a person may have, in the first domain that has one.
+
+    Of the images that come first in the domain, which one it is follows from the seed, the person
+    and the image's digest: people who begin together meet different images, and yet images are
+    finished one after another.
+    """
+    given = {"person": person.id, "now": now}
+    for domain in domains:
+        found = session.execute(_free_query(kind), {**given, "domain": domain}).all()
+        first: dict[str, int] = {}
+        for slot, digest in found:
+            first.setdefault(digest, slot)
+        order = sorted(first, key=lambda key: random_bits(rules.seed, "order", person.id, key))
+        for digest in order:
+            free: Slot | None = session.scalar(_lock_query(wait), {**given, "slot": first[digest]})
+            if free is not None:
+                return free
     return None
 
 
-def person_may_have(person: int | BindParameter[int]) -> ColumnElement[bool]:
+def person_may_have(
+    person: int | BindParameter[int] | InstrumentedAttribute[int],
+) -> ColumnElement[bool]:
     """Return the condition that a person may have a slot.
 
     They may not if they hold another slot of its image, skipped or flagged the image, or ever
@@ -215,27 +271,43 @@ def person_may_have(person: int | BindParameter[int]) -> ColumnElement[bool]:
     """
     other = aliased(Slot)
     mine = select(other.id).where(other.image_id == Slot.image_id, other.person_id == person)
-    passed = select(Pass.id).where(Pass.image_id == Slot.image_id, Pass.person_id == person)
+    passed = select(Pass.id).where(
+        Pass.image_id == Slot.image_id, Pass.person_id == person, ~people.taken_back()
+    )
     answered = select(Answer.id).where(
         Answer.image_id == Slot.image_id, Answer.person_id == person, Answer.kind != Slot.kind
     )
     return ~mine.exists() & ~passed.exists() & ~answered.exists()
 
 
+def _is_free() -> ColumnElement[bool]:
+    """Return the condition that a slot is open, or that its lease has run out."""
+    late = (Slot.state == "leased") & (Slot.expires <= bindparam("now"))
+    return (Slot.state == "open") | late
+
+
 @cache  # building the query takes longer than running it
-def _free_query(kind: str, state: str, wait: bool) -> Executable:
-    """Return the query for the first slot of a kind that is open, or whose lease ran out."""
-    free = (
-        select(Slot)
+def _free_query(kind: str) -> Executable:
+    """Return the query for the slots of a kind that a person may have in a domain, in its order."""
+    return (
+        select(Slot.id, Image.digest)
         .join(Image, Image.id == Slot.image_id)
-        .where(Slot.state == state, Slot.kind == kind)
+        .where(Image.domain_id == bindparam("domain"))
         .where(Image.state == ("done" if kind == "study" else "active"))
-        .where(person_may_have(bindparam("person")))
-        .order_by(Slot.id)
-        .limit(1)
-        .with_for_update(key_share=True, of=Slot, skip_locked=not wait)
+        .where(Slot.kind == kind, _is_free(), person_may_have(bindparam("person")))
+        .order_by(Image.rank, Slot.number)
+        .limit(WINDOW)
     )
-    return free.where(Slot.expires <= bindparam("now")) if state == "leased" else free
+
+
+@cache
+def _lock_query(wait: bool) -> Executable:
+    """Return the query that locks a slot which was free a moment ago, if it still is."""
+    return (
+        select(Slot)
+        .where(Slot.id == bindparam("slot"), _is_free(), person_may_have(bindparam("person")))
+        .with_for_update(key_share=True, skip_locked=not wait)
+    )
 
 
 def _gold_instead(
@@ -252,13 +324,35 @@ def _gold_instead(
         .where(Image.state == "gold", ~seen.exists(), ~passed.exists())
         .order_by(Image.id)
     ).all()
+    which = random_bits(rules.seed, "which", person.id, count)
     if not fresh:
-        return None
-    image = fresh[random_bits(rules.seed, "which", person.id, count) % len(fresh)]
+        return _gold_again(session, person, which, now)
+    image = fresh[which % len(fresh)]
     made = Slot(image_id=image, kind="gold", number=person.id, state="open", round=0)
     session.add(made)
     session.flush()
     return _lease(session, made, person, now)
+
+
+def _gold_again(session: Session, person: Person, which: int, now: float) -> Slot | None:
+    """Return a gold question whose answer was returned as careless: a reinstated person's new gold.
+
+    Without it, somebody who has seen all gold questions could not be judged again.
+    """
+    query = (
+        select(Slot)
+        .join(Answer, (Answer.slot_id == Slot.id) & (Answer.round == Slot.round))
+        .join(Void, Void.answer_id == Answer.id)
+        .where(Slot.person_id == person.id, Slot.kind == "gold", Slot.state == "answered")
+        .where(Void.reason == "careless")
+        .order_by(Slot.id)
+    )
+    slots = session.scalars(query).all()
+    if not slots:
+        return None
+    slot = slots[which % len(slots)]
+    slot.round += 1
+    return _lease(session, slot, person, now)
 
 
 def _lease(session: Session, slot: Slot, person: Person, now: float) -> Slot:
@@ -350,7 +444,7 @@ def record_answer(session: Session, slot: Slot, answer: Answer, now: float) -> N
         settle_image(session, slot.image_id, now)
 
 
-def _undo(session: Session, person_id: int, now: float) -> Task:
+def _undo(session: Session, person_id: int, now: float) -> Task | None:
     person = _person(session, person_id)
     last = session.scalar(
         select(Answer)
@@ -359,9 +453,19 @@ def _undo(session: Session, person_id: int, now: float) -> Task:
         .order_by(Answer.id.desc())
         .limit(1)
     )
-    if last is None or now - last.created > UNDO_SECONDS:
+    passed = session.scalar(
+        select(Pass)
+        .where(Pass.person_id == person.id, ~people.taken_back())
+        .order_by(Pass.id.desc())
+        .limit(1)
+    )
+    if passed is not None and (last is None or passed.created >= last.created):
+        latest: Answer | Pass | None = passed
+    else:
+        latest = last
+    if latest is None or now - latest.created > UNDO_SECONDS:
         raise NotAllowedError(
-            f"there is nothing to take back: only answers of the last {UNDO_SECONDS / 60:g} "
+            f"there is nothing to take back: only what you did in the last {UNDO_SECONDS / 60:g} "
             "minutes can be taken back"
         )
     held = session.scalars(
@@ -369,14 +473,16 @@ def _undo(session: Session, person_id: int, now: float) -> Task:
         .where(Slot.person_id == person.id, Slot.state == "leased")
         .with_for_update(key_share=True)
     ).all()
-    slot = session.get_one(Slot, last.slot_id, with_for_update=LOCK)
-    if slot.state != "answered" or slot.round != last.round:
+    if isinstance(latest, Pass):
+        return _undo_pass(session, person, latest, held, now)
+    slot = session.get_one(Slot, latest.slot_id, with_for_update=LOCK)
+    if slot.state != "answered" or slot.round != latest.round:
         raise StoreError(
-            f"answer {last.id} counts, but slot {slot.id} has another: data is damaged"
+            f"answer {latest.id} counts, but slot {slot.id} has another: data is damaged"
         )
     for one in held:
         return_slot(session, one)
-    session.add(Void(answer_id=last.id, reason="undo", created=now))
+    session.add(Void(answer_id=latest.id, reason="undo", created=now))
     slot.round += 1
     log_event(session, "undone", now, person=person.id, image=slot.image_id, detail=slot.kind)
     _lease(session, slot, person, now)
@@ -385,14 +491,59 @@ def _undo(session: Session, person_id: int, now: float) -> Task:
     return _task(session, slot)
 
 
+def _undo_pass(
+    session: Session, person: Person, passed: Pass, held: Sequence[Slot], now: float
+) -> Task | None:
+    """Take back a skip or flag; its task is the person's again unless somebody else has it."""
+    for one in held:
+        return_slot(session, one)
+    session.add(PassVoid(pass_id=passed.id, reason="undo", created=now))
+    log_event(session, "undone", now, person=person.id, image=passed.image_id, detail=passed.kind)
+    settle_image(session, passed.image_id, now)
+    if passed.task == "gold":
+        slot = session.scalar(
+            select(Slot).where(Slot.image_id == passed.image_id, Slot.person_id == person.id)
+        )
+        if slot is None:
+            slot = Slot(image_id=passed.image_id, kind="gold", number=person.id, round=0)
+            session.add(slot)
+            session.flush()
+        return _task(session, _lease(session, slot, person, now))
+    image = session.get_one(Image, passed.image_id)
+    if image.state != ("done" if passed.task == "study" else "active"):
+        return None
+    query = (
+        select(Slot)
+        .where(Slot.image_id == passed.image_id, Slot.kind == passed.task)
+        .where(_is_free(), person_may_have(bindparam("person")))
+        .order_by(Slot.number)
+        .limit(1)
+        .with_for_update(key_share=True)
+    )
+    free: Slot | None = session.scalar(query, {"person": person.id, "now": now})
+    return None if free is None else _task(session, _lease(session, free, person, now))
+
+
 def _skip_or_flag(
     session: Session, person_id: int, lease: str, kind: str, reason: str, now: float
 ) -> None:
     reason = check_text(reason, "a reason")
     person = _person(session, person_id)
     slot = _leased(session, person, lease)
-    image = slot.image_id
+    image, task = slot.image_id, slot.kind
     return_slot(session, slot)
-    session.add(Pass(image_id=image, person_id=person.id, kind=kind, reason=reason, created=now))
+    counts = may_pass(
+        checks_of(session),
+        kind,
+        people.passes_of(session, person.id, kind),
+        people.dealt_with(session, person.id),
+    )
+    made = Pass(
+        image_id=image, person_id=person.id, kind=kind, reason=reason, created=now, task=task
+    )
+    session.add(made)
+    session.flush()
     log_event(session, kind, now, person=person.id, image=image, detail=reason)
+    if not counts:
+        session.add(PassVoid(pass_id=made.id, reason="limit", created=now))
     settle_image(session, image, now)

@@ -1,4 +1,15 @@
-"""Summarise a campaign: progress and agreement by domain, work and pay by person."""
+"""Summarise a campaign: progress and agreement by domain, work and pay by person, flags.
+
+What the organisers' page is built from (all take a session of :meth:`Database.read`):
+
+- here: :func:`domain_rows`, :func:`person_rows`, :func:`flag_rows` (every flag or skip with image,
+  person and reason), :func:`pass_warnings` (who passes on too many), :func:`side_rows` (left and
+  right), :func:`finding_rows` (decisions about people, with their evidence);
+- :func:`discode.mceval.stalls.find_stalls`: what stands still, and the cure;
+- :mod:`discode.mceval.organising`: ``restore``, ``take_down``, ``set_flag_aside``;
+- :mod:`discode.mceval.people`: ``mark_careless``, ``reinstate``, ``revoke``, ``reissue``,
+  ``withdraw``; ``taken_back()`` is the condition that a skip or flag was taken back.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +22,22 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from discode.errors import StoreError
-from discode.mceval.database import rules_of, settings_of
-from discode.mceval.people import work_record
+from discode.mceval.checks import Checks, Evidence, may_pass
+from discode.mceval.database import from_json, rules_of, settings_of
+from discode.mceval.people import dealt_with, taken_back, work_record
 from discode.mceval.quality import fleiss_kappa, krippendorff_alpha, wilson
 from discode.mceval.rules import verdict
-from discode.mceval.tables import Answer, Domain, Image, Person, Slot, Void
+from discode.mceval.tables import (
+    Answer,
+    Domain,
+    Finding,
+    Image,
+    Pass,
+    PassVoid,
+    Person,
+    Slot,
+    Void,
+)  # fmt: skip
 from discode.stats.resampling import Interval
 
 
@@ -150,3 +172,181 @@ def _with_others(
             shared += 1
             agreed += answer.choice == int(2 * others.count(1) > len(others))
     return shared, agreed
+
+
+@dataclass(frozen=True)
+class FlagRow:
+    """A flag or skip: of which image, by whom, why, and whether it counts."""
+
+    id: int
+    """Its number, for :func:`~discode.mceval.organising.set_flag_aside`."""
+    kind: str
+    image: int
+    """The image's number, for its page, ``restore`` and ``take_down``."""
+    domain: str
+    """"" for a gold question."""
+    source: str
+    state: str
+    """The image's state."""
+    person: int
+    name: str
+    reason: str
+    created: float
+    set_aside: str
+    """"" if it counts; otherwise "undo", "careless", "limit" or "organiser"."""
+
+
+def flag_rows(session: Session, *, kind: str = "flag", image: int | None = None) -> list[FlagRow]:
+    """Return all flags, or skips, the newest first."""
+    void: dict[int, str] = {}
+    for number, why in session.execute(
+        select(PassVoid.pass_id, PassVoid.reason).order_by(PassVoid.id)
+    ).all():
+        void[number] = why
+    query = (
+        select(Pass, Image.source, Image.state, Domain.name, Person.name)
+        .join(Image, Image.id == Pass.image_id)
+        .join(Domain, Domain.id == Image.domain_id, isouter=True)
+        .join(Person, Person.id == Pass.person_id)
+        .where(Pass.kind == kind)
+        .order_by(Pass.id.desc())
+    )
+    if image is not None:
+        query = query.where(Pass.image_id == image)
+    return [
+        FlagRow(
+            said.id, kind, said.image_id, domain or "", source, state, said.person_id, name,
+            said.reason, said.created, void.get(said.id, ""),
+        )
+        for said, source, state, domain, name in session.execute(query).all()
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PassWarning:
+    """Somebody whose next flag or skip would not count: they passed on too many images."""
+
+    person: int
+    name: str
+    kind: str
+    passed: int
+    dealt_with: int
+
+    def __str__(self) -> str:
+        """Return the warning in words."""
+        word = "flagged" if self.kind == "flag" else "skipped"
+        return (
+            f"{self.name} (person {self.person}) {word} {self.passed} of {self.dealt_with} tasks; "
+            f"more {self.kind}s of theirs do not count"
+        )
+
+
+def pass_warnings(session: Session) -> list[PassWarning]:
+    """Return who has reached the limit of flags or skips (:class:`Checks`) and is still active."""
+    checks: Checks = settings_of(session).checks
+    rows = session.execute(
+        select(Person.id, Person.name, Pass.kind, func.count())
+        .join(Pass, Pass.person_id == Person.id)
+        .where(Person.state == "active", ~taken_back())
+        .group_by(Person.id, Person.name, Pass.kind)
+        .order_by(Person.id, Pass.kind)
+    ).all()
+    found = []
+    for person, name, kind, passed in rows:
+        dealt = dealt_with(session, person)
+        if not may_pass(checks, kind, passed, dealt):
+            found.append(PassWarning(person, name, kind, passed, dealt))
+    return found
+
+
+@dataclass(frozen=True)
+class SideRow:
+    """How often a person chose the left caption; far from one half, they did not look."""
+
+    person: int | None
+    """``None`` for everybody together, the last row."""
+    name: str
+    compared: int
+    left: Interval
+
+
+def side_rows(session: Session) -> list[SideRow]:
+    """Return the share of left choices, by person and in all, among comparisons that count."""
+    void = select(Void.answer_id).where(Void.answer_id == Answer.id)
+    rows = session.execute(
+        select(Person.id, Person.name, Answer.choice, Answer.swapped)
+        .join(Person, Person.id == Answer.person_id)
+        .where(Answer.choice.is_not(None), ~void.exists())
+        .order_by(Person.id)
+    ).all()
+    sides: dict[tuple[int, str], list[bool]] = defaultdict(list)
+    for person, name, choice, swapped in rows:
+        sides[person, name].append(choice == int(swapped))  # swapped: the second is on the left
+    found = [
+        SideRow(person, name, len(left), wilson(sum(left), len(left)))
+        for (person, name), left in sides.items()
+    ]
+    every = [one for left in sides.values() for one in left]
+    return [*found, SideRow(None, "all", len(every), wilson(sum(every), len(every)))]
+
+
+@dataclass(frozen=True)
+class FindingRow:
+    """A decision about a person, who made it, and what it was made on."""
+
+    person: int
+    kind: str
+    """careless, reinstated, left or revoked."""
+    reason: str
+    organiser: str
+    """The organiser's name; "" for the checks, the person's own wish, and the command line."""
+    evidence: Evidence
+    created: float
+
+
+def finding_rows(session: Session, person: int | None = None) -> list[FindingRow]:
+    """Return the decisions about a person, or about everybody, in order."""
+    query = select(Finding).order_by(Finding.id)
+    if person is not None:
+        query = query.where(Finding.person_id == person)
+    names = {row[0]: row[1] for row in session.execute(select(Person.id, Person.name)).all()}
+    return [
+        FindingRow(
+            row.person_id, row.kind, row.reason, names.get(row.organiser_id or 0, ""),
+            from_json(Evidence, row.evidence), row.created,
+        )
+        for row in session.scalars(query).all()
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Timings:
+    """The mean seconds of a task in a campaign, and of how many; NaN where there was none."""
+
+    compare_seconds: float
+    compared: int
+    revise_seconds: float
+    revised: int
+
+
+def task_timings(session: Session) -> Timings:
+    """Return how long a comparison and a revision took, for the plan of the next campaign.
+
+    The mean, since hours are a sum: the time of all answers, those taken back included, over the
+    answers that count. At most one lease is counted per answer, as for pay, and careless people's
+    answers are not.
+    """
+    longest = settings_of(session).lease_seconds
+    void = {row[0]: row[1] for row in session.execute(select(Void.answer_id, Void.reason)).all()}
+    seconds = {False: 0.0, True: 0.0}
+    counts: Counter[bool] = Counter()
+    for number, kind, took in session.execute(
+        select(Answer.id, Answer.kind, Answer.seconds).order_by(Answer.id)
+    ).all():
+        if void.get(number) != "careless":
+            seconds[kind == "revise"] += min(took, longest)
+            counts[kind == "revise"] += number not in void
+    compare, revise = (
+        seconds[kind] / counts[kind] if counts[kind] else float("nan") for kind in (False, True)
+    )
+    return Timings(compare, counts[False], revise, counts[True])

@@ -15,9 +15,8 @@ from sqlalchemy import func, select, text
 
 from discode.mceval.database import Database
 from discode.mceval.people import invite
-from discode.mceval.tables import Answer, Image
+from discode.mceval.tables import Answer, Image, Login
 from discode.mceval.web import forms
-from discode.mceval.web.auth import Login
 from tests.helpers.annotating import (
     EVIL,
     Worker,

@@ -13,7 +13,7 @@ from rich.markup import escape
 from discode.cli.model_options import BaseUrl, ModelOption, model_options
 from discode.cli.output import progress, stderr, stdout
 from discode.errors import InputError, require
-from discode.mceval.cli.common import DatabaseArgument, make_table, open_campaign
+from discode.mceval.cli.common import DatabaseArgument, make_table, number_cell, open_campaign
 
 if TYPE_CHECKING:
     from discode.mceval.intake import DomainSource
@@ -30,8 +30,16 @@ def plan(
     accuracy: Annotated[float, typer.Option(help="How often they choose right.")] = 0.942,
     spread: Annotated[float, typer.Option(help="Its deviation between people.")] = 0.03,
     hard: Annotated[float, typer.Option(help="Share of images on which they guess.")] = 0.0,
-    compare_seconds: Annotated[float, typer.Option(help="Time of a comparison.")] = 30.0,
-    revise_seconds: Annotated[float, typer.Option(help="Time of a revision.")] = 50.0,
+    compare_seconds: Annotated[
+        float | None, typer.Option(help="Time of a comparison.", show_default="30")
+    ] = None,
+    revise_seconds: Annotated[
+        float | None, typer.Option(help="Time of a revision.", show_default="50")
+    ] = None,
+    from_campaign: Annotated[
+        str | None,
+        typer.Option("--from", metavar="DATABASE", help="Take both times from this campaign."),
+    ] = None,
     pay_per_hour: Annotated[float, typer.Option(help="Their pay.")] = 23.0,
     fee: Annotated[float, typer.Option(help="The platform's share on top.")] = 0.0,
     gold_rate: Annotated[float, typer.Option(help="Share of gold questions.")] = 0.0,
@@ -42,9 +50,10 @@ def plan(
     from discode.mceval.plan import Target, make_plan
     from discode.mceval.rules import Rules
 
+    compare, revised = _seconds(compare_seconds, revise_seconds, from_campaign)
     target = Target(
-        domains, images, workers, accuracy, spread, hard, compare_seconds, revise_seconds,
-        pay_per_hour, fee, gold_rate,
+        domains, images, workers, accuracy, spread, hard, compare, revised, pay_per_hour, fee,
+        gold_rate,
     )  # fmt: skip
     rules = Rules(people=people, consensus=consensus, revise=revise)
     found = make_plan(target, rules, rounds=rounds, seed=seed)
@@ -66,6 +75,41 @@ def plan(
     )
 
 
+def _seconds(
+    compare: float | None, revise: float | None, from_campaign: str | None
+) -> tuple[float, float]:
+    """Return the times of a task: as given, else as measured in a campaign, else the defaults."""
+    from discode.mceval.plan import Target
+
+    if from_campaign is None:
+        usual = Target()
+        return (
+            usual.compare_seconds if compare is None else compare,
+            usual.revise_seconds if revise is None else revise,
+        )
+    with open_campaign(from_campaign) as db:
+        from discode.mceval.report import task_timings
+
+        with db.read() as session:
+            found = task_timings(session)
+    for given, count, option, word in (
+        (compare, found.compared, "--compare-seconds", "comparisons"),
+        (revise, found.revised, "--revise-seconds", "revisions"),
+    ):
+        if given is None and not count:
+            raise InputError(f"{from_campaign} has no {word} to take the time from; give {option}")
+    seconds = (
+        found.compare_seconds if compare is None else compare,
+        found.revise_seconds if revise is None else revise,
+    )
+    typer.echo(
+        f"times of {from_campaign}: {found.compared:,} comparisons of "
+        f"{number_cell(found.compare_seconds, 1)} s, {found.revised:,} revisions of "
+        f"{number_cell(found.revise_seconds, 1)} s (means)"
+    )
+    return seconds
+
+
 def init(
     database: DatabaseArgument,
     domain: Annotated[
@@ -85,7 +129,9 @@ def init(
     gold_rate: Annotated[float, typer.Option(help="Share of gold questions.")] = 0.1,
     quick_seconds: Annotated[float, typer.Option(help="Sooner answers are careless.")] = 2.0,
     lease_minutes: Annotated[float, typer.Option(help="How long a task is held.")] = 15.0,
-    pay_per_hour: Annotated[float, typer.Option(help="For the reports.")] = 23.0,
+    pay_per_hour: Annotated[
+        float | None, typer.Option(help="USD; told to people and reported only if given.")
+    ] = None,
     name: Annotated[str, typer.Option(help="The campaign's name.")] = "mceval",
     instructions: Annotated[
         Path | None, typer.Option(help="A text that people read before they begin.")
@@ -100,7 +146,7 @@ def init(
 
     rules = Rules(seed, people, consensus, writers, revise)
     checks = Checks(gold_rate=gold_rate, quick_seconds=quick_seconds)
-    sources = [_source(text, per_domain) for text in domain]
+    sources = [read_domain(text, per_domain) for text in domain]
     total = sum(len(list_images(source)) for source in sources)  # mistakes show before the database
     words = _text(instructions) if instructions else ""
     new = "://" not in database and not Path(database).exists()
@@ -109,7 +155,7 @@ def init(
         try:
             db.create(
                 rules, name=name, checks=checks, lease_seconds=lease_minutes * 60,
-                pay_per_hour=pay_per_hour, instructions=words, now=now,
+                pay_per_hour=pay_per_hour or 0.0, instructions=words, now=now,
             )  # fmt: skip
             with progress() as bar:
                 task = bar.add_task("", total=total)
@@ -137,7 +183,8 @@ def init(
     stdout.print(table)
 
 
-def _source(text: str, quota: int) -> DomainSource:
+def read_domain(text: str, quota: int) -> DomainSource:
+    """Return the domain of an option NAME=FOLDER, NAME=LIST or NAME:COUNT=...."""
     from discode.mceval.intake import DomainSource
 
     name, equals, path = text.partition("=")
@@ -172,11 +219,16 @@ def candidates(
     spare: Annotated[
         float, typer.Option(help="Images beyond the quota to caption, as a share of it.")
     ] = 0.5,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="With --file: new captions where nobody saw the old.")
+    ] = False,
 ) -> None:
     """Add a writer's captions, from a file or from a model; run again, it continues."""
     options = model_options(model_option, base_url=base_url)
     if (file is None) == (model is None):
         raise InputError("give either --file or --model")
+    if replace and file is None:
+        raise InputError("--replace goes with --file")
     if model is None and options:
         raise InputError(f"{next(iter(options))} is an option of a model; give --model as well")
     with open_campaign(database) as db:
@@ -188,7 +240,7 @@ def candidates(
         )
 
         if file is not None:
-            added = add_captions(db, writer, file, time.time())
+            added = add_captions(db, writer, file, time.time(), replace=replace)
         else:
             chat = open_caption_writer(model or "", options)
             with progress() as bar:
@@ -199,7 +251,13 @@ def candidates(
                 )  # fmt: skip
     known = f", {added.known} known" if added.known else ""
     unknown = f", {added.unknown} of images not in the campaign" if added.unknown else ""
-    typer.echo(f"{added.new} captions of {writer}{known}{unknown}")
+    replaced = f", {added.replaced} replaced" if added.replaced else ""
+    typer.echo(f"{added.new} captions of {writer}{replaced}{known}{unknown}")
+    if added.seen:
+        stderr.print(
+            f"{added.seen} captions differ and stay: people have been shown these images",
+            style="yellow", markup=False,
+        )  # fmt: skip
     failed = dict(added.failed or {})
     for source, why in list(failed.items())[:5]:
         stderr.print(f"failed: {source}: {why}", style="red", markup=False, soft_wrap=True)

@@ -1,9 +1,10 @@
-"""Verbs while people work: invite them, exchange tasks with a crowd platform, see how far it is."""
+"""Verbs while people work: people, images, tasks of a crowd platform, and how far it is."""
 
 from __future__ import annotations
 
 import csv
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from discode.cli.output import stdout
+from discode.cli.output import stderr, stdout
 from discode.errors import InputError
 from discode.files import replacing
 from discode.mceval.cli.common import (
@@ -21,8 +22,10 @@ from discode.mceval.cli.common import (
     number_cell,
     open_campaign,
 )
+from discode.mceval.cli.preparing import read_domain
 
 if TYPE_CHECKING:
+    from discode.mceval.database import Database
     from discode.mceval.people import Invitation
 
 
@@ -36,41 +39,62 @@ def people(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the tokens here (CSV).")
     ] = None,
+    days: Annotated[
+        float | None, typer.Option(help="The invitation can be used this long; default: always.")
+    ] = None,
+    reissue: Annotated[
+        int | None, typer.Option(help="A new invitation for this person; the old one ends.")
+    ] = None,
     careless: Annotated[
         int | None, typer.Option(help="Return this person's work to the queue.")
     ] = None,
     reinstate: Annotated[int | None, typer.Option(help="Let this person work again.")] = None,
-    reason: Annotated[str, typer.Option(help="For --careless.")] = "by an organiser",
+    revoke: Annotated[
+        int | None, typer.Option(help="End this person's part, or an admin's, at once.")
+    ] = None,
+    reason: Annotated[str, typer.Option(help="For --careless and --revoke.")] = "by an organiser",
 ) -> None:
     """Invite people, or list them; a token is shown once and cannot be recovered."""
     with open_campaign(database) as db:
         from discode.mceval import people as members
+        from discode.mceval.database import settings_of
         from discode.mceval.report import person_rows
 
+        now = time.time()
         if careless is not None:
-            voided = members.mark_careless(db, careless, reason, time.time())
+            voided = members.mark_careless(db, careless, reason, now)
             typer.echo(f"{voided} answers of person {careless} are returned to the queue")
             return
         if reinstate is not None:
-            members.reinstate(db, reinstate, time.time())
+            members.reinstate(db, reinstate, now)
             typer.echo(f"person {reinstate} may work again")
+            return
+        if revoke is not None:
+            members.revoke(db, revoke, reason, now)
+            typer.echo(f"person {revoke} is out: their link and browsers no longer work")
+            return
+        if reissue is not None:
+            _hand_out([members.reissue(db, reissue, now, days=days)], output)
             return
         if role is not None:
             names = [*(name or []), *(f"{role} {i + 1}" for i in range(count))]
             if not names:
                 raise InputError("give --name (once or more) or --count")
-            _hand_out(members.invite(db, names, role, time.time()), output)
+            _hand_out(members.invite(db, names, role, now, days=days), output)
             return
         if name or count:
             raise InputError("give --role as well: reviser, comparer, both, study or admin")
         with db.read() as session:
             rows = person_rows(session)
-    table = make_table("person", "name", "role", "state", "answers", "void", "hours", "pay", "s",
+            paid = settings_of(session).pay_per_hour > 0
+    pay = ["pay"] if paid else []
+    table = make_table("person", "name", "role", "state", "answers", "void", "hours", *pay, "s",
                        "gold", "quick", "agreed")  # fmt: skip
     for row in rows:
+        pay = [f"{row.pay:.2f}"] if paid else []
         table.add_row(
             str(row.id), escape(row.name), row.role, row.state, str(row.answers), str(row.void),
-            f"{row.hours:.2f}", f"{row.pay:.2f}", number_cell(row.median_seconds, 1),
+            f"{row.hours:.2f}", *pay, number_cell(row.median_seconds, 1),
             f"{row.right}/{row.gold}", str(row.quick), f"{row.agreed}/{row.shared}",
         )  # fmt: skip
     stdout.print(table)
@@ -105,11 +129,13 @@ def tasks(
     with open_campaign(database) as db:
         from discode.mceval.crowd import crowd_tasks, write_tasks
         from discode.mceval.database import settings_of
+        from discode.mceval.states import log_exported
 
         with db.read() as session:
             found = crowd_tasks(session, image_url, gold_assignments=gold, study=study)
             settings = settings_of(session)
-    write_tasks(found, folder, form, settings)
+        write_tasks(found, folder, form, settings)
+        db.run(lambda session: log_exported(session, time.time()))
     wanted = sum(task.assignments for task in found)
     typer.echo(f"{len(found)} tasks for {wanted} answers in {folder}")
 
@@ -138,13 +164,90 @@ def import_answers(
     )
 
 
-def status(database: DatabaseArgument) -> None:
-    """Show how far each domain is, how people agree, and what it has cost."""
+def images(
+    database: DatabaseArgument,
+    domain: Annotated[
+        list[str] | None,
+        typer.Option(help="Add images: NAME=FOLDER or NAME=LIST; NAME:COUNT=... sets the quota."),
+    ] = None,
+    near: Annotated[int, typer.Option(help="Bits of 256 in which duplicates differ; -1: off.")] = 6,
+    take_down: Annotated[int | None, typer.Option(help="Discard this image for good.")] = None,
+    restore: Annotated[
+        int | None, typer.Option(help="Bring back this image: its flags no longer count.")
+    ] = None,
+    reason: Annotated[
+        str, typer.Option(help="For --take-down and --restore.")
+    ] = "an organiser looked at it",
+) -> None:
+    """List flagged and discarded images; add images; take one down or bring one back."""
     with open_campaign(database) as db:
-        from discode.mceval.report import domain_rows, person_rows
+        from discode.mceval import organising
+        from discode.mceval.report import flag_rows, pass_warnings
+
+        now = time.time()
+        if take_down is not None:
+            organising.take_down(db, take_down, reason, now)
+            typer.echo(f"image {take_down} is taken down")
+        if restore is not None:
+            organising.restore(db, restore, reason, now)
+            typer.echo(f"image {restore} is restored")
+        if domain:
+            _add_images(db, domain, near, now)
+        if take_down is not None or restore is not None or domain:
+            return
+        with db.read() as session:
+            flags, warnings = flag_rows(session), pass_warnings(session)
+            discarded = organising.discarded_images(session)
+    shown = {image.id: (image.domain, image.source, image.reason) for image in discarded}
+    table = make_table("image", "domain", "source", "why it is discarded, or flagged")
+    for number, row in shown.items():
+        table.add_row(str(number), *map(escape, row))
+    for flag in flags:
+        if flag.image not in shown:
+            by = f"flag of {flag.name}: {flag.reason}"
+            why = f"{by} ({flag.set_aside})" if flag.set_aside else by
+            table.add_row(str(flag.image), *map(escape, (flag.domain, flag.source, why)))
+    stdout.print(table)
+    for warning in warnings:
+        stderr.print(str(warning), style="yellow", markup=False)
+
+
+def _add_images(db: Database, domains: Sequence[str], near: int, now: float) -> None:
+    from sqlalchemy import select
+
+    from discode.mceval.intake import add_images
+    from discode.mceval.tables import Domain
+
+    with db.read() as session:
+        rows = session.execute(select(Domain.name, Domain.quota)).all()
+    quotas = {row[0]: row[1] for row in rows}
+    sources = []
+    for text in domains:
+        name = text.partition("=")[0]
+        if name not in quotas and ":" not in name:
+            raise InputError(
+                f"--domain {text!r}: the campaign has {', '.join(quotas)}; "
+                "for a new domain, say how many images it should have: NAME:COUNT=FOLDER"
+            )
+        sources.append(read_domain(text, quotas.get(name, 1)))
+    for name, counts in add_images(db, sources, now=now, near=near).items():
+        left_out = counts.get("duplicate", 0) + counts.get("unreadable", 0)
+        typer.echo(f"{name}: {counts.get('pool', 0)} new images, {left_out} left out")
+    typer.echo("next: their captions, with discode mceval candidates")
+
+
+def status(database: DatabaseArgument) -> None:
+    """Show how far each domain is, how people agree, and what stands still."""
+    with open_campaign(database) as db:
+        from discode.mceval.database import settings_of
+        from discode.mceval.report import domain_rows, pass_warnings, person_rows, side_rows
+        from discode.mceval.stalls import find_stalls
 
         with db.read() as session:
             domains, members = domain_rows(session), person_rows(session)
+            stalls, warnings = find_stalls(session, time.time()), pass_warnings(session)
+            sides = side_rows(session)[-1]
+            paid = settings_of(session).pay_per_hour > 0
     table = make_table("domain", "done", "wanted", "active", "pool", "discarded", "left out",
                        "no consensus", "κ", "α")  # fmt: skip
     for row in domains:
@@ -157,9 +260,17 @@ def status(database: DatabaseArgument) -> None:
     stdout.print(table)
     answers = sum(row.answers for row in members)
     worked = sum(row.answers > 0 for row in members)
-    hours, pay = sum(row.hours for row in members), sum(row.pay for row in members)
-    careless = sum(row.state == "careless" for row in members)
+    hours = sum(row.hours for row in members)
+    pay = f", pay {sum(row.pay for row in members):.2f}" if paid else ""
+    count = Counter(row.state for row in members)
     typer.echo(
-        f"{answers} answers by {worked} of {len(members)} people in {hours:.1f} h, pay {pay:.2f}; "
-        f"{careless} careless, {sum(row.void for row in members)} answers void"
+        f"{answers} answers by {worked} of {len(members)} people in {hours:.1f} h{pay}; "
+        f"{count['careless']} careless, {count['left']} left, "
+        f"{sum(row.void for row in members)} answers void"
     )
+    if sides.compared:
+        typer.echo(f"left caption chosen: {interval_cell(sides.left)} of {sides.compared}")
+    for warning in warnings:
+        typer.echo(f"warning: {warning}")
+    for stall in stalls:
+        typer.echo(f"stalled: {stall.what}\n  cure: {stall.cure}")

@@ -33,13 +33,13 @@ from discode.mceval.web.auth import (
     GuessLimiter,
     Visitor,
     begin_session,
-    create_login_table,
     end_session,
     find_visitor,
+    network_of,
 )  # fmt: skip
 from discode.mceval.web.forms import read_form, reason_of
 from discode.mceval.web.images import CampaignImages, ServedImage
-from discode.mceval.web.progress import campaign_progress, may_get_task_later, person_progress
+from discode.mceval.web.progress import campaign_progress, open_to, person_progress, why_wait
 from discode.mceval.web.rendering import Pages, annotation_files, file_response
 from discode.version import __version__
 
@@ -48,10 +48,10 @@ HEADERS = SECURITY_HEADERS | {
     "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'",
     # With "no-referrer", browsers would send our own forms with the origin "null".
-    "referrer-policy": "same-origin",
+    # The origin alone, so that a link with an invitation's token never travels as the referrer.
+    "referrer-policy": "strict-origin",
 }
 HEADINGS: dict[str | int, str] = {
-    "ended": "Thank you for your time",
     "unknown": "Who are you?",
     404: "Nothing here",
     409: "That did not count",
@@ -127,7 +127,6 @@ class _AnnotationApp:
         self.files = annotation_files()
         self.pages = Pages(self.files)
         self.cookie = "__Host-discode" if options.secure else "discode"
-        create_login_table(db)
         with db.read() as session:
             self.settings: CampaignSettings = settings_of(session)
         self.admin = AdminPages(db, self.pages)
@@ -152,11 +151,14 @@ class _AnnotationApp:
             ("POST", "/flag", WORKER, self.flag),
             ("POST", "/beat", WORKER, self.heartbeat),
             ("GET", "/pause", WORKER, self.pause),
+            ("POST", "/withdraw", WORKER, self.withdraw),
             ("GET", "/image/{lease}", WORKER, self.image),
             ("GET", "/admin", ADMIN, self.overview),
             ("GET", "/admin/person/{number}", ADMIN, self.person),
             ("POST", "/admin/person/{number}", ADMIN, self.act_on_person),
+            ("POST", "/admin/person/{number}/invitation", ADMIN, self.new_invitation),
             ("GET", "/admin/image/{number}", ADMIN, self.image_by_id),
+            ("POST", "/admin/image/{number}", ADMIN, self.act_on_image),
         ):
             app.add_api_route(path, self.checked(allowed, handler), methods=[method])
         app.add_api_route("/static/{name}", self.file, methods=["GET"])
@@ -199,14 +201,16 @@ class _AnnotationApp:
         visitor = asked.visitor
         if request.method == "POST":
             visitor.check_form(form.get("form_token", ""))
-        if allowed == ADMIN and visitor.person.role != "admin":
-            raise HttpError(403, "not_admin", "this page is for the organisers")
+        if allowed == ADMIN:
+            if visitor.person.role != "admin":
+                raise HttpError(403, "not_admin", "this page is for the organisers")
+            if visitor.person.state != "active":
+                raise HttpError(403, "ended", "you are no longer an organiser of this campaign")
         if allowed == WORKER:
             if visitor.person.role == "admin":
                 return _redirect("/admin")
             if visitor.person.state != "active":
-                why = "your part in this campaign has ended; its organisers can tell you more"
-                raise HttpError(403, "ended", why)
+                return self.ended(asked)
             if visitor.person.consented is None:
                 return _redirect("/guide")
         return handler(asked)
@@ -242,6 +246,8 @@ class _AnnotationApp:
     def home(self, asked: PageRequest) -> Response:
         if asked.known_visitor is None:
             return self.pages.show("home.html", campaign=self.settings.name)
+        if asked.person.state != "active":
+            return self.ended(asked)
         return _redirect("/admin" if asked.person.role == "admin" else "/task")
 
     def invitation(self, asked: PageRequest) -> Response:
@@ -265,13 +271,15 @@ class _AnnotationApp:
 
     def invited(self, asked: PageRequest, token: str) -> Person:
         address = self.address(asked.request)
-        self.guesses.check(address, asked.now)
-        person = people.person_by_token(self.db, token)
-        if person is None:
+        person = people.person_by_token(self.db, token, asked.now)
+        if person is None:  # only then: a valid link works whatever others at this address tried
+            self.guesses.check(address, asked.now)
             self.guesses.failed(address, asked.now)
-            raise HttpError(
-                404, "no_invitation", "this invitation is unknown; is the link complete?"
+            why = (
+                "this invitation is unknown or has expired; is the link complete? "
+                "The organisers can send a new one"
             )
+            raise HttpError(404, "no_invitation", why)
         return person
 
     def address(self, request: Request) -> str:
@@ -279,10 +287,12 @@ class _AnnotationApp:
         address = request.client.host if request.client else ""
         if self.options.trust_proxy:
             address = request.headers.get("x-forwarded-for", address).split(",")[-1].strip()
-        return ":".join(address.split(":")[:4]) if ":" in address else address
+        return network_of(address)
 
     def leave(self, asked: PageRequest) -> Response:
         end_session(self.db, asked.visitor.key)
+        if asked.form.get("invitation") == "end":
+            people.use_up_invitation(self.db, asked.person.id, asked.now)
         response = _redirect("/")
         response.delete_cookie(self.cookie, path="/", secure=self.options.secure, httponly=True)
         return response
@@ -302,9 +312,11 @@ class _AnnotationApp:
         task = queue.next_task(self.db, asked.person.id, asked.now)
         if task is None:
             with self.db.read() as session:
-                later = may_get_task_later(session, asked.person)
-            return self.page("wait.html" if later else "done.html", asked)
-        submission = asked.visitor.new_submission(task.lease)
+                why = why_wait(session, asked.person)
+            return self.page("wait.html" if why else "done.html", asked, why=why)
+        # Without a name for the answer there can be none: not to an image that nobody sees.
+        there = self.images.has_file(asked.person.id, task.lease)
+        submission = asked.visitor.new_submission(task.lease) if there else ""
         page = "revise.html" if task.kind == "revise" else "compare.html"
         return self.page(page, asked, task=task, submission=submission, longest=LONGEST)
 
@@ -343,7 +355,17 @@ class _AnnotationApp:
         return Response(status_code=204)
 
     def pause(self, asked: PageRequest) -> Response:
-        return self.page("pause.html", asked)
+        return self.page("pause.html", asked, pays=self.settings.pay_per_hour > 0)
+
+    def withdraw(self, asked: PageRequest) -> Response:
+        if asked.form.get("sure") != "yes":
+            raise InputError("please tick the box if you want to leave")
+        people.withdraw(self.db, asked.person.id, asked.now)
+        return _redirect("/")
+
+    def ended(self, asked: PageRequest) -> Response:
+        """Return the last page of somebody whose part has ended; it leads nowhere else."""
+        return self.page("ended.html", asked, code=403)
 
     def image(self, asked: PageRequest) -> Response:
         lease = str(asked.request.path_params["lease"])
@@ -361,6 +383,19 @@ class _AnnotationApp:
         self.admin.act_on_person(asked.person, _number(asked), asked.form, asked.now)
         return _redirect(f"/admin/person/{_number(asked)}")
 
+    def new_invitation(self, asked: PageRequest) -> Response:
+        """Show a person's new link, once."""
+        made = self.admin.new_invitation(asked.person, _number(asked), asked.form, asked.now)
+        link = str(asked.request.url.replace(path=f"/join/{made.token}", query=""))
+        why = f"The new link of {made.name}, shown only now: {link}"
+        return self.pages.show(
+            "message.html", campaign=self.settings.name, heading="A new invitation", why=why
+        )
+
+    def act_on_image(self, asked: PageRequest) -> Response:
+        self.admin.act_on_image(asked.person, _number(asked), asked.form, asked.now)
+        return _redirect("/admin")
+
     def image_by_id(self, asked: PageRequest) -> Response:
         return _image(self.images.by_id(_number(asked)))
 
@@ -376,15 +411,16 @@ class _AnnotationApp:
     async def health(self) -> Response:
         return Response('{"status": "ok"}', media_type="application/json")
 
-    def page(self, name: str, asked: PageRequest, **values: Any) -> Response:
+    def page(self, name: str, asked: PageRequest, code: int = 200, **values: Any) -> Response:
         """Return a page with the person's progress and the campaign's."""
         with self.db.read() as session:
             mine = person_progress(session, asked.person.id)
+            left = open_to(session, asked.person, asked.now)
             if asked.now - self._progress[0] > PROGRESS_SECONDS:
                 self._progress = (asked.now, campaign_progress(session))
         undoable = mine.last is not None and asked.now - mine.last < queue.UNDO_SECONDS
         return self.pages.show(
-            name, campaign=self.settings.name, person=asked.person, answers=mine.answers,
+            name, code, campaign=self.settings.name, person=asked.person, mine=mine, left=left,
             undoable=undoable, progress=self._progress[1],
             form_token=asked.visitor.form_token, **values,
         )  # fmt: skip

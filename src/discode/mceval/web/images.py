@@ -46,13 +46,23 @@ class CampaignImages:
 
     def of_task(self, person: int, lease: str) -> ServedImage:
         """Return the image of a task that a person holds."""
+        return self._open(self._of_task(person, lease))
+
+    def has_file(self, person: int, lease: str) -> bool:
+        """Return whether the file of a task's image is there."""
+        image = self._of_task(person, lease)
+        try:
+            return image is not None and self._path(image).is_file()
+        except (HttpError, OSError):
+            return False
+
+    def _of_task(self, person: int, lease: str) -> Image | None:
         with self.db.read() as session:
-            image = session.scalar(
+            return session.scalar(
                 select(Image)
                 .join(Slot, Slot.image_id == Image.id)
                 .where(Slot.lease == lease, Slot.person_id == person, Slot.state == "leased")
             )
-        return self._open(image)
 
     def by_id(self, number: int) -> ServedImage:
         """Return an image by its number, for admins."""

@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from discode.http.static import ICON, StaticFile, read_static
 from discode.images import demo_path
+from discode.mceval import guide
 
 HERE = Path(__file__).parent
 
@@ -39,7 +40,7 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self.environment.globals["static"] = self.static
+        self.environment.globals |= {"static": self.static, "guide": guide}
         self.environment.filters |= {
             "percent": percent, "fixed": fixed, "span": span, "count": "{:,}".format
         }  # fmt: skip
