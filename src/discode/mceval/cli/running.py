@@ -135,7 +135,8 @@ def tasks(
             found = crowd_tasks(session, image_url, gold_assignments=gold, study=study)
             settings = settings_of(session)
         write_tasks(found, folder, form, settings)
-        db.run(lambda session: log_exported(session, time.time()))
+        if not study:
+            db.run(lambda session: log_exported(session, time.time()))
     wanted = sum(task.assignments for task in found)
     typer.echo(f"{len(found)} tasks for {wanted} answers in {folder}")
 
