@@ -134,7 +134,7 @@ def tasks(
         with db.read() as session:
             found = crowd_tasks(session, image_url, gold_assignments=gold, study=study)
             settings = settings_of(session)
-        write_tasks(found, folder, form, settings)
+        write_tasks(found, folder, form, settings.instructions, settings.pay_per_hour)
         if not study:
             db.run(lambda session: log_exported(session, time.time()))
     wanted = sum(task.assignments for task in found)

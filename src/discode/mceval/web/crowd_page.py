@@ -39,7 +39,7 @@ class CrowdPages:
     def __init__(self, instructions: str = "") -> None:
         self.instructions = instructions
         self.template = Pages(annotation_files()).environment.get_template("crowd.html")
-        self.style = Markup((HERE / "static" / "annotate.css").read_text(encoding="utf-8"))  # noqa: S704
+        self.style = Markup((HERE / "static" / "annotate.css").read_text(encoding="utf-8"))
 
     def page(self, kind: str, image_url: str, captions: tuple[str, ...]) -> str:
         """Return the page of a task; all texts are escaped here unless they are ``Markup``."""
@@ -52,7 +52,7 @@ class CrowdPages:
     def layout(self, kind: str) -> str:
         """Return the page with the platform's ${columns}, whose texts are escaped in the table."""
         names = ("first", "second") if kind == "compare" else ("caption",)
-        columns = tuple(Markup(f"${{{name}}}") for name in names)  # noqa: S704
+        columns = tuple(Markup(f"${{{name}}}") for name in names)
         return self.page(kind, Markup("${image_url}"), columns)
 
     def question(self, task: CrowdTask) -> str:
