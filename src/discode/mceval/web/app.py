@@ -25,6 +25,7 @@ from discode.errors import DiscodeError, HttpError, InputError, NotAllowedError,
 from discode.http.guard import SECURITY_HEADERS, Guard
 from discode.mceval import people, queue
 from discode.mceval.database import CampaignSettings, Database, settings_of
+from discode.mceval.shown import ShownImage
 from discode.mceval.tables import Person
 from discode.mceval.texts import LONGEST
 from discode.mceval.web.admin import AdminPages
@@ -38,7 +39,7 @@ from discode.mceval.web.auth import (
     network_of,
 )  # fmt: skip
 from discode.mceval.web.forms import read_form, reason_of
-from discode.mceval.web.images import CampaignImages, ServedImage
+from discode.mceval.web.images import CampaignImages
 from discode.mceval.web.progress import campaign_progress, open_to, person_progress, why_wait
 from discode.mceval.web.rendering import Pages, annotation_files, file_response
 from discode.version import __version__
@@ -72,6 +73,7 @@ class AnnotationOptions:
     Attributes:
         images: Where the images are now, if they were moved.
         hosts: The names that the server answers to, or None for any.
+        origin: The origin that people's browsers name ("https://NAME"), if there is a proxy.
         secure: Whether people use https: cookies are then for https only.
         trust_proxy: Take a visitor's address from X-Forwarded-For, which a proxy of yours sets.
         pause_every: After this many answers a break is suggested.
@@ -80,6 +82,7 @@ class AnnotationOptions:
 
     images: Path | None = None
     hosts: tuple[str, ...] | None = None
+    origin: str | None = None
     secure: bool = False
     trust_proxy: bool = False
     pause_every: int = 40
@@ -165,8 +168,9 @@ class _AnnotationApp:
         app.add_api_route("/healthz", self.health, methods=["GET"])
         app.add_exception_handler(HTTPException, self.error_page)
         app.add_middleware(
-            Guard, hosts=self.options.hosts, headers=HEADERS, on_error=self.error_page
-        )
+            Guard, hosts=self.options.hosts, headers=HEADERS, on_error=self.error_page,
+            origin=self.options.origin,
+        )  # fmt: skip
         return app
 
     @asynccontextmanager
@@ -437,6 +441,6 @@ def _redirect(path: str) -> RedirectResponse:
     return RedirectResponse(path, 303)
 
 
-def _image(found: ServedImage) -> Response:
+def _image(found: ShownImage) -> Response:
     headers = {"cache-control": "private, max-age=900", "content-disposition": "inline"}
     return Response(found.data, media_type=found.media_type, headers=headers)
