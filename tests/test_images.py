@@ -66,9 +66,7 @@ def test_errors_name_the_file(tmp_path: Path) -> None:
         open_image(SharedImage(tmp_path / "none.png"))
 
 
-def test_only_listed_formats_reach_pillow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_listed_formats_reach_pillow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An EPS called .jpg is not an image: Pillow would run Ghostscript on it."""
     from PIL import EpsImagePlugin
 

@@ -95,11 +95,7 @@ def open_image(image: ImageSource) -> Image.Image:
     try:
         with warnings.catch_warnings():  # Pillow warns of what is refused below
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            opened = (
-                given
-                if isinstance(given, Image.Image)
-                else open_formats(image_bytes(given))
-            )
+            opened = given if isinstance(given, Image.Image) else open_formats(image_bytes(given))
         if not opened.width or not opened.height:
             raise ImageError(f"{_name(image)} has no pixels")
         if opened.width * opened.height > MAX_PIXELS:
@@ -127,7 +123,7 @@ def open_image(image: ImageSource) -> Image.Image:
 
 
 def open_formats(data: bytes) -> Image.Image:
-    """Return what Pillow makes of the bytes of a file of :data:`IMAGE_FORMATS`; nothing is decoded yet.
+    """Return a file of one of the :data:`IMAGE_FORMATS`, opened by Pillow and not decoded yet.
 
     Every file that is given to Pillow passes here.
 

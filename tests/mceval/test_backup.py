@@ -52,7 +52,7 @@ def test_while_people_work(tmp_path: Path) -> None:
         def work() -> None:
             nonlocal done
             rng, now = random.Random(1), 1000.0
-            while not stop.is_set() and any([work_once(db, one, now, rng) for one in people]):
+            while not stop.is_set() and sum(work_once(db, one, now, rng) for one in people):
                 now += 10
                 done = answers(db)
 
@@ -111,6 +111,6 @@ def test_a_damaged_campaign_is_not_backed_up(tmp_path: Path) -> None:
     for place in range(8 * 4096, 12 * 4096):
         data[place] ^= 0xA5
     path.write_bytes(data)
-    with Database(str(path)) as db, pytest.raises(StoreError, match="damaged|cannot be backed up"):
+    with Database(str(path)) as db, pytest.raises(StoreError, match=r"damaged|cannot be backed up"):
         backup_campaign(db, tmp_path / "saved.db")
     assert not (tmp_path / "saved.db").exists()

@@ -29,15 +29,18 @@ def backup_campaign(db: Database, target: Path) -> int:
     if target.exists():
         raise InputError(f"{target} exists already; give a new file")
     try:
-        with replacing(target) as temp:
-            with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(temp)) as copy:
-                source.backup(copy)
-                (found,) = copy.execute("PRAGMA integrity_check").fetchone()
-                if found != "ok":
-                    raise StoreError(f"{path} is damaged, and so is its copy: {found}")
-                # One file: without this, opening it would begin another file beside it.
-                copy.execute("PRAGMA journal_mode=DELETE")
-                (answers,) = copy.execute("SELECT count(*) FROM answer").fetchone()
+        with (
+            replacing(target) as temp,
+            closing(sqlite3.connect(path)) as source,
+            closing(sqlite3.connect(temp)) as copy,
+        ):
+            source.backup(copy)
+            (found,) = copy.execute("PRAGMA integrity_check").fetchone()
+            if found != "ok":
+                raise StoreError(f"{path} is damaged, and so is its copy: {found}")
+            # One file: without this, reading it would begin another file beside it.
+            copy.execute("PRAGMA journal_mode=DELETE")
+            (answers,) = copy.execute("SELECT count(*) FROM answer").fetchone()
         target.chmod(0o600)  # it holds people's names
     except sqlite3.Error as error:
         raise StoreError(f"{path} cannot be backed up: {error}") from error

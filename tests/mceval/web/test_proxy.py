@@ -104,11 +104,14 @@ def caddy(folder: Path, port: int, behind: int, site: str) -> Iterator[None]:
         pytest.skip("caddy is not installed")
     site = site.replace("127.0.0.1:8100", f"127.0.0.1:{behind}")
     site = site.replace(NAME, f"https://{NAME}:{port}", 1)
-    site = site.replace("{\n", f"{{\n\ttls {folder}/cert.pem {folder}/key.pem\n\tbind 127.0.0.1\n", 1)
+    site = site.replace(
+        "{\n", f"{{\n\ttls {folder}/cert.pem {folder}/key.pem\n\tbind 127.0.0.1\n", 1
+    )
     head = "{\n\tadmin off\n\tauto_https disable_redirects\n}\n"
     (folder / "Caddyfile").write_text(head + site)
     command = ["env", f"HOME={folder}", f"XDG_DATA_HOME={folder}", f"XDG_CONFIG_HOME={folder}",
-               program, "run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"]  # fmt: skip
+               program, "run", "--config", str(folder / "Caddyfile"), "--adapter",
+               "caddyfile"]  # fmt: skip
     with proxy(command, folder, port):
         yield
 

@@ -59,10 +59,7 @@ class CampaignImages:
     def has_file(self, person: int, lease: str) -> bool:
         """Return whether the file of a task's image is there."""
         image = self._of_task(person, lease)
-        try:
-            return image is not None and self._path(image).is_file()
-        except (HttpError, OSError):
-            return False
+        return image is not None and self._is_there(image)
 
     def _of_task(self, person: int, lease: str) -> Image | None:
         with self.db.read() as session:
