@@ -16,6 +16,7 @@ from discode.cli import (
     decode,
     demo,
     lists,
+    prompts,
     report,
     score,
     serve,
@@ -59,6 +60,7 @@ app.command("serve")(serve.serve)
 app.command("methods")(lists.methods)
 app.command("scales")(lists.scales)
 app.command("models")(lists.models)
+app.command("prompts")(prompts.prompts)
 app.add_typer(bench.app, name="bench")
 app.add_typer(mceval.app, name="mceval")
 app.add_typer(store.app, name="store")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from discode.mceval.states import NOT_LOADED
+
 DEFINITIONS = {
     "relevance": "It is about what matters in the image.",
     "descriptiveness": "It says what is there, with detail that helps.",
@@ -84,8 +86,6 @@ SKIP_REASONS = {
     ),
     "revise": ("I do not know what is shown", "I do not understand the caption"),
 }
-NOT_LOADED = "The image does not load"
-"""The reason of a flag that says something about a connection, and not about an image."""
 FLAG_REASONS = (
     NOT_LOADED,
     "The image is offensive or private",

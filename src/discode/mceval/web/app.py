@@ -209,7 +209,7 @@ class _AnnotationApp:
             if visitor.person.role != "admin":
                 raise HttpError(403, "not_admin", "this page is for the organisers")
             if visitor.person.state != "active":
-                raise HttpError(403, "ended", "you are no longer an organiser of this campaign")
+                return self.ended(asked)
         if allowed == WORKER:
             if visitor.person.role == "admin":
                 return _redirect("/admin")

@@ -8,6 +8,7 @@ from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from discode.mceval.database import rules_of
+from discode.mceval.people import taken_back
 from discode.mceval.queue import person_may_have
 from discode.mceval.tables import ROLES, Answer, Domain, Image, Pass, Person, Slot, Void
 
@@ -38,7 +39,7 @@ class PersonProgress:
 _COUNTED = (Answer.person_id == bindparam("person")) & (
     ~select(Void.answer_id).where(Void.answer_id == Answer.id).exists()
 )
-_NOT_UNDONE = Pass.person_id == bindparam("person")
+_NOT_UNDONE = (Pass.person_id == bindparam("person")) & ~taken_back()
 _ANSWERS = select(Answer.kind, func.count()).where(_COUNTED).group_by(Answer.kind)
 _PASSES = select(Pass.kind, func.count()).where(_NOT_UNDONE).group_by(Pass.kind)
 _LAST_ANSWER = select(Answer).where(_COUNTED).order_by(Answer.id.desc()).limit(1)
@@ -48,8 +49,8 @@ _LAST_PASS = select(Pass).where(_NOT_UNDONE).order_by(Pass.id.desc()).limit(1)
 def person_progress(session: Session, person: int) -> PersonProgress:
     """Return what a person has done, and what they did last."""
     given = {"person": person}
-    answers = dict(session.execute(_ANSWERS, given).tuples().all())
-    passes = dict(session.execute(_PASSES, given).tuples().all())
+    answers = {row[0]: int(row[1]) for row in session.execute(_ANSWERS, given)}
+    passes = {row[0]: int(row[1]) for row in session.execute(_PASSES, given)}
     answer: Answer | None = session.scalar(_LAST_ANSWER, given) if answers else None
     passed: Pass | None = session.scalar(_LAST_PASS, given) if passes else None
     last, words = None, ""
