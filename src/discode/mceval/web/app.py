@@ -320,6 +320,7 @@ class _AnnotationApp:
         if task is None:
             with self.db.read() as session:
                 why = why_wait(session, asked.person)
+                self._progress = (asked.now, campaign_progress(session))  # said in words there
             return self.page("wait.html" if why else "done.html", asked, why=why)
         # Without a name for the answer there can be none: not to an image that nobody sees.
         there = self.images.has_file(asked.person.id, task.lease)
