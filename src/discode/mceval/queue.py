@@ -39,7 +39,7 @@ from discode.mceval.tables import (
 from discode.mceval.texts import check_submission, check_text
 
 UNDO_SECONDS = 600.0
-WINDOW = 64
+WINDOW = 24
 """Free slots of a domain, in its order, among which a person's next task is drawn."""
 
 
