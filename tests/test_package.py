@@ -47,7 +47,7 @@ HOMONYMS = {
 ROOMS = [
     "version", "errors", "files", "images", "pairs", "shift", "scales", "prompts", "readings",
     "backends", "decoders", "signature", "scores", "judge", "stats", "benchmarks", "metrics",
-    "bulk", "bench", "studies", "http", "serve", "mceval", "__init__", "cli", "__main__",
+    "bulk", "bench", "studies", "http", "report", "serve", "mceval", "__init__", "cli", "__main__",
 ]  # fmt: skip
 
 

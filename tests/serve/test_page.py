@@ -74,6 +74,46 @@ def test_an_image_is_picked_and_captions_are_ranked(visit: Visit, tmp_path: Path
     page.wait_for_timeout(200)  # a script would have run by now
 
 
+def test_what_was_asked_is_in_the_explorer(visit: Visit) -> None:
+    page = visit.page
+    assert page.locator("#explore").is_hidden()
+    for method, captions in (("discode", ["a cat", EVIL]), ("smoothing", ["a third one"])):
+        page.set_input_files("#file", demo_path() / "cat.jpg")
+        for number, text in enumerate(captions, 1):
+            page.get_by_label(f"Caption {number}", exact=True).fill(text)
+        if len(captions) == 1:
+            page.get_by_label("Caption 2", exact=True).fill("")
+        page.locator("#more").evaluate("more => more.open = true")
+        page.select_option("#method", method)
+        page.get_by_role("button", name="Score").click()
+        page.locator("#after-name", has_text=method).wait_for()
+        page.locator("#explore:not([hidden])").wait_for()
+    page.locator("#explore", has_text="(2)").click()
+    page.wait_for_selector(".row")
+    rows = page.locator(".row .caption").all_inner_texts()
+    assert rows == ["a cat", EVIL, "a third one"]
+    for number, (text, method) in enumerate(
+        zip(rows, ("discode", "discode", "smoothing"), strict=True)
+    ):
+        page.locator(".row").nth(number).click()
+        own = load(FakeModel(), method=method).score(CAT, text)
+        first, *others = page.locator("#item .scores tbody tr").all_inner_texts()
+        assert first.startswith(method)
+        assert f"{float(own):.3f}" in first
+        assert len(others) == 1  # before the prior
+        assert page.locator("#item svg.chart").count() == 1
+        assert page.locator("#item .photo img").count() == 1
+    page.locator(".row").first.click()
+    page.get_by_role("button", name="Signature of discode").click()
+    own = load(FakeModel()).score(CAT, "a cat")
+    assert page.locator("#signature-text").inner_text() == str(own.signature)
+    page.keyboard.press("Escape")
+    assert page.locator("#filters select:visible").count() == 3  # metric, show, sort
+    page.get_by_role("link", name="Ask again").click()
+    page.wait_for_selector("#examples button img")
+    assert page.locator("#explore").is_visible()
+
+
 def test_an_image_is_dropped_or_pasted_and_lines_become_captions(visit: Visit) -> None:
     page = visit.page
     send = """([kind, encoded]) => {

@@ -62,7 +62,8 @@ def _bounds(value: TableValue, digits: int) -> str:
     if not isinstance(value, Interval) or math.isnan(value.low):
         return ""
     digits = max(1, digits - 1)
-    return f"{value.low:.{digits}f}–{value.high:.{digits}f}"
+    between = "–" if value.low >= 0 else " to "  # "-5.7–-3.1" cannot be read
+    return f"{value.low:.{digits}f}{between}{value.high:.{digits}f}"
 
 
 def _texts(table: CellTable) -> list[list[str]]:
@@ -136,18 +137,27 @@ def _text(table: CellTable) -> str:
 
 def _markdown(table: CellTable) -> str:
     first, second = _titles(table.columns)
-    titles = [f"{a} {b}".strip().replace("|", "\\|") for a, b in zip(first, second, strict=True)]
+    titles = [_inert(f"{a} {b}".strip()) for a, b in zip(first, second, strict=True)]
     lines = [f"**{table.title}**", ""] if table.title else []
     lines.append("| " + " | ".join(titles) + " |")
     lines.append("| --- |" + " ---: |" * (len(titles) - 1))
     for row in _texts(table):
-        name, *cells = (cell.replace("|", "\\|") for cell in row)
+        name, *cells = map(_inert, row)
         if not any(cells):
             name = f"**{name.strip()}**"
         lines.append("| " + " | ".join(["&nbsp;" * _depth(name) + name.lstrip(" "), *cells]) + " |")
     for note in table.notes:
         lines += ["", note]
     return "\n".join(lines)
+
+
+def _inert(text: str) -> str:
+    """Return a cell of a Markdown table: a caption may hold columns, tags and links.
+
+    >>> _inert("a | <b> [c](d)")
+    'a \\\\| &lt;b> \\\\[c](d)'
+    """
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("[", "\\[")
 
 
 _TEX = {

@@ -16,6 +16,8 @@ from discode.cli import (
     decode,
     demo,
     lists,
+    prompts,
+    report,
     score,
     serve,
     store,
@@ -53,10 +55,12 @@ app.command("score")(score.score)
 app.command("decode")(decode.decode)
 app.command("demo")(demo.demo)
 app.command("compare")(compare.compare)
+app.command("report")(report.report)
 app.command("serve")(serve.serve)
 app.command("methods")(lists.methods)
 app.command("scales")(lists.scales)
 app.command("models")(lists.models)
+app.command("prompts")(prompts.prompts)
 app.add_typer(bench.app, name="bench")
 app.add_typer(mceval.app, name="mceval")
 app.add_typer(store.app, name="store")

@@ -411,7 +411,7 @@ def _report(outcome: RunOutcome, labels: Mapping[str, str]) -> None:
         raise typer.Exit(1)
 
 
-def _runs(paths: list[Path]) -> dict[str, RunLog]:
+def read_runs(paths: list[Path]) -> dict[str, RunLog]:
     """Read logs by name; a folder stands for the logs in it."""
     files: list[Path] = []
     for path in paths:
@@ -439,7 +439,7 @@ def table_(
     """Print runs in the paper's layout, its numbers and the difference beside ours."""
     if form not in TABLE_FORMATS:
         raise InputError(f"--format {form} is not allowed; give one of {', '.join(TABLE_FORMATS)}")
-    typer.echo(render_table(_runs(runs), form, intervals=intervals))
+    typer.echo(render_table(read_runs(runs), form, intervals=intervals))
 
 
 @app.command()
@@ -509,5 +509,5 @@ def plot(
     from discode.bench.figures import plot_runs
 
     output.check_writable(out)
-    plot_runs(_runs(runs), out)
+    plot_runs(read_runs(runs), out)
     stderr.print(f"written to {out}", style="dim", markup=False, soft_wrap=True)

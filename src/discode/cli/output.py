@@ -54,7 +54,8 @@ class _Rate(ProgressColumn):
 def progress() -> Progress:
     """Return a bar on standard error: how many pairs, how fast, how long still."""
     columns = (BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-    return Progress(*columns, console=stderr, transient=True)
+    # Elsewhere than in a terminal, rich would end it with an empty line.
+    return Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal)
 
 
 @contextmanager

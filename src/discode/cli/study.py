@@ -188,8 +188,8 @@ def _recorded(files: Sequence[Path]) -> dict[str, MetricFactory]:
 
 def _report(study: Study, result: StudyResult, out: Path | None, form: str) -> None:
     """Print a study, or write it; exit with 1 if something could not be done."""
-    texts = {name: write_table(table, form) for name, table in result.tables.items()}
-    typer.echo("\n\n".join(texts.values()))
+    shown = list(result.tables.values())[: None if out is None else 1]
+    typer.echo("\n\n".join(write_table(table, form) for table in shown))
     for finding in result.findings if form == "text" else ():
         typer.echo(f"\n{finding}")
     if out is not None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 ICON = Path(__file__).parent / "icon.svg"
 """The icon of both applications."""
+DISTRIBUTION = Path(__file__).parent / "distribution.js"
+"""The bars of a distribution before and after decoding, for the service and for reports."""
 _CONTENT_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",

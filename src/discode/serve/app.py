@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,11 @@ from starlette.requests import ClientDisconnect
 from discode.decoders import METHODS, get_decoder
 from discode.errors import HttpError
 from discode.http.guard import SECURITY_HEADERS, Guard
-from discode.http.static import ICON, StaticFile, read_static
+from discode.http.static import DISTRIBUTION, ICON, StaticFile, read_static
 from discode.images import demo_path
 from discode.judge import Judge
+from discode.report import PAGE as REPORT
+from discode.report import render_explorer
 from discode.serve.batching import Batcher, ScoreRequest, ScoreResult
 from discode.serve.fetching import fetch_image
 from discode.serve.limits import Limits, LoadLimiter, check_token, parse_content_length
@@ -94,7 +96,7 @@ class _Service:
         )  # fmt: skip
         app.add_api_route("/healthz", self.health, summary="Whether the service is up")
         app.add_api_route("/metrics", self.metrics, summary="Counters for Prometheus")
-        for route in ("/", "/page/{name}", "/demo/{name}"):
+        for route in ("/", "/explorer", "/page/{name}", "/demo/{name}"):
             app.add_api_route(route, self.file, methods=["GET", "HEAD"], include_in_schema=False)
         app.add_api_route("/demo", self.examples, include_in_schema=False)
         for kind in (HttpError, HTTPException):
@@ -232,10 +234,14 @@ def response_body(judge: Judge, asked: ScoreRequest, result: ScoreResult) -> dic
 
 
 def page_files() -> dict[str, StaticFile]:
-    """Return every file that is served, by its path: the page and the demo's images."""
-    files = read_static("/page", [*PAGE.iterdir(), ICON])
+    """Return every file that is served, by its path: the pages and the demo's images."""
+    own = [*PAGE.iterdir(), ICON, DISTRIBUTION, REPORT / "report.css", REPORT / "report.js"]
+    files = read_static("/page", own)
     files |= read_static("/demo", demo_path().glob("*.jpg"))
-    return files | {"/": files["/page/index.html"]}
+    scripts = [f"/page/{name}" for name in ("distribution.js", "asked.js", "report.js")]
+    explorer = render_explorer("/page/report.css", scripts).encode()
+    page = files["/page/index.html"]
+    return files | {"/": page, "/explorer": replace(page, content=explorer)}
 
 
 def _examples() -> list[dict[str, Any]]:

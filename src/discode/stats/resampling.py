@@ -54,6 +54,11 @@ class Interval:
     level: float
     undefined: int = 0
 
+    def times(self, factor: float) -> Interval:
+        """Return the interval in another unit: ``times(100)`` of a share is in percent."""
+        value, low, high = (factor * number for number in (self.value, self.low, self.high))
+        return Interval(value, low, high, self.level, self.undefined)
+
 
 @dataclass(frozen=True)
 class Comparison:

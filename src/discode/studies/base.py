@@ -13,6 +13,7 @@ from discode.bench.layout import CellTable
 from discode.bench.run import RunProgress, run_metrics
 from discode.bench.runlog import MetricResult, RunLog
 from discode.benchmarks import Benchmark, BenchmarkOption
+from discode.decoders import get_decoder
 from discode.errors import DiscodeError, InputError
 from discode.metrics import MetricFactory
 from discode.metrics.registry import asks_judge
@@ -82,10 +83,11 @@ class Study:
 
 @dataclass(frozen=True)
 class StudyRuns:
-    """Logs by name, and what could not be run, with the reason."""
+    """Logs by name, what failed with the reason, and what was left out as a model cannot do it."""
 
     logs: Mapping[str, RunLog]
     problems: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
 
 
 def run_methods(setup: StudySetup, methods: Sequence[str], scale: str | None = None) -> StudyRuns:
@@ -102,34 +104,69 @@ def run_methods(setup: StudySetup, methods: Sequence[str], scale: str | None = N
         scale: The judges' scale, if it is not to be their own.
     """
     logs: dict[str, RunLog] = {}
-    problems: dict[str, None] = {}
+    problems: dict[tuple[str, str], str] = {}
+    left_out: dict[str, None] = {}
     for number, (model, factory) in enumerate(setup.judges.items()):
         if scale is not None:
             factory = replace(factory, scale=scale)
         wanted = {name: name for name in methods if number == 0 or asks_judge(name)}
+        hidden = [name for name in wanted if _needs_hidden(name)]
+        if hidden and not _has_hidden(factory):
+            for name in hidden:
+                del wanted[name]
+            left_out[f"{_name_of(factory, model)} gives no hidden states, which Adam needs"] = None
+            hidden = []
+        # What needs hidden states comes first: its readings serve all others.
+        wanted = {name: name for name in (*hidden, *wanted)}
         for place, benchmark in setup.benchmarks.items():
-            parts = [model] * (len(setup.judges) > 1) + [place] + [scale or ""]
-            name = " ".join(filter(None, parts))
-            earlier = _earlier(setup, benchmark, factory)
+            name = " ".join(filter(None, [_name_of(factory, model), place, scale]))
             log, failed = run_metrics(
-                benchmark, wanted, factory, setup.protocol, earlier=earlier,
-                progress=setup.progress,
+                benchmark, wanted, factory, setup.protocol,
+                earlier=_earlier(setup, benchmark, factory), progress=setup.progress,
             )  # fmt: skip
-            problems |= {f"{name}, {label}: {why}": None for label, why in failed.items()}
-            for label, result in log.results.items():
-                if label in wanted and np.isnan(result.value).all():
-                    why = next(iter(result.errors.values()), "no scores")
-                    problems[f"{name}, {label}: {why}"] = None
-            if log.results:
-                logs[name] = log
+            scored = {k: v for k, v in log.results.items() if np.isfinite(v.value).any()}
+            problems |= {(name, label): why for label, why in failed.items()}
+            problems |= {
+                (name, label): next(iter(log.results[label].errors.values()), "no scores")
+                for label in log.results.keys() - scored.keys()
+            }
+            if name in logs:  # readings of one model in several stores
+                scored = {**scored, **logs[name].results}
+            if scored:
+                logs[name] = replace(log, results=scored)
     for name, log in setup.logs.items():
         if left := _others(setup, log):
             logs.setdefault(name, replace(log, results=left))
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for (name, label), why in problems.items():
+        if name not in logs or label not in logs[name].results:
+            reasons.setdefault((name, why), []).append(label)
+    told = tuple(f"{name}, {', '.join(of)}: {why}" for (name, why), of in reasons.items())
     if not logs:
         raise InputError(
-            next(iter(problems), "there is nothing to score; give --data FOLDER or --log RUN.json")
+            told[0] if told else "there is nothing to score; give --data FOLDER or --log RUN.json"
         )
-    return StudyRuns(logs, tuple(problems))
+    return StudyRuns(logs, told, tuple(left_out))
+
+
+def _needs_hidden(name: str) -> bool:
+    return asks_judge(name) and "hidden" in get_decoder(name.removeprefix("ref-")).requires
+
+
+def _has_hidden(factory: MetricFactory) -> bool:
+    """Whether a judge gives hidden states; one that cannot be opened says why where it is run."""
+    try:
+        return "hidden" in factory.judge.backend.capabilities
+    except DiscodeError:
+        return True
+
+
+def _name_of(factory: MetricFactory, model: str) -> str:
+    """Return a judge's model by the name it is signed with, or as it was given."""
+    try:
+        return factory.judge.backend.identity.model
+    except DiscodeError:
+        return model
 
 
 def _begun(benchmark: Benchmark) -> RunLog:

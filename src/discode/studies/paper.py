@@ -81,7 +81,7 @@ _REFERENCES = TableStudy(
     _by_references,
     lambda cell: cell.group,
     tuple((f"ref-{a}", f"ref-{b}") for a, b in _PRIORS),
-    _check_references,
+    check=_check_references,
 )
 _FOIL = TableStudy(
     {"foil": ("foil",)}, _SYSTEMS.lines, _by_references, lambda cell: cell.group, _PRIORS
@@ -119,6 +119,7 @@ def _varied(
         _by_solver,
         lambda cell: f"the paper, {cell.model}",
         ((_ADAM, "smoothing"), ("paper", "raw"), ("paper", _ADAM)),
+        ranges=True,
         **more,  # type: ignore[arg-type]  # fields of TableStudy
     )
 
@@ -126,7 +127,7 @@ def _varied(
 _ABLATION = _varied(
     {"ablation": ("ablation",), "ablation_appendix": ("ablation_appendix",)},
     [
-        _solved("DISCODE", "paper"),
+        _solved("DISCODE", "paper", "sigma2=0.1"),
         _solved("without cross-entropy H", "no-cross-entropy", "w/o cross-entropy"),
         _solved("without divergence D", "no-divergence", "w/o divergence"),
         _solved("without adaptive α", "no-adaptive-alpha", "alpha=0.5"),
@@ -203,12 +204,12 @@ _SCALES = {"five": "1 to 5", "ten": "0 to 9", "letters": "A to E", "unit": "0.0 
 _SCALE = TableStudy(
     {"scale": ("rating",), "scale_appendix": ("rating_appendix",)},
     tuple(
-        StudyLine(f"{title}, {words}", method, block, f"scale={scale}", scale)
-        for title, method, block in (
-            ("Raw score", "raw", ""),
-            ("Smoothing", "smoothing", ""),
-            ("DISCODE", _ADAM, ADAM),
-            ("DISCODE", "paper", EXACT),
+        StudyLine(f"{title}, {words}", method, block, f"scale={scale}", scale, system)
+        for title, method, block, system in (
+            ("Raw score", "raw", "", "raw"),
+            ("Smoothing", "smoothing", "", "smoothing"),
+            ("DISCODE", _ADAM, ADAM, "discode"),
+            ("DISCODE", "paper", EXACT, "discode"),
         )
         for scale, words in _SCALES.items()
     ),

@@ -44,6 +44,7 @@ class StudyLine:
         block: What it is one of, where a study scores the same line in several ways.
         setting: What the paper's line varies, as ``published.csv`` has it.
         scale: The judge's scale, if not its own.
+        system: Whose the paper's line is, likewise.
     """
 
     name: str
@@ -51,6 +52,7 @@ class StudyLine:
     block: str = ""
     setting: str = ""
     scale: str | None = None
+    system: str = "discode"
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class TableStudy:
             line stands under.
         paper_heading: The same for a line of the paper, from one of its cells.
         contrasts: Methods whose difference is worth a sentence: the first minus the second.
+        ranges: Whether to say how much each block's lines differ: small where the setting that
+            they vary hardly matters.
         check: Raises where a judge cannot do at all what is asked.
         draw: Draws the figure; None plots every line on every benchmark.
     """
@@ -73,6 +77,7 @@ class TableStudy:
     heading: Callable[[StudyLine, str], str]
     paper_heading: Callable[[PublishedCell], str]
     contrasts: tuple[tuple[str, str], ...] = ()
+    ranges: bool = False
     check: Callable[[StudySetup], None] | None = None
     draw: Callable[[TableStudy, Mapping[str, RunLog], Path], None] | None = None
 
@@ -82,24 +87,26 @@ class TableStudy:
             self.check(setup)
         found = self._score(setup)
         own = self.own_lines(found.logs)
-        tables = {name: self._table(name, own, found.logs) for name in self.tables}
+        tables = {name: self._table(name, own, found.logs, found.left_out) for name in self.tables}
         return StudyResult(
             {name: table for name, table in tables.items() if table is not None},
             {next(iter(self.tables)): partial(self.draw or _plot_lines, self, found.logs)},
             found.logs,
-            self._findings(found.logs, setup),
+            [*self._findings(found.logs, setup), *(self._ranges(own) if self.ranges else ())],
             found.problems,
         )
 
     def _score(self, setup: StudySetup) -> StudyRuns:
         logs: dict[str, RunLog] = {}
         problems: dict[str, None] = {}
+        left_out: dict[str, None] = {}
         for scale in dict.fromkeys(line.scale for line in self.lines):
             methods = dict.fromkeys(line.method for line in self.lines if line.scale == scale)
             found = run_methods(setup, list(methods), scale)
             logs |= {name: log for name, log in found.logs.items() if name not in logs}
             problems |= dict.fromkeys(found.problems)
-        return StudyRuns(logs, tuple(problems))
+            left_out |= dict.fromkeys(found.left_out)
+        return StudyRuns(logs, tuple(problems), tuple(left_out))
 
     def line_of(self, label: str, result: MetricResult) -> StudyLine | None:
         """Return the line that a result belongs to, by how it was made; None if to none."""
@@ -123,6 +130,7 @@ class TableStudy:
         """Return the lines that runs have, model by model, in the study's order."""
         found: dict[tuple[str, StudyLine], OwnLine] = {}
         for name, log in logs.items():
+            run = _place(name, logs)
             for label, result in log.results.items():
                 line = self.line_of(label, result)
                 if line is None or result.measures["failed"].value > MOST_FAILED:
@@ -130,16 +138,21 @@ class TableStudy:
                 model = result.signature.get("model") if asks_judge(label) else ""
                 own = found.setdefault((model, line), OwnLine(line, model, {}))
                 for measure in table_measures(log):
-                    column = _column_of(log, measure, _place(name, logs))
+                    column = _column_of(log, measure, run)
                     match = match_published(log, label, measure)
                     own.cells.setdefault(column, OwnCell(_percent(result.measures[measure]), match))
-        models = list(dict.fromkeys(model for model, _ in found))
+        # Metrics that ask no model come first, as in the paper.
+        models = sorted(dict.fromkeys(model for model, _ in found), key=bool)
         return sorted(
             found.values(), key=lambda own: (models.index(own.model), self.lines.index(own.line))
         )
 
     def _table(
-        self, name: str, own_lines: Sequence[OwnLine], logs: Mapping[str, RunLog]
+        self,
+        name: str,
+        own_lines: Sequence[OwnLine],
+        logs: Mapping[str, RunLog],
+        left_out: Sequence[str],
     ) -> CellTable | None:
         paper = [cell for label in self.tables[name] for cell in published_cells(label)]
         columns = _columns(logs, paper, only_paper=name != next(iter(self.tables)))
@@ -147,7 +160,7 @@ class TableStudy:
             return None
         blocks: dict[str, list[list[TableValue]]] = {}
         shown: set[tuple[str, str, str]] = set()
-        notes: dict[str, None] = {}
+        notes = dict.fromkeys(left_out)
         for own in own_lines:
             cells = [own.cells.get(column) for column in columns]
             if not any(cells):
@@ -184,7 +197,12 @@ class TableStudy:
 
     def _paper_title(self, cell: PublishedCell, heading: str) -> str:
         """Return what a line of the paper is called: as ours with its setting, or as it prints."""
-        named = (line.name for line in self.lines if line.setting and line.setting == cell.setting)
+        system = "smoothing" if cell.system == "fleur" else cell.system  # FLEUR's is smoothing, too
+        named = (
+            line.name
+            for line in self.lines
+            if line.setting and (line.system, line.setting) == (system, cell.setting)
+        )
         title = next(named, "") or system_title(cell)
         return title if not cell.model or cell.model in heading else f"{title}, {cell.model}"
 
@@ -204,6 +222,26 @@ class TableStudy:
                         apart = _difference(log, one[0], two[0], setup)
                         said[_sentence(log, model, one[1], two[1], apart)] = None
         return list(said)
+
+    def _ranges(self, own_lines: Sequence[OwnLine]) -> list[str]:
+        """Return a sentence per column: from the worst line of each block to the best."""
+        paper = published_cells(next(iter(self.tables.values()))[0])
+        deciding = {cell.column for cell in paper}
+        said = []
+        for column in dict.fromkeys(c for own in own_lines for c in own.cells):
+            if column.published not in deciding:
+                continue
+            blocks: dict[str, list[float]] = {}
+            for own in own_lines:
+                if own.line.setting and column in own.cells:
+                    heading = self.heading(own.line, own.model)
+                    blocks.setdefault(heading, []).append(own.cells[column].value.value)
+            for cell in paper:
+                if cell.column == column.published:
+                    blocks.setdefault(self.paper_heading(cell), []).append(cell.value)
+            words = "; ".join(f"{name} {min(v):.1f} to {max(v):.1f}" for name, v in blocks.items())
+            said.append(f"{' '.join(column.title)} from the worst line to the best: {words}.")
+        return said
 
 
 @dataclass(frozen=True)

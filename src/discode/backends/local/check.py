@@ -6,6 +6,8 @@ model runs.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,13 +70,7 @@ class ModelCheck:
 
 def check_model(name: str, revision: str | None = None) -> ModelCheck:
     """Return how a hub name or a folder would be read; raise InputError where it would not be."""
-    mend_torchvision()
-    check_name(name, revision)
-    where: dict[str, Any] = {"revision": revision}
-    offline = not Path(name).is_dir() and hub.must_use_cache(name, revision)
-    try:
-        with quiet_hub():
-            folder = hub.local_folder(name, SMALL_FILES, where | {"local_files_only": offline})
+    with _opening(name, revision) as (folder, offline):
         settings = read_settings(folder)
         architecture = (settings.get("architectures") or [""])[0]
         kind = settings.get("model_type") or architecture
@@ -102,6 +98,31 @@ def check_model(name: str, revision: str | None = None) -> ModelCheck:
             _tokens(tokenized),
             size or _counted_bytes(described.config),
         )
+
+
+def open_vocabulary(name: str, revision: str | None = None) -> Vocabulary:
+    """Return the tokenizer and chat template of a hub name or a folder, without its weights."""
+    with _opening(name, revision) as (folder, _):
+        architecture = (read_settings(folder).get("architectures") or [""])[0]
+        if architecture in REMOTE_CODE_MODELS:
+            raise InputError(
+                f"{name} lays out its prompt by code of its own, which is not run here"
+            )
+        common = {"revision": None, "trust_remote_code": False}
+        return Vocabulary(describe(str(folder), common).processor)
+
+
+@contextmanager
+def _opening(name: str, revision: str | None) -> Iterator[tuple[Path, bool]]:
+    """Yield the folder of a model's small files, and whether the hub is not asked."""
+    mend_torchvision()
+    check_name(name, revision)
+    where: dict[str, Any] = {"revision": revision}
+    offline = not Path(name).is_dir() and hub.must_use_cache(name, revision)
+    try:
+        with quiet_hub():
+            folder = hub.local_folder(name, SMALL_FILES, where | {"local_files_only": offline})
+        yield folder, offline
     except DiscodeError:
         raise
     # As when a model is loaded: its files may fail anywhere in transformers.

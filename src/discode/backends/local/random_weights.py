@@ -51,6 +51,7 @@ ARCHITECTURES = {
     "llava-next-8b": Architecture(4096, 32, 32, 8, 14336, 128320, _CLIP, 336),
     "llava-next-13b": Architecture(5120, 40, 40, 40, 13824, 32064, _CLIP, 336),
     "llava-next-34b": Architecture(7168, 60, 56, 8, 20480, 64064, _CLIP, 336),
+    "llava-next-72b": Architecture(8192, 80, 64, 64, 24576, 152064, _CLIP, 336),
     "tiny": Architecture(128, 4, 4, 2, 256, 4096, _SMALL, 56),
 }
 
@@ -95,29 +96,11 @@ def random_model(name: str, device: str | None = None, dtype: str | None = None)
     shape = lookup(ARCHITECTURES, name, "architecture")
     device, dtype = choose_device_and_dtype(device, dtype or "auto")
     words = stand_in_tokenizer()
-    side = shape.side
-    tiles = [[side, 2 * side], [2 * side, side], [2 * side, 2 * side], [3 * side, side]]
-    config = transformers.LlavaNextConfig(
-        text_config={
-            "model_type": "llama",
-            "hidden_size": shape.width,
-            "num_hidden_layers": shape.layers,
-            "num_attention_heads": shape.heads,
-            "num_key_value_heads": shape.kv_heads,
-            "intermediate_size": shape.feed,
-            "vocab_size": shape.vocabulary,
-            "max_position_embeddings": 8192,
-            "eos_token_id": words.eos_token_id,
-            "pad_token_id": words.pad_token_id,
-        },
-        vision_config=shape.vision | {"model_type": "clip_vision_model"},
-        image_token_index=words.convert_tokens_to_ids("<image>"),
-        image_grid_pinpoints=[*tiles, [side, 3 * side]],
-    )
+    config = _configuration(shape, words)
     images = transformers.LlavaNextImageProcessor(
-        size={"shortest_edge": side},
-        crop_size={"height": side, "width": side},
-        image_grid_pinpoints=[*tiles, [side, 3 * side]],
+        size={"shortest_edge": shape.side},
+        crop_size={"height": shape.side, "width": shape.side},
+        image_grid_pinpoints=config.image_grid_pinpoints,
     )
     processor = transformers.LlavaNextProcessor(
         images,
@@ -135,3 +118,36 @@ def random_model(name: str, device: str | None = None, dtype: str | None = None)
     model = model.to(device).eval().requires_grad_(False)
     model.generation_config.eos_token_id = None  # random weights must not stop early
     return LoadedModel(model, processor, f"random-{name}", "random", dtype, torch.device(device))
+
+
+def count_parameters(name: str) -> int:
+    """Return how many weights an architecture has; none are made."""
+    mend_torchvision()
+    torch, transformers = require("torch", "hf"), require("transformers", "hf")
+    config = _configuration(lookup(ARCHITECTURES, name, "architecture"), stand_in_tokenizer())
+    with torch.device("meta"):
+        model = transformers.AutoModelForImageTextToText.from_config(config)
+    return sum(weight.numel() for weight in model.parameters())
+
+
+def _configuration(shape: Architecture, words: Any) -> Any:
+    """Return a LLaVA-NeXT's configuration; ``words`` is its tokenizer."""
+    side = shape.side
+    tiles = [[side, 2 * side], [2 * side, side], [2 * side, 2 * side], [3 * side, side]]
+    return require("transformers", "hf").LlavaNextConfig(
+        text_config={
+            "model_type": "llama",
+            "hidden_size": shape.width,
+            "num_hidden_layers": shape.layers,
+            "num_attention_heads": shape.heads,
+            "num_key_value_heads": shape.kv_heads,
+            "intermediate_size": shape.feed,
+            "vocab_size": shape.vocabulary,
+            "max_position_embeddings": 8192,
+            "eos_token_id": words.eos_token_id,
+            "pad_token_id": words.pad_token_id,
+        },
+        vision_config=shape.vision | {"model_type": "clip_vision_model"},
+        image_token_index=words.convert_tokens_to_ids("<image>"),
+        image_grid_pinpoints=[*tiles, [side, 3 * side]],
+    )

@@ -121,19 +121,22 @@ def tasks(
     ],
     form: Annotated[str, typer.Option(help="mturk or csv.")] = "mturk",
     gold: Annotated[int, typer.Option(help="People per gold question; 0: none.")] = 9,
+    study: Annotated[
+        bool, typer.Option("--study", help="The user study's tasks instead of the campaign's.")
+    ] = False,
 ) -> None:
     """Write what is open as tasks for a crowd platform."""
     with open_campaign(database) as db:
-        from discode.mceval.card import GUIDELINES
         from discode.mceval.crowd import crowd_tasks, write_tasks
         from discode.mceval.database import settings_of
         from discode.mceval.states import log_exported
 
         with db.read() as session:
-            found = crowd_tasks(session, image_url, gold_assignments=gold)
-            words = settings_of(session).instructions or GUIDELINES
-        write_tasks(found, folder, form, words)
-        db.run(lambda session: log_exported(session, time.time()))
+            found = crowd_tasks(session, image_url, gold_assignments=gold, study=study)
+            settings = settings_of(session)
+        write_tasks(found, folder, form, settings)
+        if not study:
+            db.run(lambda session: log_exported(session, time.time()))
     wanted = sum(task.assignments for task in found)
     typer.echo(f"{len(found)} tasks for {wanted} answers in {folder}")
 

@@ -1,19 +1,9 @@
 // The page of `discode serve`. Whatever comes from a person or the server is set as text.
 const $ = (id) => document.getElementById(id);
-const SVG = "http://www.w3.org/2000/svg";
 let chosen = null; // the image, a Blob
 let preview = null; // its object URL
 let room = Infinity; // bytes that the server takes
 let pending = null; // the request under way
-
-function make(tag, options = {}, ...children) {
-  const node = document.createElement(tag);
-  const { text, ...rest } = options;
-  for (const [name, value] of Object.entries(rest)) node.setAttribute(name, value);
-  if (text !== undefined) node.textContent = text;
-  node.append(...children);
-  return node;
-}
 
 function say(message, bad = false) {
   $("status").textContent = message;
@@ -182,7 +172,6 @@ $("form").addEventListener("submit", async (event) => {
 
 // ---- the answer
 const digits = (value) => (value === null ? "none" : value.toFixed(2));
-const percent = (p) => `${(100 * p).toFixed(p < 0.0995 ? 1 : 0)} %`;
 
 // On the unit scale answers come after "0." or "1."; one axis from 0.0 to 1.0 shows both.
 function spread(answer, row) {
@@ -193,50 +182,6 @@ function spread(answer, row) {
   const place = (p) => (row.stem === "1." ? [...zeros, p[0]] : [...p, 0]);
   return { labels: [...answer.answers.map((digit) => `0.${digit}`), "1.0"],
            before: place(before), after: place(after) };
-}
-
-// `most` is the tallest bar of all captions, so that charts compare; a flat one is a low chart.
-function chart({ labels, before, after }, most) {
-  const narrow = matchMedia("(max-width: 30rem)").matches;
-  const width = narrow ? 330 : 600, full = narrow ? 76 : 100, foot = 20;
-  const height = 2 + full * Math.max(...before, ...after) / most;
-  const svg = document.createElementNS(SVG, "svg");
-  const add = (tag, attributes, text) => {
-    const node = document.createElementNS(SVG, tag);
-    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-    if (text !== undefined) node.textContent = text;
-    svg.append(node);
-  };
-  const top = labels[after.indexOf(Math.max(...after))];
-  const first = labels[before.indexOf(Math.max(...before))];
-  svg.setAttribute("viewBox", `0 0 ${width} ${height + foot}`);
-  svg.setAttribute("class", "chart");
-  svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label",
-    `Token probabilities: most on ${first}, ${percent(Math.max(...before))}. ` +
-    `With the prior: most on ${top}, ${percent(Math.max(...after))}. The table has all numbers.`);
-  const step = width / labels.length, bar = Math.min(step * 0.36, 26);
-  labels.forEach((label, i) => {
-    const middle = (i + 0.5) * step;
-    for (const [name, p, x] of [["before", before[i], middle - bar - 1], ["after", after[i], middle + 1]]) {
-      const tall = (p / most) * full;
-      add("rect", { class: name, x, y: height - tall, width: bar, height: tall, rx: Math.min(2, tall / 2) });
-    }
-    if (labels.length * 30 <= width || i % 2 === 0)
-      add("text", { x: middle, y: height + 16 }, label);
-  });
-  add("line", { class: "axis", x1: 0, x2: width, y1: height, y2: height });
-  return svg;
-}
-
-function numbers({ labels, before, after }) {
-  const head = make("tr", {}, ...["answer", "before", "after"].map(
-    (text) => make("th", { scope: "col", text })));
-  const body = labels.map((label, i) => make("tr", {},
-    make("th", { scope: "row", text: label }),
-    make("td", { text: percent(before[i]) }), make("td", { text: percent(after[i]) })));
-  return make("details", {}, make("summary", { text: "Numbers" }),
-    make("table", {}, make("thead", {}, head), make("tbody", {}, ...body)));
 }
 
 function render(answer) {
@@ -256,20 +201,52 @@ function render(answer) {
     item.append(
       make("p", { class: "sub" }, "before the prior ",
            make("b", { text: digits(row.before.score) }), `, raw answer ${Number(row.raw.toFixed(6))}`),
-      chart(spread(answer, row), most));
+      distributionChart(spread(answer, row), most));
     for (const flag of row.flags) item.append(make("span", { class: "flag", text: flag }));
-    item.append(numbers(spread(answer, row)));
+    item.append(distributionTable(spread(answer, row)));
     return item;
   }));
   $("thumb").hidden = $("preview").hidden;
   $("thumb").src = preview;
   $("signature").textContent = answer.signature;
   $("after-name").textContent = `after: ${$("method").value || "the server's method"}`;
+  keep(answer);
   $("results").hidden = false;
   $("results-title").focus({ preventScroll: true });
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   $("results").scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" });
 }
+
+// ---- what was asked, for the explorer: kept in this tab alone
+async function thumbnail(blob) {
+  try {
+    const image = await createImageBitmap(blob);
+    const scale = Math.min(1, 288 / Math.max(image.width, image.height));
+    const canvas = make("canvas", { width: Math.max(1, Math.round(image.width * scale)),
+                                    height: Math.max(1, Math.round(image.height * scale)) });
+    canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
+    return canvas.toDataURL("image/webp", 0.6).replace(/^data:image\/webp;base64,/, "");
+  } catch { return ""; } // an image that the browser cannot draw
+}
+async function keep(answer) {
+  const asked = JSON.parse(sessionStorage.getItem("discode-asked") ?? "[]");
+  const references = $("references").value.split("\n").map((line) => line.trim()).filter(Boolean);
+  const rows = answer.scores.map((row) => ({ caption: row.caption, score: row.score, error: row.error, flags: row.flags,
+    before: row.before.score, bars: row.error === null ? spread(answer, row) : null }));
+  asked.push({ name: $("drop-text").querySelector("b").textContent, thumbnail: await thumbnail(chosen), references,
+    method: $("method").value || "default", signature: answer.signature, beforeSignature: answer.before_signature, rows });
+  try {
+    sessionStorage.setItem("discode-asked", JSON.stringify(asked));
+  } catch { /* the tab's store is full: the explorer has what fitted */ }
+  offerExplorer();
+}
+function offerExplorer() {
+  const asked = JSON.parse(sessionStorage.getItem("discode-asked") ?? "[]").length;
+  $("explore").hidden = !asked;
+  $("explore").textContent = `Explore what you asked (${asked})`;
+}
+offerExplorer();
+addEventListener("pageshow", offerExplorer);
 
 $("copy").addEventListener("click", async () => {
   try {

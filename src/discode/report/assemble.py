@@ -1,0 +1,417 @@
+"""Put the page together: data as JSON that cannot end its script, styles and scripts inside."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from discode.bench.agreement import main_measure
+from discode.bench.compare import MetricComparison, compare_metrics
+from discode.bench.runlog import RunLog
+from discode.bench.tables import (
+    MEASURE_SYMBOLS,
+    TableCell,
+    benchmark_title,
+    table_cells,
+    table_measures,
+)
+from discode.benchmarks import Ratings
+from discode.errors import InputError
+from discode.files import replacing
+from discode.http.static import DISTRIBUTION, ICON
+from discode.report.bars import MetricBars, find_bars
+from discode.report.charts import chart_metric, rating_levels
+from discode.report.disagreement import disagreement
+from discode.report.gather import GatheredRun, gather_runs
+from discode.report.thumbnails import ThumbnailBook
+from discode.scores import Floats
+from discode.stats import UndefinedWarning
+from discode.version import __version__
+
+PAGE = Path(__file__).parent / "page"
+IMAGE_BUDGET = 12 << 20
+"""Bytes of the page that images may take, unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class ReportFacts:
+    """What became of a report.
+
+    Attributes:
+        items: How many items the explorer has.
+        images: How many of their images are in the page.
+        left_out: How many are not for want of room.
+        unreadable: How many are missing or damaged.
+        bars: How many pairs have their distributions.
+        notes: What is not shown, and why, one line each.
+    """
+
+    items: int
+    images: int
+    left_out: int
+    unreadable: int
+    bars: int
+    notes: tuple[str, ...]
+
+
+def write_report(
+    path: Path,
+    runs: Mapping[str, RunLog],
+    *,
+    data: Sequence[Path] = (),
+    stores: Sequence[Path] = (),
+    title: str = "",
+    image_budget: int = IMAGE_BUDGET,
+    resamples: int = 1000,
+    progress: Callable[[str], None] = lambda step: None,
+) -> ReportFacts:
+    """Write the report of runs, given by name, to ``path``, whole or not at all.
+
+    Args:
+        path: The HTML file.
+        runs: Logs by name, as for :func:`~discode.bench.tables.table_cells`.
+        data: Folders with the benchmarks' files; without them the explorer has ids and scores.
+        stores: Readings of the judges, for the bars before and after decoding.
+        title: Of the page; the benchmarks' names if empty.
+        image_budget: Bytes that images may take; 0 for a page without images.
+        resamples: Of the tests that group the metrics.
+        progress: Called with what is done next.
+    """
+    gathered = gather_runs(runs, data)
+    cells = table_cells(runs)
+    texts, book = _TextTable(), ThumbnailBook(image_budget)
+    notes: list[str] = []
+    benchmarks: list[dict[str, Any]] = []
+    apart: list[dict[str, Floats]] = []
+    bars_of_pairs = items = 0
+    for run in gathered:
+        progress(f"comparing the metrics of {run.name}")
+        if run.data:
+            notes.append(f"{run.name}: {run.data}")
+        entry = _summary(run, [cell for cell in cells if cell.benchmark == run.name], resamples)
+        apart.append({label: disagreement(run.log, label) for label in run.log.results})
+        bars: dict[str, MetricBars] = {}
+        if run.pairs and stores:
+            progress(f"decoding the readings of {run.name}")
+            bars = find_bars(run.pairs, run.log.results, stores, notes.append)
+        seen = [np.isfinite(one.before).any(axis=1) for one in bars.values()]
+        bars_of_pairs += int(np.any(seen, axis=0).sum()) if seen else 0
+        entry |= _items(run, apart[-1], texts) | {"bars": _bars_json(run, bars)}
+        entry["flags"] = [_flags(bars[label]) if label in bars else {} for label in run.log.results]
+        items += len(run.log.ids if entry["kind"] == "ratings" else run.log.judgments)
+        benchmarks.append(entry)
+    if image_budget > 0:
+        progress("making thumbnails")
+        book.fill(_by_interest(gathered, apart))
+    for entry, run in zip(benchmarks, gathered, strict=True):
+        entry["thumbs"] = _thumbs(run, book)
+    if book.left_out:
+        notes.append(
+            f"{len(book.left_out)} images are left out: they are beyond the budget of "
+            f"{image_budget / 2**20:g} MB"
+        )
+    if book.unreadable:
+        notes.append(f"{len(book.unreadable)} images are missing or damaged")
+    notes = list(dict.fromkeys(notes))  # several benchmarks may have one store
+    progress("writing the page")
+    named = " · ".join(dict.fromkeys(entry["title"] for entry in benchmarks))
+    content = {
+        "title": title or named, "version": __version__, "notes": notes,
+        "images": image_budget > 0, "benchmarks": benchmarks, "texts": texts.texts,
+        "lists": texts.lists,
+    }  # fmt: skip
+    with replacing(path) as temp:
+        temp.write_text(render_page(content, book.encoded), encoding="utf-8", newline="\n")
+    return ReportFacts(
+        items, len(book.encoded), len(book.left_out), len(book.unreadable), bars_of_pairs,
+        tuple(notes),
+    )  # fmt: skip
+
+
+def render_page(content: Mapping[str, Any], images: Sequence[str]) -> str:
+    """Return the page as HTML.
+
+    Its policy allows the very styles and scripts that are written here, by their hashes, and
+    images inside the page; nothing is fetched, and no text of the data can become a script.
+    """
+    style = (PAGE / "report.css").read_text(encoding="utf-8")
+    script = "".join(
+        path.read_text(encoding="utf-8") for path in (DISTRIBUTION, PAGE / "report.js")
+    )
+    return _fill_template(
+        TITLE=escape(str(content["title"])),
+        POLICY=f"script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:",
+        STYLE=f"<style>{style}</style>",
+        SCRIPT=f"<script>{script}</script>",
+        DATA=script_json(content),
+        IMAGES=script_json(images),
+    )
+
+
+def render_explorer(style: str, scripts: Sequence[str]) -> str:
+    """Return the page without data, for a server that has its styles and scripts at these paths.
+
+    One of the scripts, before report.js, must fill in the data.
+    """
+    return _fill_template(
+        TITLE="Explorer",
+        POLICY="script-src 'self'; style-src 'self'; img-src 'self' data:",
+        STYLE=f'<link rel="stylesheet" href="{style}">',
+        SCRIPT="".join(f'<script src="{path}"></script>' for path in scripts),
+        DATA="",
+        IMAGES="",
+    )
+
+
+def _fill_template(**parts: str) -> str:
+    icon = base64.b64encode(ICON.read_bytes()).decode("ascii")
+    parts["ICON"] = f"data:image/svg+xml;base64,{icon}"
+    template = (PAGE / "report.html").read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
+
+
+def script_json(value: object) -> str:
+    r"""Return JSON that is safe inside a script element, whatever its texts hold.
+
+    >>> script_json(["</script>", float("nan")])
+    '["\\u003c/script\\u003e",null]'
+    """
+    text = json.dumps(_without_nan(value), ensure_ascii=False, separators=(",", ":"))
+    return re.sub("[<>&\u2028\u2029\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _without_nan(value: Any) -> Any:
+    """Return a value with None for NaN and infinity, which JSON does not have."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _without_nan(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(one) for one in value]
+    return value
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+
+
+class _TextTable:
+    """Texts, and lists of texts, each kept once and known by its number."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.lists: list[list[int]] = []
+        self._texts: dict[str, int] = {}
+        self._lists: dict[tuple[str, ...], int] = {}
+
+    def text(self, text: str) -> int:
+        if text not in self._texts:
+            self._texts[text] = len(self.texts)
+            self.texts.append(text)
+        return self._texts[text]
+
+    def list(self, texts: tuple[str, ...]) -> int:
+        if texts not in self._lists:
+            self._lists[texts] = len(self.lists)
+            self.lists.append([self.text(text) for text in texts])
+        return self._lists[texts]
+
+
+def _summary(run: GatheredRun, cells: Sequence[TableCell], resamples: int) -> dict[str, Any]:
+    log = run.log
+    compared, why = _compare(log, resamples)
+    group = {} if compared is None else {
+        label: number for number, names in enumerate(compared.groups, 1) for label in names
+    }  # fmt: skip
+    rated = isinstance(log.judgments, Ratings)
+    measures = table_measures(log)
+    metrics = []
+    for label, result in log.results.items():
+        own = {cell.measure: cell for cell in cells if cell.metric == label}
+        metrics.append(
+            {
+                "label": label,
+                "signature": str(result.signature),
+                "group": group.get(label),
+                "seconds": result.seconds,
+                "counts": dict(result.counts),
+                "ties": 100 * result.measures["ties"].value,
+                "failed": 100 * result.measures["failed"].value,
+                "cells": {
+                    name: [_short(v) for v in (c.value, c.low, c.high, c.paper, c.difference)]
+                    for name, c in own.items()
+                },
+                "charts": chart_metric(log, label).to_json(),
+            }
+        )
+    return {
+        "name": run.name,
+        "title": benchmark_title(run.name),
+        "kind": "ratings" if rated else "preferences",
+        "pairs": len(log.ids),
+        "judgments": len(log.judgments),
+        "photos": len(np.unique(log.image)),
+        "options": dict(log.options),
+        "checksums": dict(log.checksums),
+        "notes": list(log.notes),
+        "versions": dict(log.versions),
+        "runs": list(run.sources),
+        "ties": log.protocol.ties,
+        "level": log.protocol.level,
+        "main": main_measure(log.judgments),
+        "measures": [[name, MEASURE_SYMBOLS.get(name, name)] for name in measures],
+        "levels": rating_levels(log.judgments.value)[0] if isinstance(log.judgments, Ratings)
+        else [],
+        "compared": why,
+        "differences": [] if compared is None else [
+            [d.a, d.b, *(_short(v) for v in (d.difference, d.low, d.high, d.adjusted))]
+            for d in compared.pairs
+        ],
+        "metrics": metrics,
+        "data": run.data,
+    }  # fmt: skip
+
+
+def _compare(log: RunLog, resamples: int) -> tuple[MetricComparison | None, str]:
+    """Return the groups of a run's metrics, and how they were found or why there are none."""
+    if len(log.results) < 2:
+        return None, "One metric alone has nothing to differ from."
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UndefinedWarning)
+            done = compare_metrics(log, [], resamples=resamples)
+    except InputError as error:
+        return None, f"Not compared: {error}."
+    left_out = (
+        f" {done.left_out} judgments are left out: not every metric has a score for them."
+        if done.left_out
+        else ""
+    )
+    silent = f" Without any score: {', '.join(done.silent)}." if done.silent else ""
+    return done, (
+        f"Groups by {resamples} permutations that swap whole images, p adjusted by Holm's method "
+        f"over {len(done.pairs)} pairs of metrics, 5 %.{left_out}{silent}"
+    )
+
+
+def _items(run: GatheredRun, apart: Mapping[str, Floats], texts: _TextTable) -> dict[str, Any]:
+    """Return the columns of the explorer: of pairs, and of choices where there are some."""
+    log, judged = run.log, run.log.judgments
+    found: dict[str, Any] = {
+        "ids": list(log.ids),
+        "image": log.image.tolist(),
+        "caption": [texts.text(pair.caption) for pair in run.pairs],
+        "references": [texts.list(pair.references) for pair in run.pairs],
+        "scores": [[_short(v) for v in r.value.tolist()] for r in log.results.values()],
+        "errors": [_reasons(r.errors) for r in log.results.values()],
+        "apart": [[_points(v) for v in apart[label].tolist()] for label in log.results],
+    }
+    if isinstance(judged, Ratings):
+        said: list[list[float]] = [[] for _ in log.ids]
+        for pair, value in zip(judged.pair.tolist(), judged.value.tolist(), strict=True):
+            said[pair].append(float(f"{value:.4g}"))
+        return found | {"said": said}
+    return found | {
+        "left": judged.left.tolist(), "right": judged.right.tolist(),
+        "chosen": judged.chosen.tolist(), "category": list(judged.category),
+    }  # fmt: skip
+
+
+def _reasons(errors: Mapping[int, str]) -> dict[str, list[int]]:
+    """Return errors by their reason, which often holds for many pairs."""
+    found: dict[str, list[int]] = {}
+    for row, reason in errors.items():
+        found.setdefault(reason, []).append(row)
+    return found
+
+
+def _flags(bars: MetricBars) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for row, names in bars.flags.items():
+        for name in names:
+            found.setdefault(name, []).append(int(row))
+    return found
+
+
+def _bars_json(run: GatheredRun, bars: Mapping[str, MetricBars]) -> list[dict[str, Any]]:
+    """Return distributions as base64 of 16-bit numbers; what two metrics share, once.
+
+    A metric of the token probabilities as they are (smoothing) has ``after`` null, and so has one
+    whose decoder leaves a single answer (raw), marked ``alone``.
+    """
+    labels = list(run.log.results)
+    found: list[dict[str, Any]] = []
+    for label, one in bars.items():
+        rows = np.flatnonzero(np.isfinite(one.before).all(axis=1))
+        before, after = one.before[rows], one.after[rows]
+        single = bool((after.max(axis=1, initial=0) > 1 - 1e-9).all())
+        same = bool(np.allclose(before, after, atol=1e-9))
+        found.append(
+            {
+                "metric": labels.index(label),
+                "labels": one.labels,
+                "rows": rows.tolist(),
+                "before": _packed(before),
+                "after": None if same or single else _packed(after),
+                "alone": single and not same,
+            }
+        )
+    for number, entry in enumerate(found):
+        for earlier, other in enumerate(found[:number]):
+            if all(entry[key] == other[key] for key in ("labels", "rows", "before")):
+                entry |= {"rows": None, "before": None, "like": earlier}
+                break
+    return found
+
+
+def _packed(p: Floats) -> str:
+    whole = np.round(np.nan_to_num(p).clip(0, 1) * 65535).astype("<u2")
+    return base64.b64encode(whole.tobytes()).decode("ascii")
+
+
+def _by_interest(
+    gathered: Sequence[GatheredRun], apart: Sequence[Mapping[str, Floats]]
+) -> Iterable[str]:
+    """Return the paths of images, those of the greatest disagreements first."""
+    most: dict[str, float] = {}
+    for run, columns in zip(gathered, apart, strict=True):
+        judged = run.log.judgments
+        owner = np.arange(len(run.log.ids)) if isinstance(judged, Ratings) else judged.left
+        signed = np.stack([np.nan_to_num(column) for column in columns.values()])
+        # Preferences below 0 agree with people.
+        far = (np.abs(signed) if isinstance(judged, Ratings) else signed).max(axis=0)
+        for pair, value in zip(owner.tolist() if run.pairs else (), far.tolist(), strict=False):
+            path = str(run.pairs[pair].image)
+            most[path] = max(most.get(path, -math.inf), value)
+    return sorted(most, key=lambda path: -most[path])
+
+
+def _thumbs(run: GatheredRun, book: ThumbnailBook) -> list[int]:
+    """Return the number of the thumbnail of each image of a run, -1 where there is none."""
+    found = [-1] * (int(run.log.image.max(initial=-1)) + 1)
+    for pair, image in zip(run.pairs, run.log.image.tolist(), strict=False):
+        found[image] = book.numbers.get(str(pair.image), -1)
+    return found
+
+
+def _points(value: float) -> int | None:
+    """Return points as a whole number that is 0 for ties alone: its sign tells who is right."""
+    if math.isnan(value):
+        return None
+    return round(value) or (value > 0) - (value < 0)
+
+
+def _short(value: float) -> float | None:
+    """Return a number with five digits: a page has many of them."""
+    return None if math.isnan(value) else float(f"{value:.5g}")

@@ -1,0 +1,135 @@
+"""The numbers behind the report's charts: a metric's scores against what people said."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discode.bench.runlog import RunLog
+from discode.benchmarks import Ratings
+from discode.scores import Floats
+from discode.stats import credit
+
+BINS = 36
+"""Columns of a histogram of scores."""
+_LEVELS = 8
+"""Ratings with more distinct values are put into five ranges."""
+
+
+@dataclass(frozen=True)
+class MetricCharts:
+    """A metric against people.
+
+    Attributes:
+        edges: The lowest and the highest score of the histograms.
+        rows: Ratings: a histogram of scores (BINS) per level of the ratings. Preferences: one
+            histogram of margins, the score of the caption that people chose minus the other's.
+        means: The mean score, or margin, of each row.
+        curve: Judgments in tenths (preferences: fifths) by score (by the margin's size): what
+            people said on average (how often the metric was right), and 95 % of its uncertainty.
+    """
+
+    edges: tuple[float, float]
+    rows: tuple[tuple[int, ...], ...]
+    means: tuple[float, ...]
+    curve: tuple[CurvePoint, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the charts as the page reads them."""
+        return {
+            "edges": self.edges, "rows": self.rows, "means": self.means,
+            "curve": [vars(point) for point in self.curve],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """Judgments with scores from ``low`` to ``high``: their number, mean, and ± (1.96 se)."""
+
+    low: float
+    high: float
+    count: int
+    mean: float
+    error: float
+
+
+def rating_levels(values: Floats) -> tuple[list[str], NDArray[np.intp]]:
+    """Return the names of the levels of ratings (M,), lowest first, and the level of each.
+
+    >>> names, level = rating_levels(np.array([1.0, 2.0, 1.0]))
+    >>> names, level.tolist()
+    (['1', '2'], [0, 1, 0])
+    """
+    found, level = np.unique(values, return_inverse=True)
+    if len(found) <= _LEVELS:
+        return [f"{value:.3g}" for value in found], np.asarray(level).reshape(-1)
+    edges = np.linspace(found[0], found[-1], 6)
+    names = [f"{low:.2g} to {high:.2g}" for low, high in pairwise(edges)]
+    return names, np.clip(np.searchsorted(edges, values, "right") - 1, 0, 4)
+
+
+def chart_metric(log: RunLog, label: str) -> MetricCharts:
+    """Return the charts of a metric; judgments without a score are left out."""
+    judged, value = log.judgments, log.results[label].value
+    if isinstance(judged, Ratings):
+        scores, image = value[judged.pair], log.image[judged.pair]
+        seen = np.isfinite(scores)
+        names, level = rating_levels(judged.value)
+        edges = _range(scores[seen])
+        rows = [scores[seen & (level == number)] for number in range(len(names))]
+        curve = _curve(scores[seen], judged.value[seen], image[seen], 10)
+    else:
+        left, right = value[judged.left], value[judged.right]
+        margin = np.where(judged.chosen == 0, left - right, right - left)
+        seen = np.isfinite(margin)
+        most = max(map(abs, _range(margin[seen])))
+        edges = (-most, most)
+        rows = [margin[seen]]
+        right_or_not = credit(left, right, judged.chosen, ties=log.protocol.ties)[seen]
+        image = log.image[judged.left]
+        curve = _curve(np.abs(margin[seen]), right_or_not, image[seen], 5)
+    return MetricCharts(
+        edges,
+        tuple(tuple(_histogram(row, edges)) for row in rows),
+        tuple(float(row.mean()) if len(row) else math.nan for row in rows),
+        tuple(curve),
+    )
+
+
+def _range(scores: Floats) -> tuple[float, float]:
+    """Return where nearly all scores lie: a few outliers must not flatten the rest."""
+    if not len(scores):
+        return 0.0, 1.0
+    low, high = (float(q) for q in np.quantile(scores, (0.002, 0.998)))
+    return (low, high) if high > low else (low - 0.5, low + 0.5)
+
+
+def _histogram(scores: Floats, edges: tuple[float, float]) -> list[int]:
+    counts: list[int] = np.histogram(np.clip(scores, *edges), BINS, edges)[0].tolist()
+    return counts
+
+
+def _curve(scores: Floats, said: Floats, image: NDArray[np.int64], parts: int) -> list[CurvePoint]:
+    """Cut judgments into parts of the same size by score, equal scores together.
+
+    The standard error is that of a mean of clusters: judgments of an image depend on each other.
+    """
+    if not len(scores):
+        return []
+    inner = np.unique(np.quantile(scores, np.linspace(0, 1, parts + 1)[1:-1], method="lower"))
+    part = np.searchsorted(inner, scores, "left")
+    points = []
+    for number in np.unique(part).tolist():
+        mine = part == number
+        mean = float(said[mine].mean())
+        _, cluster = np.unique(image[mine], return_inverse=True)
+        sums = np.bincount(np.asarray(cluster).reshape(-1), said[mine] - mean)
+        error = 1.96 * float(np.sqrt((sums**2).sum())) / int(mine.sum())
+        low, high = float(scores[mine].min()), float(scores[mine].max())
+        points.append(CurvePoint(low, high, int(mine.sum()), mean, error))
+    return points

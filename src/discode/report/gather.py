@@ -1,0 +1,99 @@
+"""Bring together what a report is made of: runs of one benchmark joined, and its pairs loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from discode.bench.runlog import MetricResult, RunLog
+from discode.benchmarks import BENCHMARKS, load_benchmark
+from discode.errors import InputError
+from discode.pairs import Pair
+
+
+@dataclass(frozen=True, eq=False)
+class GatheredRun:
+    """Everything that is known about one benchmark.
+
+    Attributes:
+        name: What tables call it; a run's name is after it where runs differ in data or options.
+        log: All results on it, by the name that tables give them.
+        sources: The names of the runs that were joined.
+        pairs: Its pairs (P), or none where its data was not loaded.
+        data: Whether captions and images are shown, and why not, in one sentence.
+    """
+
+    name: str
+    log: RunLog
+    sources: tuple[str, ...]
+    pairs: tuple[Pair, ...]
+    data: str
+
+
+def gather_runs(runs: Mapping[str, RunLog], data: Sequence[Path] = ()) -> list[GatheredRun]:
+    """Join runs, given by name, that ask the same questions, and load their pairs from ``data``.
+
+    Results have the names that :func:`~discode.bench.tables.table_cells` gives them: a metric that
+    two runs made differently has the run's name after its own. Pairs are taken from the first of
+    the folders that holds the very files of the run; otherwise there are none.
+    """
+    if not any(log.results for log in runs.values()):
+        raise InputError("these runs have no results; discode bench run adds some")
+    places: dict[str, dict[str, RunLog]] = {}
+    for name, log in runs.items():
+        if log.results:
+            places.setdefault(log.benchmark, {})[name] = log
+    found = []
+    for benchmark, mine in places.items():
+        first = next(iter(mine.values()))
+        if all(log.same_questions(first) for log in mine.values()):
+            found.append(_load(benchmark, _join(mine), tuple(mine), data))
+        else:
+            for name, log in mine.items():
+                found.append(_load(f"{benchmark} ({name})", log, (name,), data))
+    order = list(BENCHMARKS)
+    return sorted(
+        found,
+        key=lambda one: order.index(one.log.benchmark) if one.log.benchmark in order else 99,
+    )
+
+
+def _join(runs: Mapping[str, RunLog]) -> RunLog:
+    """Return one log with the results of all."""
+    first = next(iter(runs.values()))
+    if len({log.protocol.ties for log in runs.values()}) > 1:
+        raise InputError(
+            f"runs of {first.benchmark} count ties differently ({', '.join(runs)}); make a report "
+            "of each"
+        )
+    made: dict[str, set[str]] = {}
+    for log in runs.values():
+        for label, result in log.results.items():
+            made.setdefault(label, set()).add(str(result.signature))
+    results: dict[str, MetricResult] = {}
+    for name, log in runs.items():
+        for label, result in log.results.items():
+            results[label if len(made[label]) == 1 else f"{label} ({name})"] = result
+    return replace(first, results=results)
+
+
+def _load(name: str, log: RunLog, sources: tuple[str, ...], data: Sequence[Path]) -> GatheredRun:
+    def without(reason: str) -> GatheredRun:
+        return GatheredRun(name, log, sources, (), f"Ids and scores only: {reason}.")
+
+    if not data:
+        return without("a run keeps no captions; --data shows them")
+    if log.benchmark not in BENCHMARKS:
+        return without(f"this version does not know the benchmark {log.benchmark}")
+    reasons = []
+    for folder in data:
+        try:
+            loaded = load_benchmark(log.benchmark, folder, log.options)
+        except InputError as error:
+            reasons.append(str(error).partition(";")[0])
+            continue
+        if RunLog.begin(loaded, log.protocol, {}).same_questions(log):
+            return GatheredRun(name, log, sources, loaded.pairs, "")
+        reasons.append(f"the files in {folder} are not those of the run: their checksums differ")
+    return without("; ".join(dict.fromkeys(reasons)))

@@ -1,0 +1,325 @@
+"""The page of a report in a real browser: Chromium of the system, driven by playwright."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from discode.bench import RunLog, run_metrics
+from discode.bench.agreement import measure_agreement
+from discode.report import write_report
+from discode.report.disagreement import disagreement
+from tests.helpers.chromium import Tabs, chromium, wait_until
+from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric, preferred, rated
+from tests.helpers.reports import HOSTILE, TEXTS, make_custom, run_custom
+
+pytestmark = pytest.mark.slow
+
+PHONE = {"width": 390, "height": 844}
+SCREEN = {"width": 1280, "height": 900}
+ITEMS = 20_000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """hostile.html has hostile captions, images and bars; large.html has 20,000 items."""
+    folder = tmp_path_factory.mktemp("pages")
+    log = run_custom(make_custom(folder / "custom"), folder / "run.json")
+    write_report(
+        folder / "hostile.html", {"run": log}, data=[folder], resamples=100,
+        stores=[folder / "run.json.readings.db"], title=HOSTILE[0],
+    )  # fmt: skip
+    write_report(folder / "large.html", _large_logs(), resamples=100)
+    return folder
+
+
+def _large_logs() -> dict[str, RunLog]:
+    metrics = {"long": FakeMetric(0, 6.0, ["id"]), "noisy": FakeMetric(1, 30.0, ["id"])}
+    benches = (rated(10), preferred(ITEMS - 100))
+    return {
+        bench.name: run_metrics(bench, {m: m for m in metrics}, FakeFactory(**metrics), QUICK)[0]
+        for bench in benches
+    }
+
+
+class Report(Tabs):
+    """A report in a browser, opened from its file."""
+
+    def __init__(self, browser: Any, path: Path, **options: Any) -> None:
+        super().__init__(browser, path.as_uri())
+        self.page = self.open("", **options)
+        self.page.wait_for_selector(".row")
+
+    def _request(self, request: Any) -> None:
+        if not request.url.startswith((self.url, "data:image/")):
+            self.complaints.append(f"asked for {request.url}")
+
+    def count(self) -> str:
+        return str(self.page.locator("#count").inner_text())
+
+    def column(self, name: str) -> list[str]:
+        return [str(text) for text in self.page.locator(f".row .{name}").all_inner_texts()]
+
+
+@pytest.fixture
+def hostile(browser: Any, pages: Path) -> Iterator[Report]:
+    report = Report(browser, pages / "hostile.html", viewport=SCREEN)
+    yield report
+    report.close()
+
+
+@pytest.fixture
+def large(browser: Any, pages: Path) -> Iterator[Report]:
+    report = Report(browser, pages / "large.html", viewport=SCREEN)
+    yield report
+    report.close()
+
+
+def test_hostile_captions_are_text(hostile: Report) -> None:
+    page = hostile.page
+    scripts = page.locator("script").count()
+    for number, text in enumerate(TEXTS):
+        page.locator(".row").nth(0).click()
+        for _ in range(number):
+            page.keyboard.press("j")
+        shown = page.locator("#item .headline").inner_text()
+        plain = re.sub(r"[\x00-\x1f\u202e\u2066]", lambda c: f"U+{ord(c[0]):04X}", text)
+        assert re.sub(r"\s+", " ", shown) == re.sub(r"\s+", " ", plain)
+        assert "reference of 0" in page.locator("#item .references").inner_text()
+        assert page.locator("#item script, #item [onerror]").count() == 0
+    assert page.locator("h1").inner_text() == HOSTILE[0]
+    assert page.locator("script").count() == scripts
+    # A marked code stands for what would turn the line around, and nothing of it is left.
+    assert not page.evaluate("/[\\u202a-\\u202e\\u2066-\\u2069]/.test(document.body.innerText)")
+    page.wait_for_timeout(200)  # a script would have run by now; a dialog is a complaint
+
+
+def test_an_item_has_its_image_scores_bars_and_flags(hostile: Report, pages: Path) -> None:
+    page = hostile.page
+    log = RunLog.load(pages / "run.json")
+    page.locator(".row").nth(5).click()
+    assert (
+        page.locator("#item .photo img").evaluate(
+            "image => image.decode().then(() => image.naturalWidth)"
+        )
+        == 288
+    )
+    rows = page.locator("#item .scores tbody tr").all_inner_texts()
+    for row, (label, result) in zip(rows, log.results.items(), strict=True):
+        assert row.startswith(label)
+        assert f"{result.value[5]:.3g}"[:4] in row
+    assert page.locator("#item svg.chart").count() == 1  # raw and smoothing share discode's
+    assert page.locator("#item svg.chart rect").count() == 22
+    page.locator("#item details summary").first.click()
+    assert page.locator("#item details tbody tr").count() == 11
+    page.locator(".row").nth(8).click()  # "rejected one"
+    assert "rejected" in page.locator("#item .problems").inner_text()
+    assert page.locator("#item .verdict .bad").count() == 3
+    page.select_option("#show", "failed")
+    # Rejected ones, and all of the image that is not there.
+    assert hostile.count() == f"{2 + len(TEXTS)} of 27 items"
+    page.keyboard.press("End")
+    page.locator(".row").last.click()
+    assert page.locator("#item .notice").inner_text() == "This image is not in the page."
+
+
+def test_a_signature_is_one_click_away(hostile: Report, pages: Path) -> None:
+    page = hostile.page
+    log = RunLog.load(pages / "run.json")
+    page.get_by_role("button", name="Signature of discode").first.click()
+    assert page.locator("#signature-text").inner_text() == str(log.results["discode"].signature)
+    page.keyboard.press("Escape")
+    assert page.locator("#signature").is_hidden()
+    shown = page.locator("#provenance .signature code").all_inner_texts()
+    assert shown == [str(result.signature) for result in log.results.values()]
+
+
+def test_twenty_thousand_items_need_few_nodes(large: Report) -> None:
+    page = large.page
+    assert large.count() == f"{ITEMS:,} items"
+    nodes = "document.querySelectorAll('#list *').length"
+    most = page.evaluate(nodes)
+    for share in (0.1, 0.5, 0.999):
+        page.evaluate(
+            f"list => list.scrollTop = {share} * list.scrollHeight", page.query_selector("#list")
+        )
+        wanted = int(share * ITEMS)
+        near = f"(row) => Math.abs(row.ariaRowIndex - {wanted}) < 30"
+        wait_until(page, f"[...document.querySelectorAll('.row')].some({near})")
+        most = max(most, page.evaluate(nodes))
+        assert page.locator(".row").count() < 40
+    assert most < 1000
+    page.locator("#list").focus()
+    page.keyboard.press("End")
+    assert page.locator(".bar .place").inner_text() == f"{ITEMS:,} of {ITEMS:,}"
+    assert page.locator(".row[aria-selected=true]").is_visible()
+
+
+def test_filters_and_search(large: Report) -> None:
+    page, logs = large.page, _large_logs()
+    choices = logs["pascal50s"]
+    page.select_option("#benchmark", label="Pascal-50S")
+    assert large.count() == f"{ITEMS - 100:,} of {ITEMS:,} items"
+    page.select_option("#category", "=HC")
+    assert large.count() == f"{(ITEMS - 100) // 2:,} of {ITEMS:,} items"
+    page.select_option("#metric", "noisy")
+    page.select_option("#show", "against")
+    apart = disagreement(choices, "noisy")
+    wrong = int((apart[::2] >= 0).sum())  # every second one is HC
+    assert large.count() == f"{wrong:,} of {ITEMS:,} items"
+    page.select_option("#show", "split")
+    both = np.stack([disagreement(choices, name)[::2] for name in ("long", "noisy")])
+    split = int(((both > 0).any(axis=0) & (both < 0).any(axis=0)).sum())
+    assert large.count() == f"{split:,} of {ITEMS:,} items"
+    page.select_option("#category", "")
+    page.select_option("#show", "all")
+    page.fill("#query", "1234#0")
+    wait_until(page, "document.getElementById('count').textContent.startsWith('2 of')")
+    found = page.locator(".row .caption bdi").all_inner_texts()
+    assert {"1234#0", "11234#0"} <= {*found}
+    page.fill("#query", "no such item")
+    page.get_by_text("No item is left by these filters.").wait_for()
+    page.select_option("#benchmark", label="Composite")
+    page.fill("#query", "")
+    wait_until(page, f"document.getElementById('count').textContent === '100 of {ITEMS:,} items'")
+    page.select_option("#show", "above")
+    above = int((disagreement(logs["composite"], "noisy").round() >= 30).sum())
+    assert large.count() == f"{above} of {ITEMS:,} items"
+
+
+def test_columns_sort_both_ways(large: Report) -> None:
+    page, logs = large.page, _large_logs()
+    page.select_option("#benchmark", label="Composite")
+    for name in ("People", "Score"):
+        page.locator("#columns").get_by_role("button", name=name).click()
+        down = [float(text.replace("−", "-")) for text in large.column(f"c-{name.lower()}")]
+        assert down == sorted(down, reverse=True)
+        assert page.locator("#columns [aria-sort=descending]").inner_text() == name
+        page.locator("#columns").get_by_role("button", name=name).click()
+        up = [float(text.replace("−", "-")) for text in large.column(f"c-{name.lower()}")]
+        assert up == sorted(up)
+    value = np.sort(logs["composite"].results["long"].value)
+    assert np.isclose(up[0], value[0], atol=0.01)
+    table = page.locator("table.agreement").first
+    labels = table.locator("tbody th").all_inner_texts()
+    assert labels == ["long", "noisy"]  # the better one first
+    table.get_by_role("button", name="τc").click()
+    assert table.locator("tbody th").all_inner_texts() == ["noisy", "long"]
+
+
+def test_the_keyboard_is_enough(large: Report) -> None:
+    page = large.page
+
+    def place() -> str:
+        return str(page.locator(".bar .place").inner_text()).partition(" ")[0]
+
+    page.keyboard.press("?")
+    assert "search" in page.get_by_role("dialog").inner_text()
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    assert place() == "3"
+    page.keyboard.press("k")
+    page.keyboard.press("PageDown")
+    assert place() == "12"
+    page.keyboard.press("Home")
+    assert place() == "1"
+    page.keyboard.press("/")
+    page.keyboard.type("jk?d")  # letters, not keys
+    assert page.input_value("#query") == "jk?d"
+    page.keyboard.press("Control+a")
+    page.keyboard.press("Delete")
+    page.keyboard.press("Escape")
+    for key, box in (("m", "#metric"), ("b", "#benchmark"), ("w", "#show"), ("s", "#sort")):
+        before = page.input_value(box)
+        page.keyboard.press(key)
+        assert page.input_value(box) != before
+    page.keyboard.press("r")
+    assert page.locator("#columns [aria-sort=ascending]").inner_text() == "People"
+
+
+def test_dark_follows_the_system_and_the_button(browser: Any, pages: Path) -> None:
+    def paper(page: Any) -> str:
+        return str(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+
+    report = Report(browser, pages / "hostile.html", color_scheme="dark")
+    assert paper(report.page) == "rgb(20, 24, 28)"
+    report.page.keyboard.press("d")
+    assert (paper(report.page), report.page.locator("#theme").inner_text()) == (
+        "rgb(251, 250, 247)", "Colours: light",
+    )  # fmt: skip
+    report.page.get_by_role("button", name="Colours").click()
+    assert paper(report.page) == "rgb(20, 24, 28)"
+    report.page.reload()
+    assert report.page.locator("#theme").inner_text() == "Colours: dark"
+    report.close()
+
+
+@pytest.mark.parametrize("name", ["hostile.html", "large.html"])
+def test_a_phone_scrolls_one_way_only(browser: Any, pages: Path, name: str) -> None:
+    report = Report(browser, pages / name, viewport=PHONE, has_touch=True)
+    page = report.page
+    wide = "document.documentElement.scrollWidth"
+    assert page.evaluate(wide) <= PHONE["width"]
+    assert page.locator("#item").is_hidden()
+    page.locator(".row").nth(1).tap()
+    assert page.locator("#item").is_visible()
+    assert page.evaluate("document.getElementById('item').scrollWidth") <= PHONE["width"]
+    page.get_by_role("button", name="Next item").tap()
+    assert page.locator(".bar .place").inner_text().startswith("3 of")
+    page.get_by_role("button", name="Back to the list").tap()
+    assert page.locator("#item").is_hidden()
+    page.get_by_role("button", name="Signature of").first.tap()
+    assert page.evaluate(wide) <= PHONE["width"]
+    report.close()
+
+
+def test_a_run_without_scores_and_one_of_one_item(browser: Any, tmp_path: Path) -> None:
+    silent, _ = run_metrics(rated(3), {"a": "a"}, FakeFactory(a=FakeMetric(0, 2.0)), QUICK)
+    lost = replace(
+        silent.results["a"], value=np.full(len(silent.ids), np.nan),
+        errors=dict.fromkeys(range(len(silent.ids)), "no answer"),
+        measures=measure_agreement(
+            silent.judgments, silent.image, np.full(len(silent.ids), np.nan), QUICK
+        ),
+    )  # fmt: skip
+    tiny, _ = run_metrics(preferred(1), {"a": "a"}, FakeFactory(a=FakeMetric(0, 2.0)), QUICK)
+    logs = {"silent": replace(silent, results={"a": lost, "b": lost}), "tiny": tiny}
+    write_report(tmp_path / "odd.html", logs, resamples=100)
+    report = Report(browser, tmp_path / "odd.html", viewport=PHONE)
+    assert report.count() == "31 items"
+    report.page.select_option("#show", "failed")
+    assert report.count() == "30 of 31 items"
+    report.page.locator(".row").first.click()
+    assert "no answer" in report.page.locator("#item .problems").inner_text()
+    assert "Not compared" in report.page.locator("#tables").inner_text()
+    assert "NaN" not in report.page.locator("main").inner_html()
+    report.close()
+
+
+def test_print_leaves_out_what_cannot_be_clicked(hostile: Report) -> None:
+    page = hostile.page
+    page.keyboard.press("d")
+    page.keyboard.press("d")
+    assert page.locator("#theme").inner_text() == "Colours: dark"
+    page.set_viewport_size({"width": 718, "height": 1000})  # A4 with its margins
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.evaluate("document.documentElement.scrollWidth") <= 718
+    assert page.locator("table.agreement thead").first.is_visible()
+    assert page.locator("#explorer").is_hidden()
+    assert page.locator("#nav").is_hidden()
+    assert page.locator("table.agreement").first.is_visible()
+    assert page.locator("#provenance .signature code").first.is_visible()

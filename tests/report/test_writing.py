@@ -1,0 +1,267 @@
+"""Reports as files: what goes into the page, and what does not."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import re
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from discode.bench import RunLog, run_metrics
+from discode.benchmarks import load_benchmark
+from discode.errors import ImageError, InputError
+from discode.judge import load
+from discode.metrics.judge_metric import JudgeMetric
+from discode.report import gather_runs, write_report
+from discode.report.bars import find_bars
+from discode.report.thumbnails import SIDE, ThumbnailBook, encode_thumbnail
+from tests.helpers.command_line import refused, run
+from tests.helpers.fake_model import FakeModel
+from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric, preferred, rated
+from tests.helpers.reports import HOSTILE, TEXTS, make_custom, run_custom
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A benchmark in custom/, its log run.json, and the readings beside it."""
+    folder = tmp_path_factory.mktemp("report")
+    run_custom(make_custom(folder / "custom"), folder / "run.json")
+    return folder
+
+
+def _store(folder: Path) -> Path:
+    return folder / "run.json.readings.db"
+
+
+def _data(page: Path, name: str = "data") -> Any:
+    found = re.search(
+        rf'<script type="application/json" id="{name}">(.*?)</script>', page.read_text(), re.S
+    )
+    assert found is not None
+    return json.loads(found[1])
+
+
+def test_the_page_has_everything(folder: Path, tmp_path: Path) -> None:
+    page, log = tmp_path / "r.html", RunLog.load(folder / "run.json")
+    facts = write_report(page, {"run": log}, data=[folder], stores=[_store(folder)], resamples=100)
+    data = _data(page)
+    (bench,) = data["benchmarks"]
+    assert facts.items == len(log.ids) == len(bench["ids"])
+    assert (facts.images, facts.unreadable, facts.left_out) == (2, 1, 0)
+    assert [data["texts"][i] for i in bench["caption"]] == [*TEXTS] * 3
+    assert data["lists"][bench["references"][0]] == [
+        data["texts"].index("reference of 0"), data["texts"].index(HOSTILE[0])
+    ]  # fmt: skip
+    for number, result in enumerate(log.results.values()):
+        found = np.array(bench["scores"][number], float)
+        np.testing.assert_allclose(found, result.value, rtol=1e-4)
+        assert sum(map(len, bench["errors"][number].values())) == len(result.errors)
+        assert bench["metrics"][number]["signature"] == str(result.signature)
+    assert {metric["group"] for metric in bench["metrics"]} >= {1}
+    assert len(_data(page, "images")) == 2
+    # Pairs whose image is there and whose caption was not rejected.
+    assert facts.bars == 2 * (len(TEXTS) - 1)
+
+
+def test_nothing_comes_from_elsewhere_and_the_policy_knows_each_script(
+    folder: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "r.html"
+    write_report(page, {"run": RunLog.load(folder / "run.json")}, data=[folder], resamples=100)
+    text = page.read_text(encoding="utf-8")
+    assert {*re.findall(r"https?://[^\s\"'<]+", text)} == {"http://www.w3.org/2000/svg"}
+    assert not re.search(r"<(?:link|script|img)[^>]+(?:src|href)=\"(?!data:)", text)
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', text)
+    assert policy is not None
+    assert "default-src 'none'" in policy[1]
+    assert "unsafe" not in policy[1]
+    for tag, source in (("script", "script-src"), ("style", "style-src")):
+        (inside,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.S)
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert f"{source} 'sha256-{digest}'" in policy[1]
+    assert "alert(1)</script>" not in text
+
+
+def test_without_data_the_page_has_ids_and_says_why(folder: Path, tmp_path: Path) -> None:
+    log = RunLog.load(folder / "run.json")
+    facts = write_report(tmp_path / "r.html", {"run": log}, resamples=100)
+    (bench,) = _data(tmp_path / "r.html")["benchmarks"]
+    assert (bench["caption"], bench["references"], facts.images) == ([], [], 0)
+    assert "--data" in bench["data"]
+    assert facts.notes == (f"custom: {bench['data']}",)
+    other = make_custom(tmp_path / "other", TEXTS[:4])
+    (found,) = gather_runs({"run": log}, [tmp_path / "nowhere", other])
+    assert found.pairs == ()
+    assert "checksums differ" in found.data
+    (found,) = gather_runs({"run": log}, [other, folder])  # the second one has its files
+    assert (len(found.pairs), found.data) == (len(log.ids), "")
+    (found,) = gather_runs({"run": replace(log, benchmark="unheard-of")}, [folder])
+    assert "unheard-of" in found.data
+
+
+def test_a_title_and_a_label_cannot_leave_their_place(tmp_path: Path) -> None:
+    evil = "</title><script>alert(1)</script>"
+    log, _ = run_metrics(rated(6), {evil: "a"}, FakeFactory(a=FakeMetric(0, 2.0)), QUICK)
+    write_report(tmp_path / "r.html", {evil: log}, title=evil, resamples=100)
+    text = (tmp_path / "r.html").read_text()
+    assert "<script>alert" not in text
+    found = re.search(r"<title>(.*?)</title>", text)
+    assert found is not None
+    assert unescape(found[1]).startswith(evil)
+
+
+def test_runs_of_one_benchmark_are_joined() -> None:
+    bench = rated()
+    names, same = {"a": "a", "b": "b"}, FakeMetric(1, 2.0)
+    first, _ = run_metrics(bench, names, FakeFactory(a=FakeMetric(0, 2.0), b=same), QUICK)
+    second, _ = run_metrics(bench, names, FakeFactory(a=FakeMetric(7, 2.0), b=same), QUICK)
+    (joined,) = gather_runs({"x": first, "y": second})
+    assert list(joined.log.results) == ["a (x)", "b", "a (y)"]
+    assert joined.sources == ("x", "y")
+    apart = gather_runs({"x": first, "y": replace(second, checksums={"a.json": "11"})})
+    assert [one.name for one in apart] == ["composite (x)", "composite (y)"]
+    half = replace(second, protocol=replace(QUICK, ties="half"))
+    with pytest.raises(InputError, match="count ties differently"):
+        gather_runs({"x": first, "y": half})
+    with pytest.raises(InputError, match="no results"):
+        gather_runs({"x": replace(first, results={})})
+
+
+def test_tables_are_in_the_page_as_they_are_elsewhere(tmp_path: Path) -> None:
+    metrics = {"good": FakeMetric(0, 1.0), "bad": FakeMetric(1, 400.0)}
+    logs = {
+        bench.name: run_metrics(bench, {m: m for m in metrics}, FakeFactory(**metrics), QUICK)[0]
+        for bench in (preferred(), rated())
+    }
+    write_report(tmp_path / "r.html", logs, resamples=100)
+    ratings, choices = _data(tmp_path / "r.html")["benchmarks"]
+    assert (ratings["name"], choices["name"]) == ("composite", "pascal50s")  # the tables' order
+    assert [m["group"] for m in choices["metrics"]] == [1, 2]
+    for entry in (ratings, choices):
+        log = logs[entry["name"]]
+        for metric in entry["metrics"]:
+            for name, cell in metric["cells"].items():
+                one = log.results[metric["label"]].measures[name]
+                np.testing.assert_allclose(cell[:3], 100 * np.array([one.value, one.low, one.high]),
+                                           rtol=1e-4)  # fmt: skip
+    assert choices["category"] == ["HC", "MM"] * 100
+
+
+def test_bars_are_what_the_decoder_makes_of_the_readings(folder: Path) -> None:
+    log, pairs = RunLog.load(folder / "run.json"), load_benchmark("custom", folder).pairs
+    found = find_bars(pairs, log.results, [_store(folder)])
+    assert list(found) == ["raw", "smoothing", "discode"]
+    for label, bars in found.items():
+        assert bars.labels == (*(f"0.{digit}" for digit in range(10)), "1.0")
+        has = np.isfinite(bars.before).all(axis=1)
+        assert has.sum() == 2 * (len(TEXTS) - 1)
+        for row in np.flatnonzero(has)[:6]:
+            one = load(FakeModel(), method=label).score(pairs[row].image, pairs[row].caption)
+            assert one.distribution is not None
+            np.testing.assert_allclose(bars.after[row, :10], one.distribution[0])
+            assert bars.after[row, 10] == 0
+            plain = load(FakeModel(), method="smoothing").score(
+                pairs[row].image, pairs[row].caption
+            )
+            assert plain.distribution is not None
+            np.testing.assert_allclose(bars.before[row, :10], plain.distribution[0])
+
+
+def test_bars_of_a_judge_that_sees_references(folder: Path, tmp_path: Path) -> None:
+    bench, store = load_benchmark("custom", folder), tmp_path / "r.db"
+    judge = load(FakeModel(), method="discode:sigma2=0.05", store=store)
+    factory = FakeFactory(x=JudgeMetric("x", judge, references=True))
+    name = "ref-discode:sigma2=0.05"
+    log, _ = run_metrics(bench, {name: "x"}, factory, QUICK)
+    bars = find_bars(bench.pairs, log.results, [store])[name]
+    assert np.isfinite(bars.after).all(axis=1).sum() == 2 * len(TEXTS)
+    # Readings without references are other readings.
+    assert find_bars(bench.pairs, log.results, [_store(folder)]) == {}
+
+
+def test_bars_are_shown_only_where_they_give_the_score(folder: Path, tmp_path: Path) -> None:
+    log, pairs = RunLog.load(folder / "run.json"), load_benchmark("custom", folder).pairs
+    moved = replace(log.results["discode"], value=log.results["discode"].value + 0.01)
+    assert find_bars(pairs, {"discode": moved}, [_store(folder)]) == {}
+    own = log.results["discode"]
+    other = replace(own, signature=own.signature.with_fields(model="another"))
+    assert find_bars(pairs, {"discode": other}, [_store(folder)]) == {}
+    assert list(find_bars(pairs, {"mine (run)": own}, [_store(folder)])) == ["mine (run)"]
+    unknown = replace(own, signature=own.signature.with_fields(decoder="of-tomorrow(x=1)"))
+    assert find_bars(pairs, {"discode": unknown}, [_store(folder)]) == {}
+    (tmp_path / "broken.db").write_text("not a store")
+    told: list[str] = []
+    stores = [tmp_path / "broken.db", _store(folder)]
+    assert list(find_bars(pairs, {"discode": own}, stores, told.append)) == ["discode"]
+    assert len(told) == 1
+    assert "broken.db" in told[0]
+
+
+def test_thumbnails_keep_to_their_budget(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    paths = []
+    for number in range(4):
+        noise = rng.integers(0, 255, (600, 900, 3), np.uint8)
+        Image.fromarray(noise).save(tmp_path / f"{number}.png")
+        paths.append(str(tmp_path / f"{number}.png"))
+    text = encode_thumbnail(paths[0])
+    with Image.open(io.BytesIO(base64.b64decode(text))) as small:
+        assert (small.format, max(small.size)) == ("WEBP", SIDE)
+    book = ThumbnailBook(5 * len(text) // 2)
+    book.fill([paths[0], paths[0], "nowhere.jpg", *paths[1:]])
+    assert sum(map(len, book.encoded)) <= book.budget
+    assert (len(book.encoded), book.unreadable) == (2, {"nowhere.jpg"})
+    assert book.left_out == set(paths[2:])
+    with pytest.raises(ImageError):
+        encode_thumbnail(str(tmp_path))
+
+
+@pytest.mark.slow
+def test_the_command_line(folder: Path, tmp_path: Path) -> None:
+    page = tmp_path / "r.html"
+    done = run("report", folder / "run.json", "-o", page, "--data", folder, "--resamples", 100)
+    assert done.returncode == 0, done.stderr
+    assert "27 items, 2 images, distributions of 16 pairs" in done.stderr.replace("\n", " ")
+    assert len(_data(page)["benchmarks"][0]["bars"]) == 3
+    done = run("report", folder / "run.json", "-o", page, "--data", folder, "--no-images",
+               "--resamples", 100)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert _data(page, "images") == []
+    before = page.read_bytes()
+    for arguments, words in (
+        (("nowhere.json",), ("no such run",)),
+        ((folder / "custom" / "ratings.jsonl",), ("not JSON",)),
+        ((folder / "run.json", "--data", tmp_path / "lost"), ("--data", "no such folder")),
+        ((folder / "run.json", "--store", tmp_path / "lost"), ("--store", "no such file")),
+        ((folder / "run.json", "--image-budget", "-1"), ("--image-budget", "0 to 1000")),
+        ((folder / "run.json", "--resamples", "5"), ("--resamples 5", "100 or more")),
+    ):
+        refused(run("report", *arguments, "-o", page), *words)
+    assert page.read_bytes() == before
+    refused(run("report", folder / "run.json", "-o", tmp_path / "r.pdf"), ".html")
+    refused(run("report", folder / "run.json", "-o", tmp_path / "no" / "r.html"), "cannot write")
+
+
+@pytest.mark.data
+def test_a_published_benchmark(data: Path, tmp_path: Path) -> None:
+    bench = load_benchmark("flickr8k-expert", data)
+    log, _ = run_metrics(bench, {"a": "a"}, FakeFactory(a=FakeMetric(0, 2.0)), QUICK)
+    facts = write_report(
+        tmp_path / "r.html", {"run": log}, data=[data], image_budget=200_000, resamples=100
+    )
+    assert facts.items == len(bench.pairs)
+    assert facts.unreadable or facts.images > 10  # the images are another download
+    assert facts.images + facts.left_out + facts.unreadable == len(np.unique(bench.image))
+    page = _data(tmp_path / "r.html")
+    (entry,) = page["benchmarks"]
+    assert [page["texts"][i] for i in entry["caption"]] == [pair.caption for pair in bench.pairs]
+    assert sum(map(len, _data(tmp_path / "r.html", "images"))) <= 200_000
