@@ -147,9 +147,7 @@ def _for_nobody(kind: str) -> ColumnElement[bool]:
         Person.state == "active", Person.role.in_(roles), person_may_have(Person.id)
     )
     state = "done" if kind == "study" else "active"
-    return (
-        (Slot.kind == kind) & (Slot.state == "open") & (Image.state == state) & ~able.exists()
-    )
+    return (Slot.kind == kind) & (Slot.state == "open") & (Image.state == state) & ~able.exists()
 
 
 @dataclass(frozen=True)
