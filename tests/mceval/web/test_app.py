@@ -435,7 +435,11 @@ def test_the_organisers_page_counts_sides_skips_and_flags(sqlite: Database, tmp_
         assert worker.http.get("/admin/export").status_code == 403
         assert worker.http.get("/admin/invitations").status_code == 403
         page = admin.http.get("/admin/invitations")
-        for wrong in ({"names": ""}, {"names": "x", "role": "king"}, {"names": "x", "days": "soon"}):
+        for wrong in (
+            {"names": ""},
+            {"names": "x", "role": "king"},
+            {"names": "x", "days": "soon"},
+        ):
             sent = {"action": "invite", "role": "comparer", **wrong}
             assert admin.post("/admin/invitations", page, **sent).status_code == 400
         assert admin.post("/admin/invitations", page, action="renew").status_code == 400
