@@ -30,7 +30,7 @@ from discode.mceval.checks import Checks
 from discode.mceval.database import Database
 from discode.mceval.export import export_dataset
 from discode.mceval.people import invite
-from discode.mceval.report import domain_rows
+from discode.mceval.report import domain_rows, flag_rows
 from discode.mceval.rules import Rules
 from discode.mceval.tables import Answer, Image, Person, Slot, Void
 from discode.metrics import MetricFactory
@@ -321,6 +321,40 @@ def test_the_organisers_page_puts_work_back(sqlite: Database, tmp_path: Path) ->
         assert session.scalar(select(func.count(Answer.id))) == 3, "nothing is deleted"
         assert session.scalar(select(func.count(Void.answer_id))) == 3
         assert session.scalar(select(func.count()).where(Slot.state == "answered")) == 0
+
+
+def test_organisers_bring_an_image_back(sqlite: Database, tmp_path: Path) -> None:
+    make_campaign(sqlite, images_in(tmp_path, {"a": 3}), 2, rules=Rules(flags=1))
+    (one,) = invite(sqlite, ["one"], "comparer", 0.0)
+    (boss,) = invite(sqlite, ["boss"], "admin", 0.0)
+    with running(sqlite) as where:
+        worker, admin = Worker(where, one), Worker(where, boss)
+        page = worker.post("/flag", worker.join(), reason="A caption is offensive")
+        form = admin.join()
+
+        def state(number: int) -> str:
+            with sqlite.read() as session:
+                return session.get_one(Image, number).state
+
+        with sqlite.read() as session:
+            (flag,) = flag_rows(session)
+        path = f"/admin/image/{flag.image}"
+        assert state(flag.image) == "discarded"
+        assert worker.post(path, page, action="restore").status_code == 403, "organisers only"
+        assert admin.post(path, form, action="dance").status_code == 400
+        assert admin.post(path, form, action="set_aside", flag="x").status_code == 400
+        assert admin.post(path, form, action="set_aside", flag=str(flag.id)).status_code == 200
+        assert state(flag.image) in ("active", "pool")
+        admin.post(path, form, action="take_down", reason="private")
+        assert state(flag.image) == "discarded"
+        assert "taken down: private" in admin.http.get("/admin").text
+        admin.post(path, form, action="restore", reason="not private")
+        assert state(flag.image) in ("active", "pool")
+        assert admin.post("/admin/image/999", form, action="take_down").status_code == 409
+        # what a person flags by mistake comes back with Undo, and not the answer before it
+        flagged = texts(page)
+        worker.post("/flag", page, reason="by mistake")
+        assert texts(worker.post("/undo", worker.http.get("/task"))) == flagged
 
 
 def test_a_study_and_a_late_revision(sqlite: Database, tmp_path: Path) -> None:
