@@ -358,7 +358,7 @@ def test_the_user_study_by_crowd(sqlite: Database, tmp_path: Path) -> None:
     }
     with sqlite.read() as session:
         result = user_study_result(session)
-        roles = dict(session.execute(select(Person.name, Person.role)).tuples().all())
+        roles = {person.name: person.role for person in session.scalars(select(Person)).all()}
     assert (result.images, result.judged, result.accuracy.value) == (4, 8, 1.0)
     assert roles["new1"] == roles["new2"] == "study"
     assert tasks_of(sqlite, study=True) == []

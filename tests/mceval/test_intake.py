@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import random
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from sqlalchemy import select
 
 from discode.errors import InputError
 from discode.images import open_image
+from discode.mceval.candidates import add_captions
 from discode.mceval.database import Database, open_database
 from discode.mceval.intake import (
     AddedGold,
@@ -25,7 +27,8 @@ from discode.mceval.intake import (
 )
 from discode.mceval.rules import Rules
 from discode.mceval.tables import Domain, Image
-from tests.helpers.images import image_folders
+from tests.helpers.campaigns import check_rules, invite_people, work_all
+from tests.helpers.images import caption_files, image_folders
 
 
 def images(db: Database) -> list[Image]:
@@ -264,3 +267,50 @@ def test_invalid_databases(sqlite: Database, tmp_path: Path) -> None:
 
     with pytest.raises(StoreError, match="not a database"):
         open_database(str(tmp_path / "other.db"))
+
+
+def test_images_are_added_to_a_running_campaign(sqlite: Database, tmp_path: Path) -> None:
+    """As if they had been there from the beginning: the same order, the same duplicates."""
+    places = image_folders(tmp_path, {"a": 6})
+    more = tmp_path / "more"
+    more.mkdir()
+    for number in range(3, 6):
+        (places["a"] / f"00{number}.png").rename(more / f"00{number}.png")
+    sqlite.create(Rules())
+    add_images(sqlite, [DomainSource("a", places["a"], 4)], now=0.0)
+    for path in caption_files(tmp_path, {"a": 3}, tmp_path):
+        add_captions(sqlite, path.stem, path, 0.0)
+    people = invite_people(sqlite, 3)
+    work_all(sqlite, people, random.Random(0))
+    (more / "copy.png").write_bytes((places["a"] / "000.png").read_bytes())
+    Pillow.open(places["a"] / "001.png").convert("RGB").save(more / "like.jpg", quality=80)
+    sources = [DomainSource("a", more, 5), DomainSource("new", more / "..", 1)]
+    with pytest.raises(InputError, match="each once"):
+        add_images(sqlite, [sources[0], sources[0]], now=1.0)
+    counts = add_images(sqlite, sources[:1], now=1.0)
+    assert counts == {"a": {"pool": 3, "duplicate": 2}}
+    reasons = {row.source: row.reason for row in images(sqlite) if row.state == "duplicate"}
+    assert reasons == {
+        "a/copy.png": "the same file as a/000.png", "a/like.jpg": "looks like a/001.png"
+    }  # fmt: skip
+    assert add_images(sqlite, sources[:1], now=2.0) == {"a": {}}, "nothing is added twice"
+    with sqlite.read() as session:
+        assert session.scalars(select(Domain.quota)).all() == [5]
+    for number in range(3, 6):
+        (more / f"00{number}.png").rename(places["a"] / f"00{number}.png")
+    for path in caption_files(tmp_path, {"a": 6}, tmp_path):
+        add_captions(sqlite, path.stem, path, 3.0)
+    work_all(sqlite, people, random.Random(0))
+    check_rules(sqlite)
+    assert sum(row.state == "done" for row in images(sqlite)) == 5
+
+
+def test_a_larger_quota_takes_effect_at_once(sqlite: Database, tmp_path: Path) -> None:
+    places = image_folders(tmp_path, {"a": 4})
+    sqlite.create(Rules())
+    add_images(sqlite, [DomainSource("a", places["a"], 2)], now=0.0)
+    for path in caption_files(tmp_path, {"a": 4}, tmp_path):
+        add_captions(sqlite, path.stem, path, 0.0)
+    assert sum(row.state == "active" for row in images(sqlite)) == 2
+    assert add_images(sqlite, [DomainSource("a", places["a"], 3)], now=1.0) == {"a": {}}
+    assert sum(row.state == "active" for row in images(sqlite)) == 3

@@ -41,7 +41,7 @@ from discode.mceval.texts import check_revision, check_submission, check_text
 UNDO_SECONDS = 600.0
 REVISION_TIMES = 2.0
 """A revision takes at least so many times the seconds of a quick comparison."""
-WINDOW = 64
+WINDOW = 24
 """Free slots of a domain, in its order, among which a person's next task is drawn."""
 
 
@@ -281,7 +281,9 @@ def person_may_have(
     answered = select(Answer.id).where(
         Answer.image_id == Slot.image_id, Answer.person_id == person, Answer.kind != Slot.kind
     )
-    return ~mine.exists() & ~passed.exists() & ~answered.exists()
+    # Said outright: in a condition on people, the slot is two queries further out.
+    one, two, three = (query.correlate(Slot, Person) for query in (mine, passed, answered))
+    return ~one.exists() & ~two.exists() & ~three.exists()
 
 
 def _is_free() -> ColumnElement[bool]:
@@ -523,29 +525,44 @@ def _undo_pass(
         return_slot(session, one)
     session.add(PassVoid(pass_id=passed.id, reason="undo", created=now))
     log_event(session, "undone", now, person=person.id, image=passed.image_id, detail=passed.kind)
+    session.flush()
+    slot = _slot_again(session, person, passed, now)
+    if slot is not None:
+        # before the image's state is settled: an image that somebody works on is not parked
+        _lease(session, slot, person, now)
     settle_image(session, passed.image_id, now)
+    if slot is None:
+        return None
+    image = session.get_one(Image, passed.image_id)
+    if image.state not in ("active", "gold") and not (
+        slot.kind == "study" and image.state == "done"
+    ):
+        return_slot(session, slot)
+        slot.state = "closed"
+        return None
+    return _task(session, slot)
+
+
+def _slot_again(session: Session, person: Person, passed: Pass, now: float) -> Slot | None:
+    """Return the slot of a task that a person passed on, if nobody has it."""
     if passed.task == "gold":
-        slot = session.scalar(
-            select(Slot).where(Slot.image_id == passed.image_id, Slot.person_id == person.id)
-        )
+        query = select(Slot).where(Slot.image_id == passed.image_id, Slot.person_id == person.id)
+        slot = session.scalar(query)
         if slot is None:
             slot = Slot(image_id=passed.image_id, kind="gold", number=person.id, round=0)
             session.add(slot)
             session.flush()
-        return _task(session, _lease(session, slot, person, now))
-    image = session.get_one(Image, passed.image_id)
-    if image.state != ("done" if passed.task == "study" else "active"):
-        return None
-    query = (
+        return slot
+    free = (
         select(Slot)
         .where(Slot.image_id == passed.image_id, Slot.kind == passed.task)
-        .where(_is_free(), person_may_have(bindparam("person")))
+        .where(_is_free() | (Slot.state == "closed"), person_may_have(bindparam("person")))
         .order_by(Slot.number)
         .limit(1)
         .with_for_update(key_share=True)
     )
-    free: Slot | None = session.scalar(query, {"person": person.id, "now": now})
-    return None if free is None else _task(session, _lease(session, free, person, now))
+    found: Slot | None = session.scalar(free, {"person": person.id, "now": now})
+    return found
 
 
 def _skip_or_flag(

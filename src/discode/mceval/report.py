@@ -22,10 +22,10 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from discode.errors import StoreError
-from discode.mceval.checks import Checks, Evidence, may_pass
+from discode.mceval.checks import Evidence
 from discode.mceval.database import from_json, rules_of, settings_of
 from discode.mceval.guide import FLAG_REASONS, SKIP_REASONS
-from discode.mceval.people import dealt_with, taken_back, work_record
+from discode.mceval.people import dealt_with, passes_of, taken_back, work_record
 from discode.mceval.quality import fleiss_kappa, krippendorff_alpha, wilson
 from discode.mceval.rules import verdict
 from discode.mceval.states import pass_counts
@@ -284,12 +284,14 @@ def flag_rows(session: Session, *, kind: str = "flag", image: int | None = None)
 
 @dataclass(frozen=True)
 class PassWarning:
-    """Somebody whose next flag or skip would not count: they passed on too many images."""
+    """Somebody who flagged or skipped more than the campaign's limit."""
 
     person: int
     name: str
     kind: str
     passed: int
+    set_aside: int
+    """So many of them do not count, because they were beyond the limit."""
     dealt_with: int
 
     def __str__(self) -> str:
@@ -297,26 +299,27 @@ class PassWarning:
         word = "flagged" if self.kind == "flag" else "skipped"
         return (
             f"{self.name} (person {self.person}) {word} {self.passed} of {self.dealt_with} tasks; "
-            f"more {self.kind}s of theirs do not count"
+            f"{self.set_aside} beyond the limit do not count"
         )
 
 
 def pass_warnings(session: Session) -> list[PassWarning]:
-    """Return who has reached the limit of flags or skips (:class:`Checks`) and is still active."""
-    checks: Checks = settings_of(session).checks
+    """Return who flagged or skipped beyond the limit and is still active."""
+    limit = select(PassVoid.id).where(PassVoid.pass_id == Pass.id, PassVoid.reason == "limit")
     rows = session.execute(
         select(Person.id, Person.name, Pass.kind, func.count())
         .join(Pass, Pass.person_id == Person.id)
-        .where(Person.state == "active", ~taken_back())
+        .where(Person.state == "active", limit.exists(), ~taken_back())
         .group_by(Person.id, Person.name, Pass.kind)
         .order_by(Person.id, Pass.kind)
     ).all()
-    found = []
-    for person, name, kind, passed in rows:
-        dealt = dealt_with(session, person)
-        if not may_pass(checks, kind, passed, dealt):
-            found.append(PassWarning(person, name, kind, passed, dealt))
-    return found
+    return [
+        PassWarning(
+            person, name, kind, passes_of(session, person, kind), beyond,
+            dealt_with(session, person),
+        )
+        for person, name, kind, beyond in rows
+    ]  # fmt: skip
 
 
 @dataclass(frozen=True)

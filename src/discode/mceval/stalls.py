@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from discode.mceval.database import rules_of
@@ -124,16 +124,10 @@ def _open_tasks(session: Session) -> list[Stall]:
         ("revise", "revisions", "reviser"),
         ("study", "comparisons of the user study", "study"),
     ):
-        roles = [name for name, kinds in ROLES.items() if kind in kinds]
-        able = select(Person.id).where(
-            Person.state == "active", Person.role.in_(roles), person_may_have(Person.id)
-        )
         stuck = session.scalar(
             select(func.count(Slot.id.distinct()))
             .join(Image, Image.id == Slot.image_id)
-            .where(Slot.kind == kind, Slot.state == "open")
-            .where(Image.state == ("done" if kind == "study" else "active"))
-            .where(~able.exists())
+            .where(_for_nobody(kind))
         )
         if stuck:
             found.append(
@@ -143,6 +137,45 @@ def _open_tasks(session: Session) -> list[Stall]:
                     f"invite somebody new with discode mceval people --role {role}",
                 )
             )
+    return found
+
+
+def _for_nobody(kind: str) -> ColumnElement[bool]:
+    """Return the condition that a slot is open, and nobody who is active may have it."""
+    roles = [name for name, kinds in ROLES.items() if kind in kinds]
+    able = select(Person.id).where(
+        Person.state == "active", Person.role.in_(roles), person_may_have(Person.id)
+    )
+    state = "done" if kind == "study" else "active"
+    return (Slot.kind == kind) & (Slot.state == "open") & (Image.state == state) & ~able.exists()
+
+
+@dataclass(frozen=True)
+class StuckImage:
+    """An image with open tasks that nobody who is active may have."""
+
+    id: int
+    domain: str
+    source: str
+    kind: str
+    missing: int
+    """How many tasks of this kind are open and for nobody."""
+
+
+def stuck_images(session: Session, most: int) -> list[StuckImage]:
+    """Return the images that wait for people who are not there, up to so many of each kind."""
+    found = []
+    for kind in ("compare", "revise", "study"):
+        rows = session.execute(
+            select(Image.id, Domain.name, Image.source, func.count(Slot.id))
+            .join(Slot, Slot.image_id == Image.id)
+            .join(Domain, Domain.id == Image.domain_id)
+            .where(_for_nobody(kind))
+            .group_by(Image.id, Domain.name, Image.source)
+            .order_by(Image.id)
+            .limit(most)
+        ).all()
+        found += [StuckImage(row[0], row[1], row[2], kind, row[3]) for row in rows]
     return found
 
 

@@ -160,6 +160,9 @@ class _AnnotationApp:
             ("GET", "/admin/person/{number}", ADMIN, self.person),
             ("POST", "/admin/person/{number}", ADMIN, self.act_on_person),
             ("POST", "/admin/person/{number}/invitation", ADMIN, self.new_invitation),
+            ("GET", "/admin/invitations", ADMIN, self.invitations),
+            ("POST", "/admin/invitations", ADMIN, self.invite),
+            ("GET", "/admin/export", ADMIN, self.download),
             ("GET", "/admin/image/{number}", ADMIN, self.image_by_id),
             ("POST", "/admin/image/{number}", ADMIN, self.act_on_image),
         ):
@@ -317,6 +320,7 @@ class _AnnotationApp:
         if task is None:
             with self.db.read() as session:
                 why = why_wait(session, asked.person)
+                self._progress = (asked.now, campaign_progress(session))  # said in words there
             return self.page("wait.html" if why else "done.html", asked, why=why)
         # Without a name for the answer there can be none: not to an image that nobody sees.
         there = self.images.has_file(asked.person.id, task.lease)
@@ -384,24 +388,39 @@ class _AnnotationApp:
         return self.admin.overview(asked.visitor, asked.now)
 
     def person(self, asked: PageRequest) -> Response:
-        return self.admin.person(asked.visitor, _number(asked))
+        return self.admin.person(asked.visitor, _number(asked), asked.now)
 
     def act_on_person(self, asked: PageRequest) -> Response:
         self.admin.act_on_person(asked.person, _number(asked), asked.form, asked.now)
         return _redirect(f"/admin/person/{_number(asked)}")
 
+    def invitations(self, asked: PageRequest) -> Response:
+        return self.admin.invitations(asked.visitor, asked.now)
+
+    def invite(self, asked: PageRequest) -> Response:
+        """Show the links of new invitations, once."""
+        made = self.admin.invite(asked.person, asked.form, asked.now)
+        return self.admin.links(asked.visitor, made, self.address_of(asked.request))
+
     def new_invitation(self, asked: PageRequest) -> Response:
         """Show a person's new link, once."""
         made = self.admin.new_invitation(asked.person, _number(asked), asked.form, asked.now)
-        link = str(asked.request.url.replace(path=f"/join/{made.token}", query=""))
-        why = f"The new link of {made.name}, shown only now: {link}"
-        return self.pages.show(
-            "message.html", campaign=self.settings.name, heading="A new invitation", why=why
-        )
+        return self.admin.links(asked.visitor, [made], self.address_of(asked.request))
+
+    def address_of(self, request: Request) -> str:
+        """Return the address under which people reach this server."""
+        return self.options.origin or f"{request.url.scheme}://{request.url.netloc}"
+
+    def download(self, asked: PageRequest) -> Response:
+        name, data = self.admin.export()
+        headers = {"content-disposition": f'attachment; filename="{name}"'}
+        return Response(data, media_type="application/zip", headers=headers)
 
     def act_on_image(self, asked: PageRequest) -> Response:
         self.admin.act_on_image(asked.person, _number(asked), asked.form, asked.now)
-        return _redirect("/admin")
+        return _redirect(
+            "/admin#flags" if asked.form.get("from") == "flags" else "/admin#discarded"
+        )
 
     def image_by_id(self, asked: PageRequest) -> Response:
         return _image(self.images.by_id(_number(asked)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,8 @@ class Pages:
         )
         self.environment.globals |= {"static": self.static, "guide": guide}
         self.environment.filters |= {
-            "percent": percent, "fixed": fixed, "span": span, "count": "{:,}".format
+            "percent": percent, "fixed": fixed, "span": span, "count": "{:,}".format,
+            "date": date,
         }  # fmt: skip
 
     def static(self, name: str) -> str:
@@ -74,6 +76,15 @@ def fixed(value: float, digits: int = 2) -> str:
     ('0.76', '–')
     """
     return "–" if math.isnan(value) else f"{value:,.{digits}f}"
+
+
+def date(seconds: float) -> str:
+    """Return a time in words, in UTC: people and servers are in many places.
+
+    >>> date(0.0)
+    '1970-01-01 00:00 UTC'
+    """
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
 def span(seconds: float) -> str:

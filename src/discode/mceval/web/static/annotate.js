@@ -90,6 +90,12 @@ addEventListener("pointerdown", (event) => {
   for (const sheet of sheets) if (!sheet.contains(event.target)) sheet.open = false;
 });
 
+const print = find("[data-print]");
+if (print) {
+  print.hidden = false;
+  print.addEventListener("click", () => window.print());
+}
+
 // Somebody who is still looking keeps the task; an abandoned page does not.
 const beat = find("#beat");
 if (beat) {
