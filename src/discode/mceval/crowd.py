@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from discode.errors import InputError, require
 from discode.files import replacing
-from discode.mceval.database import CampaignSettings, rules_of
+from discode.mceval.database import rules_of
 from discode.mceval.plan import Target
 from discode.mceval.rules import random_bits
 from discode.mceval.tables import Candidate, Domain, Image, Slot
@@ -132,7 +132,11 @@ def crowd_tasks(
 
 
 def write_tasks(
-    tasks: list[CrowdTask], folder: Path, form: str, settings: CampaignSettings
+    tasks: list[CrowdTask],
+    folder: Path,
+    form: str,
+    instructions: str = "",
+    pay_per_hour: float = 0.0,
 ) -> None:
     """Write tasks for a platform into a new or empty folder.
 
@@ -150,7 +154,7 @@ def write_tasks(
         require("jinja2", "annotate")
         from discode.mceval.web.crowd_page import CrowdPages
 
-        pages = CrowdPages(settings.instructions)
+        pages = CrowdPages(instructions)
         pages.question(max(tasks, key=_length))  # one that is too large shows before any file
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "README.txt").write_text(_readme(tasks, form), encoding="utf-8")
@@ -162,7 +166,7 @@ def write_tasks(
         some = [task for task in tasks if task.kind == kind]
         _write_csv(folder / f"hits-{kind}.csv", some, escape=True)
         (folder / f"{kind}.html").write_text(pages.layout(kind), encoding="utf-8")
-        parameters = json.dumps(hit_parameters(kind, settings.pay_per_hour), indent=2)
+        parameters = json.dumps(hit_parameters(kind, pay_per_hour), indent=2)
         (folder / f"hit-{kind}.json").write_text(parameters + "\n", encoding="utf-8")
     (folder / "questions").mkdir()
     for task in tasks:
@@ -218,9 +222,9 @@ def _readme(tasks: list[CrowdTask], form: str) -> str:
     if form == "mturk":
         lines += [
             "Website: hits-KIND.csv is the batch, KIND.html the layout of its project.",
-            "API: CreateHIT with hit-KIND.json, Question=questions/NAME.xml and MaxAssignments from",
-            "the table; a reward must be added where hit-KIND.json has none. In the sandbox, the",
-            "Masters qualification has another number: leave it out there.",
+            "API: CreateHIT with hit-KIND.json, Question=questions/NAME.xml, MaxAssignments from",
+            "the table, and your Reward where hit-KIND.json has none. In the sandbox, the Masters",
+            "qualification has another number: leave it out there.",
         ]
     else:
         lines += ["tasks.csv: one task per row; 0 is `first`, 1 is `second` in the results."]

@@ -226,13 +226,13 @@ def _claim(session: Session, person: Person, image: int, kind: str) -> tuple[Slo
     mine = select(Slot).where(Slot.person_id == person.id)
     for held in session.scalars(mine.where(Slot.state == "leased")).all():
         return_slot(session, held)  # an import was interrupted before it recorded a skip or flag
-    if session.scalar(mine.where(Slot.image_id == image)):
-        return None, "the worker has another task of this image"
     others = ("compare", "revise") if kind == "study" else ("study",)
     did = select(Answer.id).where(Answer.person_id == person.id)
     if kind != "gold" and session.scalar(did.where(Answer.kind.in_(others)).limit(1)):
         what = "campaign" if kind == "study" else "user study"
         return None, f"the worker took part in the {what}, and the study wants new people"
+    if session.scalar(mine.where(Slot.image_id == image)):
+        return None, "the worker has another task of this image"
     if session.scalar(did.where(Answer.image_id == image, Answer.kind != kind).limit(1)):
         return None, "the worker has done the other task of this image"
     if session.scalar(select(Pass.id).where(Pass.image_id == image, Pass.person_id == person.id)):

@@ -134,7 +134,7 @@ def tasks(
         with db.read() as session:
             found = crowd_tasks(session, image_url, gold_assignments=gold, study=study)
             settings = settings_of(session)
-        write_tasks(found, folder, form, settings)
+        write_tasks(found, folder, form, settings.instructions, settings.pay_per_hour)
         if not study:
             db.run(lambda session: log_exported(session, time.time()))
     wanted = sum(task.assignments for task in found)
@@ -256,7 +256,7 @@ def status(database: DatabaseArgument) -> None:
         counts = [row.states.get(state, 0) for state in ("active", "pool", "discarded")]
         table.add_row(
             escape(row.name), str(row.done), str(row.quota), *map(str, counts), str(left_out),
-            interval_cell(row.discard), number_cell(row.kappa, 3), number_cell(row.alpha, 3),
+            interval_cell(row.no_consensus), number_cell(row.kappa, 3), number_cell(row.alpha, 3),
         )  # fmt: skip
     stdout.print(table)
     answers = sum(row.answers for row in members)

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
-from PIL import Image as Pillow
 
 from discode.errors import InputError
-from discode.images import demo_path
+from discode.images import demo_path, open_image
 from discode.mceval.texts import LONGEST
 from discode.mceval.web.rendering import HERE, Pages, annotation_files
 
@@ -39,7 +38,7 @@ class CrowdPages:
     def __init__(self, instructions: str = "") -> None:
         self.instructions = instructions
         self.template = Pages(annotation_files()).environment.get_template("crowd.html")
-        self.style = Markup((HERE / "static" / "annotate.css").read_text(encoding="utf-8"))  # noqa: S704
+        self.style = Markup((HERE / "static" / "annotate.css").read_text(encoding="utf-8"))
 
     def page(self, kind: str, image_url: str, captions: tuple[str, ...]) -> str:
         """Return the page of a task; all texts are escaped here unless they are ``Markup``."""
@@ -52,7 +51,7 @@ class CrowdPages:
     def layout(self, kind: str) -> str:
         """Return the page with the platform's ${columns}, whose texts are escaped in the table."""
         names = ("first", "second") if kind == "compare" else ("caption",)
-        columns = tuple(Markup(f"${{{name}}}") for name in names)  # noqa: S704
+        columns = tuple(Markup(f"${{{name}}}") for name in names)
         return self.page(kind, Markup("${image_url}"), columns)
 
     def question(self, task: CrowdTask) -> str:
@@ -86,8 +85,7 @@ def _script(name: str) -> str:
 @cache
 def _example(name: str) -> str:
     """Return an image of the guide, as small as it is shown."""
-    with Pillow.open(demo_path() / Path(name).name) as image:
-        small = image.convert("RGB")
+    small = open_image(demo_path() / Path(name).name)
     small.thumbnail((180, 180))
     written = io.BytesIO()
     small.save(written, "JPEG", quality=60, optimize=True)
