@@ -223,6 +223,75 @@ def test_tables_fit_a_terminal(
     assert max(len(line.rstrip()) for line in lines[: 1 + len(plain) // 2]) <= 80
 
 
+def test_plan_from_a_campaign(run: Run, begun: Path) -> None:
+    refused(run("plan", "--from", begun), "no comparisons", "--compare-seconds")
+    fine(run("people", begun, "--role", "comparer", "--count", 3))
+    fine(run("people", begun, "--role", "reviser", "--count", 1))
+    with open_database(str(begun)) as db:
+        work_all(db, [1, 2, 3, 4], random.Random(0))
+    out = fine(run("plan", "--from", begun, "--rounds", 2))
+    assert "comparisons of 5.0 s" in out
+    assert "revisions of 9.0 s (means)" in out
+    hours = next(line for line in out.splitlines() if line.startswith("hours")).split()[1]
+    same = fine(run("plan", "--compare-seconds", 5, "--revise-seconds", 9, "--rounds", 2))
+    assert hours == next(x for x in same.splitlines() if x.startswith("hours")).split()[1]
+    mixed = fine(run("plan", "--from", begun, "--compare-seconds", 50, "--rounds", 2))
+    assert hours != next(x for x in mixed.splitlines() if x.startswith("hours")).split()[1]
+    refused(run("plan", "--compare-seconds", 0), "compare_seconds=0")
+
+
+def test_status_says_what_stalls(run: Run, begun: Path, tmp_path: Path) -> None:
+    out = fine(run("status", begun))
+    assert "stalled: 0 active people compare, and every image needs 3 of them" in out
+    assert "  cure: invite more with discode mceval people --role comparer" in out
+    assert "pay" not in out, "none was promised"
+    fine(run("people", begun, "--role", "comparer", "--count", 3))
+    fine(run("people", begun, "--role", "reviser", "--count", 1))
+    assert "stalled" not in fine(run("status", begun))
+    assert "pay" not in fine(run("people", begun))
+    with open_database(str(begun)) as db:
+        work_all(db, [1, 2, 3, 4], random.Random(0))
+    out = fine(run("status", begun))
+    assert "stalled" not in out
+    assert "left caption chosen: " in out
+    places = image_folders(tmp_path / "more", {"real": 2}, seed=9)
+    out = fine(run("images", begun, "--domain", f"real:5={places['real']}"))
+    assert "real: 2 new images, 0 left out" in out
+    refused(run("images", begun, "--domain", f"other={places['real']}"), "NAME:COUNT=FOLDER")
+    assert "0 new images" in fine(run("images", begun, "--domain", f"real={places['real']}"))
+    paid = tmp_path / "paid.db"
+    fine(run("init", paid, "--domain", f"real={places['real']}", "--pay-per-hour", 20))
+    assert "pay 0.00" in fine(run("status", paid))
+    refused(run("init", tmp_path / "x.db", "--domain", f"real={places['real']}",
+                "--pay-per-hour", -1), "pay_per_hour=-1")  # fmt: skip
+
+
+def test_images_and_people_by_hand(run: Run, begun: Path, tmp_path: Path) -> None:
+    (ada,) = fine(run("people", begun, "--role", "admin", "--name", "Ada")).splitlines()
+    old = ada.split("\t")[3]
+    (ada,) = fine(run("people", begun, "--reissue", 1, "--days", 3)).splitlines()
+    new = ada.split("\t")[3]
+    with open_database(str(begun)) as db:
+        assert person_by_token(db, old, 0.0) is None
+        assert person_by_token(db, new, 0.0) is not None
+    assert "no longer work" in fine(run("people", begun, "--revoke", 1, "--reason", "moved"))
+    refused(run("people", begun, "--reissue", 1), "is left; reinstate")
+    refused(run("people", begun, "--role", "admin", "--name", "x", "--days", 0), "days=0")
+    fine(run("images", begun, "--take-down", 1, "--reason", "private"))
+    assert "taken down: private" in fine(run("images", begun))
+    fine(run("images", begun, "--restore", 1))
+    assert "taken down" not in fine(run("images", begun))
+    refused(run("images", begun, "--restore", 1), "is not discarded")
+    refused(run("images", begun, "--take-down", 99), "no image has the number 99")
+    better = tmp_path / "better.csv"
+    better.write_text((tmp_path / "w1.csv").read_text().replace("sees", "finds"))
+    captions = ("candidates", begun, "--writer", "w1", "--file", better)
+    refused(run(*captions), "--replace")
+    assert "0 captions of w1, 15 replaced" in fine(run(*captions, "--replace"))
+    refused(run("candidates", begun, "--writer", "w1", "--model", "endpoint:x", "--replace"),
+            "--replace goes with --file")  # fmt: skip
+
+
 def test_the_papers_protocol(run: Run, tmp_path: Path) -> None:
     """What the paper does not name is off, unless it is asked for."""
     places = image_folders(tmp_path, {"real": 3})
