@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import ExifTags
+from PIL import Image as Pillow
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
@@ -329,6 +331,36 @@ def test_gold_on_an_image_of_the_campaign(sqlite: Database, tmp_path: Path) -> N
     shown = [(task.captions[1], "gold" if task.assignments == 2 else "compare") for task in tasks]
     assert [(row[1], row[0]) for row in votes] == shown
     assert [row[2] == "gold" for row in votes] == [kind == "gold" for _, kind in shown]
+
+
+def test_images_to_host(sqlite: Database, tmp_path: Path) -> None:
+    """They are what the application shows: one frame, upright, without where it was taken."""
+    exif = Pillow.Exif()
+    exif[ExifTags.Base.Artist] = "somebody at home"
+    files = [tmp_path / "photo.jpeg", tmp_path / "scan.tiff"]
+    Pillow.new("RGB", (8, 6), "red").save(files[0], exif=exif)
+    Pillow.new("RGB", (8, 6), "blue").save(files[1])
+    fill(sqlite, Rules(), {"a": (2, 2)})
+
+    def move(session: Session) -> None:
+        for image, path in zip(session.scalars(select(Image)).all(), files, strict=True):
+            image.path = str(path)
+            image.digest = hashlib.sha256(path.read_bytes()).hexdigest()
+
+    sqlite.run(move)
+    there = tmp_path / "public"
+    with sqlite.read() as session:
+        tasks = crowd_tasks(session, "https://x/{digest}{suffix}", copies=there)
+    names = {task.image_url.removeprefix("https://x/") for task in tasks}
+    assert {path.name for path in there.iterdir()} == names
+    assert sorted(Path(name).suffix for name in names) == [".jpg", ".png"]
+    assert all(b"somebody" not in path.read_bytes() for path in there.iterdir())
+    files[0].write_bytes(b"another")
+    with sqlite.read() as session, pytest.raises(InputError, match="has changed since"):
+        crowd_tasks(session, URL, copies=there)
+    files[0].unlink()
+    with sqlite.read() as session, pytest.raises(InputError, match="No such file"):
+        crowd_tasks(session, URL, copies=there)
 
 
 def test_the_user_study_by_crowd(sqlite: Database, tmp_path: Path) -> None:
