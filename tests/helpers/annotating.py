@@ -185,7 +185,7 @@ def kind(page: httpx.Response) -> str:
     for name, words in {
         "compare": "Which caption is better, all in all", "revise": "Improve this caption",
         "pause": "Time for a break", "wait": "Come back later", "done": "There is nothing left",
-        "guide": "Before you begin", "admin": "<h1>Overview",
+        "guide": "Before you begin", "admin": "<h1>Overview", "ended": "has ended",
     }.items():  # fmt: skip
         if words in page.text:
             return name

@@ -12,12 +12,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 pytest.importorskip("sqlalchemy", reason="campaigns want discode[mceval]")
 
+from sqlalchemy import inspect
+
 from discode.cli import main, output
-from discode.mceval.database import open_database
+from discode.mceval.database import Database, open_database, settings_of
 from discode.mceval.people import person_by_token
+from discode.mceval.tables import Base
 from tests.helpers.campaigns import work_all
 from tests.helpers.images import caption_files, image_folders
 
@@ -109,6 +113,10 @@ def test_from_folders_to_a_dataset(run: Run, begun: Path, tmp_path: Path) -> Non
 
     assert "4 tasks" in fine(run("study", begun, "--images", 4))
     refused(run("study", begun), "nobody has judged")
+    saved = tmp_path / "saved.db"
+    assert "answers in" in fine(run("backup", begun, saved))
+    assert [line.split()[0] for line in fine(run("status", saved)).splitlines()[1:4]]
+    refused(run("backup", begun, saved), "exists already")
     fine(run("people", begun, "--role", "study", "--count", 1))
     with open_database(str(begun)) as db:
         work_all(db, [6], random.Random(0))
@@ -173,6 +181,87 @@ def test_plan(run: Run) -> None:
     assert 5500 < float(money.replace(",", "")) < 7500
     refused(run("plan", "--accuracy", 0.3), "accuracy=0.3", "0.5")
     refused(run("plan", "--people", 2, "--consensus", "majority"), "odd number")
+
+
+def test_the_papers_protocol(run: Run, tmp_path: Path) -> None:
+    """What the paper does not name is off, unless it is asked for."""
+    places = image_folders(tmp_path, {"real": 3})
+    (tmp_path / "real" / "again.png").write_bytes((tmp_path / "real" / "000.png").read_bytes())
+    image = Image.open(tmp_path / "real" / "001.png")
+    image.convert("RGB").save(tmp_path / "real" / "like.jpg", quality=80)
+    gold = tmp_path / "gold.csv"
+    gold.write_text("image,right,wrong\nreal/000.png,noise,a dog on a beach\n")
+    domain = ("--domain", f"real={places['real']}", "--per-domain", 1)
+    found = {}
+    for name, more in (
+        ("checked", ()), ("paper", ()), ("paper and gold", ("--gold", gold, "--gold-rate", 0.2)),
+    ):  # fmt: skip
+        path = tmp_path / f"{name}.db"
+        out = fine(run("init", path, *domain, "--protocol", name.split()[0], *more))
+        with open_database(str(path)) as db, db.read() as session:
+            settings = settings_of(session)
+        checks = settings.checks
+        found[name] = (settings.rules.skips, checks.gold_rate, checks.quick_seconds,
+                       out.splitlines()[-1].split()[2])  # fmt: skip
+    assert found == {
+        "checked": (5, 0.1, 2.0, "3"),
+        "paper": (0, 0.0, 0.0, "4"),  # the copy is left out all the same, it would be one image
+        "paper and gold": (0, 0.2, 0.0, "4"),
+    }
+    other = tmp_path / "other.db"
+    refused(run("init", other, *domain, "--protocol", "paper", "--gold", gold), "--gold-rate")
+    refused(run("init", other, *domain, "--protocol", "papr"), "did you mean 'paper'")
+    assert not other.exists()
+
+
+def test_warnings_at_the_start(run: Run, tmp_path: Path) -> None:
+    places = image_folders(tmp_path, {"real": 4})
+    gold = tmp_path / "gold.csv"
+    gold.write_text("image,right,wrong\nreal/000.png,noise,a dog\nreal/000.png,noise,a cat\n")
+    path = tmp_path / "c.db"
+    code, _, err = run("init", path, "--domain", f"real={places['real']}", "--gold", gold,
+                       "--per-domain", 2)  # fmt: skip
+    assert code == 0
+    assert "1 gold images are in a domain" in err
+    assert "1 images have more than one gold question" in err
+    for writer, texts in (
+        ("a", "one two three four"), ("b", "one 2 3 4"), ("c", "one 2 third fourth"),
+        ("d", "one two III IV"),
+    ):  # fmt: skip
+        table = tmp_path / f"{writer}.csv"
+        lines = [f"{i:03d}.png,says {text}" for i, text in enumerate(texts.split())]
+        table.write_text("image,caption\n" + "\n".join(lines))
+        code, _, err = run("candidates", path, "--writer", writer, "--file", table)
+        assert code == 0, err
+    assert "2 captions are another writer's as well, e.g. of real/000.png" in err
+    assert "2 images are discarded: fewer than three of their captions differ" in err
+
+
+def test_a_failed_start_on_a_server_leaves_nothing(
+    run: Run, postgres_url: str, tmp_path: Path
+) -> None:
+    places = image_folders(tmp_path, {"real": 2})
+    gold = tmp_path / "gold.csv"
+    gold.write_text("image,right,wrong\nnone.png,noise,a dog\n")
+    with Database(postgres_url) as db:
+        Base.metadata.drop_all(db.engine)
+    domain = ("--domain", f"real={places['real']}")
+    refused(run("init", postgres_url, *domain, "--gold", gold), "none.png")
+    with Database(postgres_url) as db:
+        assert inspect(db.engine).get_table_names() == []
+    assert run("init", postgres_url, *domain)[0] == 0
+    refused(run("init", postgres_url, *domain), "holds a campaign already")
+    with open_database(postgres_url) as db:  # and that one is left alone
+        Base.metadata.drop_all(db.engine)
+
+
+def test_public_addresses(run: Run, begun: Path) -> None:
+    for address, word in (
+        ("captions.example.org", "give https://NAME"), ("ftp://x", "give https://NAME"),
+        ("https://x:99999", "give https://NAME"), ("https://me@x", "give https://NAME"),
+        ("https://example.org/captions", "https://captions.example.org"),
+    ):  # fmt: skip
+        refused(run("annotate", begun, "--public-url", address), word)
 
 
 def test_mistakes(run: Run, begun: Path, tmp_path: Path) -> None:

@@ -21,9 +21,10 @@ from discode.backends.served.client import ChatModel
 from discode.errors import BackendError, ImageError, InputError
 from discode.images import open_image
 from discode.mceval.database import Database, rules_of
+from discode.mceval.rules import normalized
 from discode.mceval.states import log_event, prepare_images, reset_unseen
 from discode.mceval.tables import Candidate, Domain, Image
-from discode.mceval.texts import check_text
+from discode.mceval.texts import check_name, check_text
 from discode.pairs import read_pairs
 
 PROMPT = "Describe this image in one sentence."
@@ -44,14 +45,17 @@ class AddedCaptions:
     """Other captions of this writer, which nobody had seen."""
     seen: int = 0
     """Captions that differ and stay, because somebody has seen their image."""
+    equal: tuple[str, ...] = ()
+    """Sources of images for which another writer wrote the same."""
+    too_few: int = 0
+    """Images that were discarded, since fewer than three of their captions differ."""
     failed: Mapping[str, str] | None = None
     """Sources of images that could not be captioned, and why."""
 
 
 def check_writer(session: Session, writer: str) -> None:
     """Raise if the campaign has all its writers already and this is not one of them."""
-    if not writer.strip() or len(writer) > 200 or "\0" in writer:
-        raise InputError(f"writer {writer!r} is not a name")
+    check_name(writer, "a writer's name")
     query = select(Candidate.writer).join(Image, Image.id == Candidate.image_id)
     known = sorted(session.scalars(query.where(Image.state != "gold").distinct()).all())
     limit = rules_of(session).writers
@@ -126,10 +130,33 @@ def _add_new(
     if new:
         log_event(session, "captions", now, detail=f"{len(new)} of {writer}")
     prepare_images(session, now)
+    changed = [*new, *unseen]
+    same = _equal_captions(session, writer, {image: captions[image] for image in changed})
+    too_few = session.scalars(
+        select(Image.id).where(Image.state == "discarded", Image.first.is_(None))
+    ).all()
     return AddedCaptions(
         len(new), len(captions) - len(new) - len(other), unknown, len(unseen),
-        len(other) - len(unseen),
+        len(other) - len(unseen), same, len(set(too_few) & set(changed)),
     )  # fmt: skip
+
+
+def _equal_captions(session: Session, writer: str, captions: Mapping[int, str]) -> tuple[str, ...]:
+    """Return the sources of images for which another writer wrote the same."""
+    rows = session.execute(
+        select(Candidate.image_id, Candidate.text, Image.source)
+        .join(Image, Image.id == Candidate.image_id)
+        .where(Candidate.writer != writer, Image.state != "gold")
+    ).all()
+    return tuple(
+        sorted(
+            {
+                source
+                for image, text, source in rows
+                if image in captions and normalized(text) == normalized(captions[image])
+            }
+        )
+    )
 
 
 def _index(session: Session) -> dict[str, int | None]:
@@ -197,14 +224,17 @@ def write_captions(
         todo = _wanted(session, writer, spare)
     failed: dict[str, str] = {}
     waiting: dict[int, str] = {}
-    new = 0
+    equal: tuple[str, ...] = ()
+    new = too_few = 0
 
     def flush() -> int:
+        nonlocal equal, too_few
         if not waiting:
             return 0
-        added = db.run(lambda session: _add_new(session, writer, dict(waiting), now())).new
+        added = db.run(lambda session: _add_new(session, writer, dict(waiting), now()))
         waiting.clear()
-        return added
+        equal, too_few = (*equal, *added.equal), too_few + added.too_few
+        return added.new
 
     try:
         for done, (image, path, source) in enumerate(todo, start=1):
@@ -223,7 +253,7 @@ def write_captions(
             progress(done, len(todo))
     finally:
         new += flush()
-    return AddedCaptions(new, 0, failed=failed)
+    return AddedCaptions(new, 0, equal=equal, too_few=too_few, failed=failed)
 
 
 def _wanted(session: Session, writer: str, spare: float) -> list[tuple[int, str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from discode.errors import InputError
@@ -103,3 +104,19 @@ def careless_reason(checks: Checks, record: WorkRecord) -> str:
             f"{checks.quick_seconds:g} s"
         )
     return ""
+
+
+def is_corrected(text: str, wrong: str, right: str) -> bool:
+    """Return whether a revision of a gold question's wrong caption took out what is wrong in it.
+
+    That is so if at most half of the words that only the wrong caption has are left; if it has
+    none of its own, any change will do.
+
+    >>> is_corrected("A red cup, on a table", "a blue cup", "a red cup")
+    True
+    >>> is_corrected("a blue cup on a table", "a blue cup", "a red cup")
+    False
+    """
+    said, bad, good = (set(re.findall(r"\w+", one.casefold())) for one in (text, wrong, right))
+    mistakes = bad - good
+    return 2 * len(mistakes & said) <= len(mistakes) if mistakes else said != bad

@@ -1,4 +1,4 @@
-"""What people are told: what counts, with examples; the same words on our pages, a platform's and the card."""
+"""What people are told: what counts, with examples; in the pages, on a platform, in the card."""
 
 from __future__ import annotations
 

@@ -13,12 +13,13 @@ from sqlalchemy import ColumnElement, case, delete, func, select
 from sqlalchemy.orm import Session
 
 from discode.errors import InputError, NotAllowedError, lookup
-from discode.mceval.checks import Evidence, WorkRecord, careless_reason
+from discode.mceval.checks import Evidence, WorkRecord, careless_reason, is_corrected
 from discode.mceval.database import LOCK, Database, checks_of
 from discode.mceval.states import log_event, pass_counts, return_slot, settle_image
 from discode.mceval.tables import (
     ROLES,
     Answer,
+    Candidate,
     Finding,
     Image,
     Login,
@@ -218,7 +219,23 @@ def work_record(session: Session, person: int) -> WorkRecord:
         .where(Answer.person_id == person, Answer.kind != "revise", ~void.exists())
     ).one()
     compared, gold, right, quick_ones = (int(value or 0) for value in row)
+    # A reviser's gold questions are texts. There are few.
+    revised = session.execute(
+        select(Answer.text, Image)
+        .join(Image, Image.id == Answer.image_id)
+        .where(Answer.person_id == person, Answer.kind == "gold", Answer.text.is_not(None))
+        .where(~void.exists())
+    ).all()
+    for text, image in revised:
+        wrong = session.get_one(Candidate, wrong_caption(image)).text
+        good = session.get_one(Candidate, image.second if image.gold else image.first).text
+        right += is_corrected(text or "", wrong, good)
     return WorkRecord(gold=gold, right=right, compared=compared, quick=quick_ones)
+
+
+def wrong_caption(image: Image) -> int | None:
+    """Return the wrong caption of a gold question."""
+    return image.first if image.gold else image.second
 
 
 def evidence_of(session: Session, person: int) -> Evidence:

@@ -36,9 +36,11 @@ from discode.mceval.tables import (
     Slot,
     Void,
 )  # fmt: skip
-from discode.mceval.texts import check_submission, check_text
+from discode.mceval.texts import check_revision, check_submission, check_text
 
 UNDO_SECONDS = 600.0
+REVISION_TIMES = 2.0
+"""A revision takes at least so many times the seconds of a quick comparison."""
 WINDOW = 24
 """Free slots of a domain, in its order, among which a person's next task is drawn."""
 
@@ -81,6 +83,7 @@ def submit(
     *,
     side: int | None = None,
     text: str | None = None,
+    unchanged: bool = False,
 ) -> Receipt:
     """Record an answer.
 
@@ -92,6 +95,8 @@ def submit(
         now: The time.
         side: 0 if the left caption is better, 1 if the right; of a comparison.
         text: The revised caption; of a revision.
+        unchanged: The person says that the caption is right as it is; without it, a text that was
+            not changed is asked back.
 
     Raises:
         NotAllowedError: The lease ran out and somebody else has the task, or the person may not.
@@ -100,9 +105,8 @@ def submit(
     check_submission(submission)
 
     def work(session: Session) -> tuple[Receipt, str]:
-        receipt = _submit(session, person, lease, submission, now, side, text)
-        compared = text is None and not receipt.again
-        return receipt, people.carelessness_of(session, person) if compared else ""
+        receipt = _submit(session, person, lease, submission, now, side, text, unchanged)
+        return receipt, "" if receipt.again else people.carelessness_of(session, person)
 
     receipt, why = db.run(work)
     if why:  # a transaction of its own: it locks other images than this one
@@ -317,7 +321,9 @@ def _gold_instead(
 ) -> Slot | None:
     """Return a gold question instead of a slot, at the campaign's rate, if there are new ones."""
     rate = checks_of(session).gold_rate
-    if slot.kind == "revise" or random_bits(rules.seed, "gold", person.id, count) >= rate * 2**64:
+    if slot.kind == "revise" and person.role != "reviser":
+        return None  # people who do both are judged by their comparisons
+    if random_bits(rules.seed, "gold", person.id, count) >= rate * 2**64:
         return None
     seen = select(Slot.id).where(Slot.image_id == Image.id, Slot.person_id == person.id)
     passed = select(Pass.id).where(Pass.image_id == Image.id, Pass.person_id == person.id)
@@ -374,21 +380,32 @@ def _task(session: Session, slot: Slot) -> Task:
     domain = session.scalar(select(Domain.name).where(Domain.id == image.domain_id))
     if slot.lease is None or slot.person_id is None:
         raise StoreError(f"nobody holds slot {slot.id}, which was to be shown: the data is damaged")
-    if slot.kind == "revise":
-        captions = _texts(session, (image.revised,))
+    revision = _is_revision(slot, session.get_one(Person, slot.person_id))
+    if revision:
+        captions = _texts(session, (_to_revise(image),))
     else:
         pair = (image.first, image.second)
         swapped = is_swapped(rules_of(session), image.digest, slot.person_id)
         captions = _texts(session, pair[::-1] if swapped else pair)
     return Task(
         slot.lease,
-        "revise" if slot.kind == "revise" else "compare",
+        "revise" if revision else "compare",
         domain or "",
         image.path,
         captions,
         slot.leased_at or 0.0,
         slot.expires or 0.0,
     )
+
+
+def _is_revision(slot: Slot, person: Person) -> bool:
+    """Return whether a slot is answered with a text; a reviser's gold questions are, too."""
+    return slot.kind == "revise" or (slot.kind == "gold" and person.role == "reviser")
+
+
+def _to_revise(image: Image) -> int | None:
+    """Return the caption to revise: the one drawn, or of a gold question the wrong one."""
+    return image.revised if image.gold is None else people.wrong_caption(image)
 
 
 def _texts(session: Session, ids: Sequence[int | None]) -> tuple[str, ...]:
@@ -405,6 +422,7 @@ def _submit(
     now: float,
     side: int | None,
     text: str | None,
+    unchanged: bool,
 ) -> Receipt:
     known = session.scalar(select(Answer).where(Answer.submission == submission))
     if known is not None:
@@ -416,10 +434,16 @@ def _submit(
     image = session.get_one(Image, slot.image_id)
     swapped = is_swapped(rules_of(session), image.digest, person.id)
     choice = None
-    if slot.kind == "revise":
+    seconds = max(0.0, now - (slot.leased_at or now))  # a clock may be set back
+    if _is_revision(slot, person):
         if side is not None:
             raise InputError("a revision is answered with a text, not with a side")
-        text = check_text(text, "a revised caption")
+        (given,) = _texts(session, (_to_revise(image),))
+        text = check_revision(text, given, unchanged=unchanged)
+        if seconds < REVISION_TIMES * checks_of(session).quick_seconds:
+            raise InputError(
+                "that was quick: please look at the image and at every word again, then send"
+            )
     else:
         if text is not None or side not in (0, 1) or isinstance(side, bool):
             raise InputError(f"a comparison is answered with side 0 or 1, not {side!r}")
@@ -428,7 +452,7 @@ def _submit(
         slot_id=slot.id, round=slot.round, image_id=slot.image_id, person_id=person.id,
         kind=slot.kind, submission=submission, choice=choice,
         swapped=swapped and choice is not None, text=text,
-        seconds=now - (slot.leased_at or now), created=now,
+        seconds=seconds, created=now,
     )  # fmt: skip
     record_answer(session, slot, answer, now)
     return Receipt(answer.id)
@@ -545,6 +569,8 @@ def _skip_or_flag(
     session: Session, person_id: int, lease: str, kind: str, reason: str, now: float
 ) -> None:
     reason = check_text(reason, "a reason")
+    if kind == "skip" and not rules_of(session).skips:
+        raise NotAllowedError("nobody can skip in this campaign; please choose, or flag the image")
     person = _person(session, person_id)
     slot = _leased(session, person, lease)
     image, task = slot.image_id, slot.kind

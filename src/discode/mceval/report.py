@@ -24,9 +24,11 @@ from sqlalchemy.orm import Session
 from discode.errors import StoreError
 from discode.mceval.checks import Evidence
 from discode.mceval.database import from_json, rules_of, settings_of
+from discode.mceval.guide import FLAG_REASONS, SKIP_REASONS
 from discode.mceval.people import dealt_with, passes_of, taken_back, work_record
 from discode.mceval.quality import fleiss_kappa, krippendorff_alpha, wilson
 from discode.mceval.rules import verdict
+from discode.mceval.states import pass_counts
 from discode.mceval.tables import (
     Answer,
     Domain,
@@ -40,6 +42,15 @@ from discode.mceval.tables import (
 )  # fmt: skip
 from discode.stats.resampling import Interval
 
+DISCARDED = {
+    "no_consensus": "no consensus",
+    "skipped": "skipped by",
+    "flagged": "flagged by",
+    "taken_down": "taken down",
+    "captions": "",
+}
+"""Why images are discarded, and how the reason begins; by the first four, people decided."""
+
 
 @dataclass(frozen=True)
 class DomainRow:
@@ -50,10 +61,19 @@ class DomainRow:
     states: dict[str, int] = field(default_factory=dict)
     judged: int = 0
     """Images with all their votes."""
-    discard: Interval = field(default_factory=lambda: wilson(0, 0))
+    no_consensus: Interval = field(default_factory=lambda: wilson(0, 0))
     """The share of judged images without consensus."""
     kappa: float = float("nan")
     alpha: float = float("nan")
+    decided: int = 0
+    """Images with all their votes, or discarded by people before they had them."""
+    discard: Interval = field(default_factory=lambda: wilson(0, 0))
+    """The share of decided images that people discarded: without consensus, skipped, flagged."""
+    discarded: dict[str, int] = field(default_factory=dict)
+    """Discarded images by why (:data:`DISCARDED`)."""
+    skips: int = 0
+    flags: int = 0
+    """Skips and flags that count."""
 
     @property
     def done(self) -> int:
@@ -93,28 +113,68 @@ def domain_rows(session: Session) -> list[DomainRow]:
     ).all():
         states[domain][state] = count
     tables: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for _, domain, votes in votes_by_image(session):
+    full: dict[int, set[int]] = defaultdict(set)
+    for image, domain, votes in votes_by_image(session):
         tables[domain].append((votes.count(0), votes.count(1)))
+        if len(votes) == rules.people:
+            full[domain].add(image)
+    gone: dict[int | None, dict[int, str]] = defaultdict(dict)
+    for image, domain, reason in session.execute(
+        select(Image.id, Image.domain_id, Image.reason).where(Image.state == "discarded")
+    ).all():  # the last word is "", with which every reason begins
+        gone[domain][image] = next(
+            key for key, word in DISCARDED.items() if reason.startswith(word)
+        )
+    passes: dict[int | None, Counter[str]] = defaultdict(Counter)
+    for domain, kind, count in session.execute(
+        select(Image.domain_id, Pass.kind, func.count())
+        .join(Pass, Pass.image_id == Image.id)
+        .where(pass_counts())
+        .group_by(Image.domain_id, Pass.kind)
+    ).all():
+        passes[domain][kind] = count
     rows = []
 
-    def row(name: str, quota: int, found: dict[str, int], table: list[tuple[int, int]]) -> None:
-        full = [pair for pair in table if sum(pair) == rules.people]
-        split = sum(verdict(rules, [0] * a + [1] * b).state == "split" for a, b in full)
-        kappa = fleiss_kappa(full) if rules.people > 1 and full else float("nan")
-        discard = wilson(split, len(full))
-        alpha = krippendorff_alpha(table) if table else float("nan")
-        rows.append(DomainRow(name, quota, found, len(full), discard, kappa, alpha))
+    def row(name: str, quota: int, ids: Sequence[int]) -> None:
+        found, said, why = Counter[str](), Counter[str](), Counter[str]()
+        for one in ids:
+            found.update(states[one])
+            said.update(passes[one])
+            why.update(gone[one].values())
+        table = [pair for one in ids for pair in tables[one]]
+        whole = [pair for pair in table if sum(pair) == rules.people]
+        split = sum(verdict(rules, [0] * a + [1] * b).state == "split" for a, b in whole)
+        by_people = {
+            image for one in ids for image, word in gone[one].items() if word != "captions"
+        }
+        decided = by_people.union(*(full[one] for one in ids))
+        rows.append(
+            DomainRow(
+                name, quota, dict(found), len(whole), wilson(split, len(whole)),
+                fleiss_kappa(whole) if rules.people > 1 and whole else float("nan"),
+                krippendorff_alpha(table) if table else float("nan"),
+                len(decided), wilson(len(by_people), len(decided)), dict(why),
+                said["skip"], said["flag"],
+            )
+        )  # fmt: skip
 
     domains = session.scalars(select(Domain).order_by(Domain.id)).all()
     for one in domains:
-        row(one.name, one.quota, states[one.id], tables[one.id])
+        row(one.name, one.quota, [one.id])
     if len(domains) > 1:
-        total: Counter[str] = Counter()
-        for one in domains:
-            total.update(states[one.id])
-        everything = [pair for one in domains for pair in tables[one.id]]
-        row("all", sum(one.quota for one in domains), dict(total), everything)
+        row("all", sum(one.quota for one in domains), [one.id for one in domains])
     return rows
+
+
+def pass_reasons(session: Session, kind: str) -> dict[str, int]:
+    """Return how often people gave each reason for a skip or flag that counts.
+
+    What they added in their own words is left out: it may be about somebody.
+    """
+    rows = session.scalars(select(Pass.reason).where(Pass.kind == kind, pass_counts())).all()
+    known = {*(one for reasons in SKIP_REASONS.values() for one in reasons), *FLAG_REASONS}
+    words = (reason.partition(":")[0] for reason in rows)
+    return dict(sorted(Counter(word if word in known else "Other" for word in words).items()))
 
 
 def votes_by_image(session: Session) -> list[tuple[int, int, list[int]]]:

@@ -64,7 +64,7 @@ def prepare_images(session: Session, now: float) -> int:
         by_writer = {row.writer: row for row in rows}
         found = draw_captions(rules, image.digest, {w: row.text for w, row in by_writer.items()})
         if found is None:
-            image.state, image.reason = "discarded", "the captions to compare are all the same"
+            image.state, image.reason = "discarded", "fewer than three of its captions differ"
             log_event(session, "discarded", now, image=image.id, detail=image.reason)
             continue
         image.revised = by_writer[found.reference].id
@@ -182,7 +182,7 @@ def _dropped(session: Session, image: int, rules: Rules) -> str:
             for k, person, reason in rows
             if k == kind and not reason.startswith(NOT_LOADED)
         }
-        if len(said) >= limit:
+        if limit and len(said) >= limit:
             reasons = "; ".join(dict.fromkeys(said.values()))
             return f"{word} by {len(said)} people: {reasons}"
     return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from discode.cli.model_options import BaseUrl, ModelOption, model_options
 from discode.cli.output import progress, stderr, stdout
-from discode.errors import InputError, require
+from discode.errors import InputError, lookup, require
 from discode.mceval.cli.common import DatabaseArgument, make_table, number_cell, open_campaign
 
 if TYPE_CHECKING:
@@ -110,6 +110,23 @@ def _seconds(
     return seconds
 
 
+@dataclass(frozen=True)
+class Protocol:
+    """What a campaign checks unless options say otherwise."""
+
+    near: int
+    gold_rate: float
+    quick_seconds: float
+    skips: int
+
+
+PROTOCOLS = {
+    "checked": Protocol(near=6, gold_rate=0.1, quick_seconds=2.0, skips=5),
+    "paper": Protocol(near=-1, gold_rate=0.0, quick_seconds=0.0, skips=0),
+}
+"""By the name that --protocol takes; docs/mceval.md says what the paper names and what not."""
+
+
 def init(
     database: DatabaseArgument,
     domain: Annotated[
@@ -122,12 +139,22 @@ def init(
     consensus: Annotated[str, typer.Option(help="all or majority.")] = "all",
     writers: Annotated[int, typer.Option(help="Captions per image.")] = 4,
     revise: Annotated[str, typer.Option(help="always, or once agreed (cheaper).")] = "always",
-    near: Annotated[int, typer.Option(help="Bits of 256 in which duplicates differ; -1: off.")] = 6,
+    protocol: Annotated[
+        str, typer.Option(help="checked, or paper: without checks that the paper does not name.")
+    ] = "checked",
+    near: Annotated[
+        int | None,
+        typer.Option(help="Bits of 256 in which duplicates differ; -1: off.", show_default="6"),
+    ] = None,
     gold: Annotated[
         Path | None, typer.Option(help="Gold questions: a table of image, right, wrong.")
     ] = None,
-    gold_rate: Annotated[float, typer.Option(help="Share of gold questions.")] = 0.1,
-    quick_seconds: Annotated[float, typer.Option(help="Sooner answers are careless.")] = 2.0,
+    gold_rate: Annotated[
+        float | None, typer.Option(help="Share of gold questions.", show_default="0.1")
+    ] = None,
+    quick_seconds: Annotated[
+        float | None, typer.Option(help="Sooner answers are careless.", show_default="2")
+    ] = None,
     lease_minutes: Annotated[float, typer.Option(help="How long a task is held.")] = 15.0,
     pay_per_hour: Annotated[
         float | None, typer.Option(help="USD; told to people and reported only if given.")
@@ -143,29 +170,42 @@ def init(
     from discode.mceval.database import Database
     from discode.mceval.intake import add_gold, add_images, list_images
     from discode.mceval.rules import Rules
+    from discode.mceval.tables import Base
 
-    rules = Rules(seed, people, consensus, writers, revise)
-    checks = Checks(gold_rate=gold_rate, quick_seconds=quick_seconds)
+    usual = lookup(PROTOCOLS, protocol, "protocol")
+    if gold is not None and gold_rate is None and not usual.gold_rate:
+        raise InputError(f"--protocol {protocol} has no gold questions; give --gold-rate as well")
+    rules = Rules(seed, people, consensus, writers, revise, skips=usual.skips)
+    checks = Checks(
+        gold_rate=usual.gold_rate if gold_rate is None else gold_rate,
+        quick_seconds=usual.quick_seconds if quick_seconds is None else quick_seconds,
+    )
     sources = [read_domain(text, per_domain) for text in domain]
     total = sum(len(list_images(source)) for source in sources)  # mistakes show before the database
     words = _text(instructions) if instructions else ""
     new = "://" not in database and not Path(database).exists()
-    now = time.time()
+    now, created = time.time(), False
     with Database(database) as db:
         try:
             db.create(
                 rules, name=name, checks=checks, lease_seconds=lease_minutes * 60,
                 pay_per_hour=pay_per_hour or 0.0, instructions=words, now=now,
             )  # fmt: skip
+            created = True
             with progress() as bar:
                 task = bar.add_task("", total=total)
                 counts = add_images(
-                    db, sources, now=now, near=near,
+                    db, sources, now=now, near=usual.near if near is None else near,
                     progress=lambda done: bar.update(task, completed=done),
                 )  # fmt: skip
             if gold is not None:
-                typer.echo(f"{add_gold(db, gold, now)} gold questions")
+                added = add_gold(db, gold, now)
+                typer.echo(f"{added.questions} gold questions")
+                for warning in added.warnings():
+                    stderr.print(warning, style="yellow", markup=False, soft_wrap=True)
         except BaseException:
+            if created and not new:  # tables on a server, or in a file that was there
+                Base.metadata.drop_all(db.engine)
             db.close()
             for end in ("", "-wal", "-shm") if new else ():
                 Path(f"{database}{end}").unlink(missing_ok=True)  # a failed start leaves nothing
@@ -253,6 +293,17 @@ def candidates(
     unknown = f", {added.unknown} of images not in the campaign" if added.unknown else ""
     replaced = f", {added.replaced} replaced" if added.replaced else ""
     typer.echo(f"{added.new} captions of {writer}{replaced}{known}{unknown}")
+    if added.equal:
+        stderr.print(
+            f"{len(added.equal)} captions are another writer's as well, e.g. of {added.equal[0]}; "
+            "equal captions are not compared with each other or with the reference",
+            style="yellow", markup=False, soft_wrap=True,
+        )  # fmt: skip
+    if added.too_few:
+        stderr.print(
+            f"{added.too_few} images are discarded: fewer than three of their captions differ",
+            style="yellow", markup=False, soft_wrap=True,
+        )  # fmt: skip
     if added.seen:
         stderr.print(
             f"{added.seen} captions differ and stay: people have been shown these images",

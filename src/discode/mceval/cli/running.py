@@ -262,7 +262,7 @@ def status(database: DatabaseArgument) -> None:
         counts = [row.states.get(state, 0) for state in ("active", "pool", "discarded")]
         table.add_row(
             escape(row.name), str(row.done), str(row.quota), *map(str, counts), str(left_out),
-            interval_cell(row.discard), number_cell(row.kappa, 3), number_cell(row.alpha, 3),
+            interval_cell(row.no_consensus), number_cell(row.kappa, 3), number_cell(row.alpha, 3),
         )  # fmt: skip
     stdout.print(table)
     answers = sum(row.answers for row in members)

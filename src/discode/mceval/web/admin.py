@@ -20,7 +20,15 @@ from discode.mceval.checks import WorkRecord, careless_reason
 from discode.mceval.database import Database, settings_of
 from discode.mceval.export import ExportOptions, export_dataset
 from discode.mceval.organising import discarded_images, restore, set_flag_aside, take_down
-from discode.mceval.people import Invitation, invite, mark_careless, reinstate, reissue, revoke, taken_back
+from discode.mceval.people import (
+    Invitation,
+    invite,
+    mark_careless,
+    reinstate,
+    reissue,
+    revoke,
+    taken_back,
+)
 from discode.mceval.report import (
     FlagRow,
     domain_rows,

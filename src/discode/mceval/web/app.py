@@ -320,12 +320,16 @@ class _AnnotationApp:
         if task is None:
             with self.db.read() as session:
                 why = why_wait(session, asked.person)
+                self._progress = (asked.now, campaign_progress(session))  # said in words there
             return self.page("wait.html" if why else "done.html", asked, why=why)
         # Without a name for the answer there can be none: not to an image that nobody sees.
         there = self.images.has_file(asked.person.id, task.lease)
         submission = asked.visitor.new_submission(task.lease) if there else ""
         page = "revise.html" if task.kind == "revise" else "compare.html"
-        return self.page(page, asked, task=task, submission=submission, longest=LONGEST)
+        return self.page(
+            page, asked, task=task, submission=submission, longest=LONGEST,
+            skips=self.settings.rules.skips,
+        )  # fmt: skip
 
     def answer(self, asked: PageRequest) -> Response:
         lease, submission = asked.form.get("lease", ""), asked.form.get("submission", "")
@@ -334,7 +338,7 @@ class _AnnotationApp:
         queue.submit(
             self.db, asked.person.id, lease, submission, asked.now,
             side={"left": 0, "right": 1}.get(side, -1) if side is not None else None,
-            text=asked.form.get("text"),
+            text=asked.form.get("text"), unchanged=asked.form.get("unchanged") == "yes",
         )  # fmt: skip
         with self.db.read() as session:
             count = person_progress(session, asked.person.id).answers
@@ -414,7 +418,9 @@ class _AnnotationApp:
 
     def act_on_image(self, asked: PageRequest) -> Response:
         self.admin.act_on_image(asked.person, _number(asked), asked.form, asked.now)
-        return _redirect("/admin#flags" if asked.form.get("from") == "flags" else "/admin#discarded")
+        return _redirect(
+            "/admin#flags" if asked.form.get("from") == "flags" else "/admin#discarded"
+        )
 
     def image_by_id(self, asked: PageRequest) -> Response:
         return _image(self.images.by_id(_number(asked)))

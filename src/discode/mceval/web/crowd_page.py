@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from markupsafe import Markup
-from PIL import Image as Pillow
 
 from discode.errors import InputError
-from discode.images import demo_path
+from discode.images import demo_path, open_image
 from discode.mceval.texts import LONGEST
 from discode.mceval.web.rendering import HERE, Pages, annotation_files
 
@@ -86,8 +85,7 @@ def _script(name: str) -> str:
 @cache
 def _example(name: str) -> str:
     """Return an image of the guide, as small as it is shown."""
-    with Pillow.open(demo_path() / Path(name).name) as image:
-        small = image.convert("RGB")
+    small = open_image(demo_path() / Path(name).name)
     small.thumbnail((180, 180))
     written = io.BytesIO()
     small.save(written, "JPEG", quality=60, optimize=True)

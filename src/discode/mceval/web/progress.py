@@ -137,6 +137,6 @@ def why_wait(session: Session, person: Person) -> str:
     if session.scalar(waiting) is None:
         return ""
     return (
-        "You have dealt with all images that are open. Where people disagree, a new image takes the "
-        "place of the old one, and then there is work for you again, or not: look again tomorrow."
+        "You have dealt with all images that are open. Where people disagree, a new image takes "
+        "the place of the old one, and then there is work for you again: look again tomorrow."
     )

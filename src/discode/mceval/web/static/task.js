@@ -193,6 +193,7 @@ if (area && diff) {
     diff.classList.toggle("soft", same);
     find("#send").textContent = same ? "Keep it as it is" : "Send my version";
     restore.hidden = same;
+    find("#unchanged").hidden = !same;
   };
   area.addEventListener("input", show);
   restore.addEventListener("click", () => {
