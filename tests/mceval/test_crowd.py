@@ -217,7 +217,7 @@ def test_pages_cannot_be_broken_by_captions(tmp_path: Path) -> None:
         assert {one["action"] for one in forms} == {"https://www.mturk.com/mturk/externalSubmit"}
         names = {found.get("name") for _, found in seen.tags} - {None, "viewport", "color-scheme"}
         assert names - {"criterion"} == {"assignmentId", "pass", "reason", "more"} | (
-            {"choice", "swapped"} if kind == "compare" else {"text"}
+            {"choice", "swapped"} if kind == "compare" else {"text", "unchanged"}
         )
 
 
@@ -465,6 +465,23 @@ def test_invalid_answers_are_rejected(sqlite: Database, tmp_path: Path) -> None:
     assert [one.decision for one in decisions] == ["reject"] * 3
     assert "'2' is neither 0 nor 1" in decisions[0].reason
     assert "no revised caption" in decisions[1].reason
+
+
+def test_revisions_of_a_crowd_are_checked(sqlite: Database, tmp_path: Path) -> None:
+    """One letter is no reference, and three seconds are not enough for one."""
+    fill(sqlite, Rules(), {"a": (4, 4)}, checks=Checks(gold_rate=0, quick_seconds=2))
+    tasks = [task for task in tasks_of(sqlite) if task.kind == "revise"]
+    rows = [
+        f"{tasks[0].task},v,30,x",
+        f"{tasks[1].task},v,3,a better caption",
+        f"{tasks[2].task},v,30,{tasks[2].captions[0]}",
+        f"{tasks[3].task},v,30,a better caption",
+    ]
+    decisions = send(sqlite, tmp_path / "r.csv", "task,worker,seconds,text", *rows)
+    assert [(one.decision, one.used) for one in decisions] == [
+        ("reject", False), ("approve", False), ("approve", True), ("approve", True)]  # fmt: skip
+    assert "must be a sentence or a phrase, not 'x'" in decisions[0].reason
+    assert decisions[1].reason == "not used: a revision in 3 s"
 
 
 def test_bad_exports(sqlite: Database, tmp_path: Path) -> None:
