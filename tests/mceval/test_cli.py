@@ -148,6 +148,16 @@ def test_by_a_crowd(run: Run, begun: Path, tmp_path: Path) -> None:
     out = fine(run("import", begun, results))
     assert "to reject" in out
     assert (tmp_path / "results.decided.csv").is_file()
+    # A finished campaign has no tasks, its user study may.
+    refused(run("tasks", begun, tmp_path / "none", "--image-url", url), "nothing is open")
+    assert not (tmp_path / "none").exists()
+    fine(run("study", begun, "--images", 2))
+    told = fine(
+        run("tasks", begun, tmp_path / "study", "--image-url", url, "--study", "--gold", 0,
+            "--copy-images", tmp_path / "public")
+    )  # fmt: skip
+    assert told.startswith("2 tasks for 2 answers")
+    assert len(list((tmp_path / "public").iterdir())) == 2
     assert "5 images" in fine(run("export", begun, tmp_path / "out", "--images", "hashes"))
     refused(run("tasks", begun, tmp_path / "x", "--image-url", "x"), "{digest}")
     refused(run("import", begun, results, "-o", results), "also read from")

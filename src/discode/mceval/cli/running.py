@@ -144,6 +144,10 @@ def tasks(
     study: Annotated[
         bool, typer.Option("--study", help="The user study's tasks instead of the campaign's.")
     ] = False,
+    copy_images: Annotated[
+        Path | None,
+        typer.Option(help="Write the images to host here: one frame, without metadata."),
+    ] = None,
 ) -> None:
     """Write what is open as tasks for a crowd platform."""
     with open_campaign(database) as db:
@@ -152,7 +156,9 @@ def tasks(
         from discode.mceval.states import log_exported
 
         with db.read() as session:
-            found = crowd_tasks(session, image_url, gold_assignments=gold, study=study)
+            found = crowd_tasks(
+                session, image_url, gold_assignments=gold, study=study, copies=copy_images
+            )
             settings = settings_of(session)
         write_tasks(found, folder, form, settings.instructions, settings.pay_per_hour)
         if not study:
