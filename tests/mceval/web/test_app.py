@@ -134,7 +134,7 @@ def test_a_campaign_of_eight_people(
     check_rules(db, settled=False)
     with db.read() as session:
         done = {row.name: row.done for row in domain_rows(session)}
-        assert all(done[name] >= QUOTA for name in images)
+        assert all(done[name] >= QUOTA for name in images), done
         sloppy = session.get_one(Person, people[5].person)
         void = set(session.scalars(select(Void.answer_id)).all())
         theirs = session.scalars(select(Answer.id).where(Answer.person_id == sloppy.id)).all()
