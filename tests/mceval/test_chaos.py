@@ -70,7 +70,7 @@ class World:
 
     def answer(self, person: int, task: Task) -> None:
         if task.kind == "revise":
-            submit(self.db, person, task.lease, new_submission(), self.now, text="revised")
+            submit(self.db, person, task.lease, new_submission(), self.now, text="it is revised")
         else:
             side = better(task) if self.rng.random() < 0.8 else 1 - better(task)
             submit(self.db, person, task.lease, new_submission(), self.now, side=side)

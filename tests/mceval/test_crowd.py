@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import ExifTags
+from PIL import Image as Pillow
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
@@ -215,7 +217,7 @@ def test_pages_cannot_be_broken_by_captions(tmp_path: Path) -> None:
         assert {one["action"] for one in forms} == {"https://www.mturk.com/mturk/externalSubmit"}
         names = {found.get("name") for _, found in seen.tags} - {None, "viewport", "color-scheme"}
         assert names - {"criterion"} == {"assignmentId", "pass", "reason", "more"} | (
-            {"choice", "swapped"} if kind == "compare" else {"text"}
+            {"choice", "swapped"} if kind == "compare" else {"text", "unchanged"}
         )
 
 
@@ -331,6 +333,36 @@ def test_gold_on_an_image_of_the_campaign(sqlite: Database, tmp_path: Path) -> N
     assert [row[2] == "gold" for row in votes] == [kind == "gold" for _, kind in shown]
 
 
+def test_images_to_host(sqlite: Database, tmp_path: Path) -> None:
+    """They are what the application shows: one frame, upright, without where it was taken."""
+    exif = Pillow.Exif()
+    exif[ExifTags.Base.Artist] = "somebody at home"
+    files = [tmp_path / "photo.jpeg", tmp_path / "scan.tiff"]
+    Pillow.new("RGB", (8, 6), "red").save(files[0], exif=exif)
+    Pillow.new("RGB", (8, 6), "blue").save(files[1])
+    fill(sqlite, Rules(), {"a": (2, 2)})
+
+    def move(session: Session) -> None:
+        for image, path in zip(session.scalars(select(Image)).all(), files, strict=True):
+            image.path = str(path)
+            image.digest = hashlib.sha256(path.read_bytes()).hexdigest()
+
+    sqlite.run(move)
+    there = tmp_path / "public"
+    with sqlite.read() as session:
+        tasks = crowd_tasks(session, "https://x/{digest}{suffix}", copies=there)
+    names = {task.image_url.removeprefix("https://x/") for task in tasks}
+    assert {path.name for path in there.iterdir()} == names
+    assert sorted(Path(name).suffix for name in names) == [".jpg", ".png"]
+    assert all(b"somebody" not in path.read_bytes() for path in there.iterdir())
+    files[0].write_bytes(b"another")
+    with sqlite.read() as session, pytest.raises(InputError, match="has changed since"):
+        crowd_tasks(session, URL, copies=there)
+    files[0].unlink()
+    with sqlite.read() as session, pytest.raises(InputError, match="No such file"):
+        crowd_tasks(session, URL, copies=there)
+
+
 def test_the_user_study_by_crowd(sqlite: Database, tmp_path: Path) -> None:
     """New people only: whoever worked on the campaign is thanked, and not counted."""
     fill(sqlite, Rules(), {"a": (4, 4)}, gold=1)
@@ -433,6 +465,23 @@ def test_invalid_answers_are_rejected(sqlite: Database, tmp_path: Path) -> None:
     assert [one.decision for one in decisions] == ["reject"] * 3
     assert "'2' is neither 0 nor 1" in decisions[0].reason
     assert "no revised caption" in decisions[1].reason
+
+
+def test_revisions_of_a_crowd_are_checked(sqlite: Database, tmp_path: Path) -> None:
+    """One letter is no reference, and three seconds are not enough for one."""
+    fill(sqlite, Rules(), {"a": (4, 4)}, checks=Checks(gold_rate=0, quick_seconds=2))
+    tasks = [task for task in tasks_of(sqlite) if task.kind == "revise"]
+    rows = [
+        f"{tasks[0].task},v,30,x",
+        f"{tasks[1].task},v,3,a better caption",
+        f"{tasks[2].task},v,30,{tasks[2].captions[0]}",
+        f"{tasks[3].task},v,30,a better caption",
+    ]
+    decisions = send(sqlite, tmp_path / "r.csv", "task,worker,seconds,text", *rows)
+    assert [(one.decision, one.used) for one in decisions] == [
+        ("reject", False), ("approve", False), ("approve", True), ("approve", True)]  # fmt: skip
+    assert "must be a sentence or a phrase, not 'x'" in decisions[0].reason
+    assert decisions[1].reason == "not used: a revision in 3 s"
 
 
 def test_bad_exports(sqlite: Database, tmp_path: Path) -> None:

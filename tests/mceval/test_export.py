@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 from sqlalchemy import select, update
+from sqlalchemy.orm import Session
 
 from discode.benchmarks import Preferences, load_benchmark
 from discode.errors import InputError, StoreError
@@ -169,15 +170,17 @@ def test_skips_and_flags_are_told(tmp_path: Path) -> None:
             pass_on(db, person, task.lease, reason, 11.0)
         with db.read() as session:
             skipped = set(session.scalars(select(Pass.image_id).where(Pass.kind == "skip")).all())
-        for image in skipped:  # whichever two they met, both people skip it
-            for person in people[:2]:
-                db.run(
-                    lambda session, image=image, person=person: session.add(
-                        Pass(image_id=image, person_id=person, kind="skip", reason=cannot_tell,
-                             created=12.0)
-                    )
+
+        def skip_again(session: Session) -> None:
+            for image in skipped:  # whichever they met, both people skip it
+                session.add_all(
+                    Pass(image_id=image, person_id=person, kind="skip", reason=cannot_tell,
+                         created=12.0)
+                    for person in people[:2]
                 )  # fmt: skip
-            db.run(lambda session, image=image: settle_image(session, image, 13.0))
+                settle_image(session, image, 13.0)
+
+        db.run(skip_again)
         work_all(db, people, random.Random(2), accuracy=0.9)
         export_dataset(db, tmp_path / "out")
         with db.read() as session:

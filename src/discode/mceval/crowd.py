@@ -8,6 +8,7 @@ does not tell what it is: gold questions and the user study look like all compar
 from __future__ import annotations
 
 import csv
+import hashlib
 import html
 import json
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from discode.files import replacing
 from discode.mceval.database import rules_of
 from discode.mceval.plan import Target
 from discode.mceval.rules import random_bits
+from discode.mceval.shown import shown_copy
 from discode.mceval.tables import Candidate, Domain, Image, Slot
 
 FORMATS = ("mturk", "csv")
@@ -83,7 +85,12 @@ def task_name(seed: int, image: Image, kind: str) -> str:
 
 
 def crowd_tasks(
-    session: Session, image_url: str, *, gold_assignments: int = 9, study: bool = False
+    session: Session,
+    image_url: str,
+    *,
+    gold_assignments: int = 9,
+    study: bool = False,
+    copies: Path | None = None,
 ) -> list[CrowdTask]:
     """Return what is open now, in a random order, with the gold questions if there is any.
 
@@ -92,6 +99,7 @@ def crowd_tasks(
         image_url: Where you host the images, with {digest} and {suffix} for a file's name.
         gold_assignments: How many people each gold question is for; 0 leaves them out.
         study: The tasks of the user study instead of the campaign's.
+        copies: Write the images to host into this folder, as the application shows them.
     """
     if "{digest}" not in image_url or not image_url.startswith(("https://", "http://")):
         raise InputError(
@@ -116,8 +124,8 @@ def crowd_tasks(
     tasks = []
     for image, kind, count in wanted:
         ids = (image.revised,) if kind == "revise" else (image.first, image.second)
-        url = image_url.replace("{digest}", image.digest)
-        url = url.replace("{suffix}", Path(image.path).suffix.lower())
+        suffix = Path(image.path).suffix.lower() if copies is None else _copy(image, copies)
+        url = image_url.replace("{digest}", image.digest).replace("{suffix}", suffix)
         tasks.append(
             CrowdTask(
                 task_name(rules.seed, image, kind),
@@ -129,6 +137,21 @@ def crowd_tasks(
             )
         )
     return sorted(tasks, key=lambda task: task.task)
+
+
+def _copy(image: Image, folder: Path) -> str:
+    """Write the copy of an image that people may see; its suffix."""
+    try:
+        data = Path(image.path).read_bytes()
+        if hashlib.sha256(data).hexdigest() != image.digest:
+            raise InputError(f"{image.path} has changed since discode mceval init")
+        shown = shown_copy(data)
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(folder / f"{image.digest}{shown.suffix}") as temp:
+            temp.write_bytes(shown.data)
+    except OSError as error:
+        raise InputError(f"cannot copy {image.path}: {error.strerror or error}") from error
+    return shown.suffix
 
 
 def write_tasks(

@@ -21,13 +21,13 @@ from sqlalchemy.orm import Session
 from discode.errors import InputError
 from discode.files import read_rows, replacing
 from discode.mceval.crowd import task_name
-from discode.mceval.database import LOCK, Database, rules_of
+from discode.mceval.database import LOCK, Database, checks_of, rules_of
 from discode.mceval.people import carelessness_of, mark_careless
-from discode.mceval.queue import flag, record_answer, skip
+from discode.mceval.queue import REVISION_TIMES, flag, record_answer, skip
 from discode.mceval.report import person_rows
 from discode.mceval.states import log_event, return_slot
-from discode.mceval.tables import Answer, Image, Pass, Person, Slot
-from discode.mceval.texts import check_text
+from discode.mceval.tables import Answer, Candidate, Image, Pass, Person, Slot
+from discode.mceval.texts import check_revision, check_text
 
 # Names of columns: Mechanical Turk's, then those of a plain table.
 _COLUMNS: dict[str, tuple[str, ...]] = {
@@ -180,9 +180,12 @@ def _use(
             return _Outcome(False, True, f"{said['pass']!r} is neither skip nor flag")
     elif kind == "revise":
         try:
-            text = check_text(said["text"], "it")
+            # The page wants a tick for a caption that stays; another platform's need not.
+            text = check_revision(said["text"], _given(session, image), unchanged=True)
         except InputError as error:
             return _Outcome(False, True, f"no revised caption: {error}")
+        if result.seconds < REVISION_TIMES * checks_of(session).quick_seconds:
+            return _Outcome(False, reason=f"not used: a revision in {result.seconds:g} s")
     else:
         if said["choice"] not in ("0", "1"):
             return _Outcome(False, True, f"no choice: {said['choice']!r} is neither 0 nor 1")
@@ -208,6 +211,11 @@ def _use(
     )  # fmt: skip
     record_answer(session, slot, answer, now)
     return _Outcome(True)
+
+
+def _given(session: Session, image: int) -> str:
+    query = select(Candidate.text).join(Image, Image.revised == Candidate.id)
+    return session.scalar(query.where(Image.id == image)) or ""
 
 
 def _worker(session: Session, worker: str, role: str, now: float) -> Person:

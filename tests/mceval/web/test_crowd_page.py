@@ -115,6 +115,9 @@ def test_a_revision_and_the_guide(platform: Platform) -> None:
     page.reload()
     assert page.is_hidden("#guide article")
     assert page.input_value("#text") == CAPTIONS[0]
+    page.click("#answer button.first")  # unchanged, and not said to be right
+    page.wait_for_timeout(100)
+    assert platform.sent == []
     page.fill("#text", "a tower")
     page.keyboard.press("Control+Enter")
     page.wait_for_url("**/externalSubmit")

@@ -334,11 +334,11 @@ def test_a_caption_that_looks_like_sql(place: Place) -> None:
     page = reviser.join()
     turned = f"{EVIL} \u202e"
     assert reviser.post("/task", page, text=turned).status_code == 400, "it would be read backwards"
-    written = f"{EVIL} \\x27 ${{jndi}} 漢字"
+    written = f"{EVIL} \\x27 ${{jndi}} 漢字 \u200f"
     assert kind(reviser.post("/task", page, text=written)) == "revise"
     with place.db.read() as session:
         assert session.scalars(select(Answer.text)).all() == [written]
-    for bad in ("", "   ", "x" * 4001, "nul \0"):
+    for bad in ("", "   ", "x" * 4001, "nul \0", "turned \u202e round", "a \x1b[2J screen"):
         page = reviser.http.get("/task")
         assert reviser.post("/task", page, text=bad).status_code == 400
     body = f"form_token={fields(page)['form_token']}&text=%ff%fe"

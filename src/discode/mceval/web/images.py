@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import tempfile
 import threading
+import weakref
 from pathlib import Path
 
 from sqlalchemy import select
@@ -33,7 +35,8 @@ class CampaignImages:
         self.folder = folder.resolve() if folder is not None else None
         if self.folder is not None and not self.folder.is_dir():
             raise InputError(f"--images {folder} is not a folder")
-        self._kept = tempfile.TemporaryDirectory(prefix="discode-images-")
+        self._kept = Path(tempfile.mkdtemp(prefix="discode-images-"))
+        weakref.finalize(self, shutil.rmtree, self._kept, ignore_errors=True)
         self._decoding = threading.Lock()
 
     def missing(self) -> list[str]:
@@ -77,7 +80,7 @@ class CampaignImages:
     def _open(self, image: Image | None) -> ShownImage:
         if image is None:
             raise HttpError(404, "no_image", "there is no such image, or it is not yours")
-        kept = Path(self._kept.name) / f"{image.digest}.png"
+        kept = self._kept / f"{image.digest}.png"
         if not kept.is_file():
             found = without_metadata(self._read(image))
             if found is not None:

@@ -26,6 +26,15 @@ if (buttons.length === 2 && Math.random() < 0.5) {
   [buttons[0].value, buttons[1].value] = [buttons[1].value, buttons[0].value];
 }
 
+// No server asks back: a caption that is sent as it was needs the tick that says so.
+const { text, unchanged } = answer.elements;
+if (text && unchanged) {
+  const given = text.value.trim();
+  const check = () => { unchanged.required = text.value.trim() === given; };
+  for (const name of ["input", "click"]) answer.addEventListener(name, check);
+  check();
+}
+
 // The guide is open the first time.
 const SEEN = "discode-guide-" + document.body.className;
 const sheet = document.querySelector("#guide");
