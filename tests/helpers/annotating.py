@@ -145,7 +145,9 @@ class Worker:
     def answer(self, page: httpx.Response) -> httpx.Response:
         """Answer the task on a page as well as this person can; the next page."""
         if kind(page) == "revise":
-            return self.post("/task", page, text=f"{texts(page)[0]}, revised")
+            # of a gold question, "b 3" is the wrong caption and "a 3" the right one
+            given = re.sub(r"^b (\d+)$", r"a \1", texts(page)[0])
+            return self.post("/task", page, text=f"{given}, revised")
         return self.post("/task", page, side=self.side(page))
 
     def side(self, page: httpx.Response) -> str:

@@ -70,7 +70,9 @@ def test_many_people_at_once(db: Database) -> None:
                     continue
                 idle = 0
                 if task.kind == "revise":
-                    receipt = submit(db, person, task.lease, new_submission(), 20.0, text="a revised caption")
+                    receipt = submit(
+                        db, person, task.lease, new_submission(), 20.0, text="a revised caption"
+                    )
                 else:
                     side = better(task) if rng.random() < 0.9 else 1 - better(task)
                     receipt = submit(db, person, task.lease, new_submission(), 20.0, side=side)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import secrets
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ from discode.mceval.tables import (
     Slot,
     Void,
 )  # fmt: skip
+from discode.mceval.texts import check_name
 
 DAY = 86400.0
 
@@ -53,8 +55,7 @@ def invite(
     lookup(ROLES, role, "role")
     expires = _expiry(now, days)
     for name in names:
-        if not name.strip() or len(name) > 200 or "\0" in name:
-            raise InputError(f"{name!r} is not a name; give 1 to 200 characters")
+        check_name(name, "a person's name")
     tokens = [secrets.token_urlsafe(24) for _ in names]
 
     def work(session: Session) -> list[Invitation]:
@@ -69,6 +70,26 @@ def invite(
         return made
 
     return db.run(work)
+
+
+def check_new_names(session: Session, names: Sequence[str]) -> None:
+    """Raise if somebody has one of these names already: two people could not be told apart."""
+    known = {row[0]: row[1] for row in session.execute(select(Person.name, Person.id)).all()}
+    for number, name in enumerate(names):
+        if name in known:
+            raise InputError(
+                f"{name!r} is person {known[name]} already; give another name, or reissue their "
+                "invitation"
+            )
+        if name in names[:number]:
+            raise InputError(f"{name!r} is given twice; give everybody a name of their own")
+
+
+def numbered_names(session: Session, role: str, count: int) -> list[str]:
+    """Return so many new names of a role: "comparer 1", ..., after those that are there."""
+    taken = set(session.scalars(select(Person.name).where(Person.name.startswith(f"{role} "))))
+    free = (f"{role} {number}" for number in itertools.count(1))
+    return list(itertools.islice((name for name in free if name not in taken), count))
 
 
 def hash_token(token: str) -> str:

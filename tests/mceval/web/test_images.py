@@ -65,10 +65,12 @@ def test_a_large_image_is_decoded_once(
     sqlite.create(Rules())
     add_images(sqlite, [DomainSource("a", folder, 1)], now=0.0)
     decoded: list[int] = []
-    monkeypatch.setattr(
-        "discode.mceval.shown.open_image",
-        lambda data: (decoded.append(len(data)), open_image(data))[1],
-    )
+
+    def decode(data: bytes) -> Pillow.Image:
+        decoded.append(len(data))
+        return open_image(data)
+
+    monkeypatch.setattr("discode.mceval.shown.open_image", decode)
     images = CampaignImages(sqlite)
     (row,) = rows(sqlite)
     got: list[str] = []

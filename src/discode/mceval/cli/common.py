@@ -62,11 +62,11 @@ def read_public_url(text: str) -> PublicAddress:
     return PublicAddress(f"{parts.scheme}://{shown}", name)
 
 
-def make_table(*columns: str) -> Table:
-    """Return an empty table with numbers on the right."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
+def make_table(*columns: str, left: int = 1) -> Table:
+    """Return an empty table: so many columns of text, the others of numbers, on the right."""
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     for number, name in enumerate(columns):
-        table.add_column(name, overflow="fold", justify="right" if number else "left")
+        table.add_column(name, overflow="fold", justify="left" if number < left else "right")
     return table
 
 

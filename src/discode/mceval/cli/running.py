@@ -21,8 +21,10 @@ from discode.mceval.cli.common import (
     make_table,
     number_cell,
     open_campaign,
+    read_public_url,
 )
 from discode.mceval.cli.preparing import read_domain
+from discode.mceval.texts import csv_cell
 
 if TYPE_CHECKING:
     from discode.mceval.database import Database
@@ -53,8 +55,12 @@ def people(
         int | None, typer.Option(help="End this person's part, or an admin's, at once.")
     ] = None,
     reason: Annotated[str, typer.Option(help="For --careless and --revoke.")] = "by an organiser",
+    public_url: Annotated[
+        str | None, typer.Option(help="The address that people use: links are written as well.")
+    ] = None,
 ) -> None:
     """Invite people, or list them; a token is shown once and cannot be recovered."""
+    where = read_public_url(public_url).origin if public_url is not None else None
     with open_campaign(database) as db:
         from discode.mceval import people as members
         from discode.mceval.database import settings_of
@@ -74,41 +80,55 @@ def people(
             typer.echo(f"person {revoke} is out: their link and browsers no longer work")
             return
         if reissue is not None:
-            _hand_out([members.reissue(db, reissue, now, days=days)], output)
+            _hand_out([members.reissue(db, reissue, now, days=days)], output, where)
             return
         if role is not None:
-            names = [*(name or []), *(f"{role} {i + 1}" for i in range(count))]
+            with db.read() as session:
+                names = [*(name or []), *members.numbered_names(session, role, count)]
+                members.check_new_names(session, names)
             if not names:
                 raise InputError("give --name (once or more) or --count")
-            _hand_out(members.invite(db, names, role, now, days=days), output)
+            _hand_out(members.invite(db, names, role, now, days=days), output, where)
             return
         if name or count:
             raise InputError("give --role as well: reviser, comparer, both, study or admin")
         with db.read() as session:
             rows = person_rows(session)
             paid = settings_of(session).pay_per_hour > 0
-    pay = ["pay"] if paid else []
-    table = make_table("person", "name", "role", "state", "answers", "void", "hours", *pay, "s",
-                       "gold", "quick", "agreed")  # fmt: skip
+    # What nobody has is not shown: the table fits a terminal of 80 columns.
+    some = {
+        "void": any(row.void for row in rows), "pay": paid, "gold": any(row.gold for row in rows),
+        "quick": any(row.quick for row in rows),
+    }  # fmt: skip
+    shown = [name for name in ("person", "name", "role", "state", "answers", "void", "hours", "pay",
+                               "s", "gold", "quick", "agreed") if some.get(name, True)]  # fmt: skip
+    table = make_table(*shown, left=4)
     for row in rows:
-        pay = [f"{row.pay:.2f}"] if paid else []
-        table.add_row(
-            str(row.id), escape(row.name), row.role, row.state, str(row.answers), str(row.void),
-            f"{row.hours:.2f}", *pay, number_cell(row.median_seconds, 1),
-            f"{row.right}/{row.gold}", str(row.quick), f"{row.agreed}/{row.shared}",
-        )  # fmt: skip
+        cells = {
+            "person": str(row.id), "name": escape(row.name), "role": row.role, "state": row.state,
+            "answers": str(row.answers), "void": str(row.void), "hours": f"{row.hours:.2f}",
+            "pay": f"{row.pay:.2f}", "s": number_cell(row.median_seconds, 1),
+            "gold": f"{row.right}/{row.gold}", "quick": str(row.quick),
+            "agreed": f"{row.agreed}/{row.shared}",
+        }  # fmt: skip
+        table.add_row(*(cells[name] for name in shown))
     stdout.print(table)
 
 
-def _hand_out(invitations: Sequence[Invitation], output: Path | None) -> None:
+def _hand_out(invitations: Sequence[Invitation], output: Path | None, where: str | None) -> None:
+    """Print invitations, or write them to a table; with an address, a link for each."""
+    links = [[f"{where}/join/{one.token}"] if where else [] for one in invitations]
     if output is None:
-        for one in invitations:
-            typer.echo(f"{one.person}\t{one.name}\t{one.role}\t{one.token}")
+        for one, link in zip(invitations, links, strict=True):
+            typer.echo("\t".join([str(one.person), one.name, one.role, one.token, *link]))
         return
     with replacing(output) as temp, temp.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["person", "name", "role", "token"])
-        writer.writerows([one.person, one.name, one.role, one.token] for one in invitations)
+        writer.writerow(["person", "name", "role", "token", *(["link"] if where else [])])
+        writer.writerows(
+            [one.person, csv_cell(one.name), one.role, one.token, *link]
+            for one, link in zip(invitations, links, strict=True)
+        )
     output.chmod(0o600)
     typer.echo(f"{len(invitations)} tokens in {output}")
 
@@ -206,7 +226,7 @@ def images(
             flags, warnings = flag_rows(session), pass_warnings(session)
             discarded = organising.discarded_images(session)
     shown = {image.id: (image.domain, image.source, image.reason) for image in discarded}
-    table = make_table("image", "domain", "source", "why it is discarded, or flagged")
+    table = make_table("image", "domain", "source", "why it is discarded, or flagged", left=4)
     for number, row in shown.items():
         table.add_row(str(number), *map(escape, row))
     for flag in flags:
@@ -255,7 +275,7 @@ def status(database: DatabaseArgument) -> None:
             stalls, warnings = find_stalls(session, time.time()), pass_warnings(session)
             sides = side_rows(session)[-1]
             paid = settings_of(session).pay_per_hour > 0
-    table = make_table("domain", "done", "wanted", "active", "pool", "discarded", "left out",
+    table = make_table("domain", "done", "wanted", "active", "pool", "discarded", "left\nout",
                        "no consensus", "κ", "α")  # fmt: skip
     for row in domains:
         left_out = row.states.get("duplicate", 0) + row.states.get("unreadable", 0)

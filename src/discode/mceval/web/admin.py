@@ -22,6 +22,7 @@ from discode.mceval.export import ExportOptions, export_dataset
 from discode.mceval.organising import discarded_images, restore, set_flag_aside, take_down
 from discode.mceval.people import (
     Invitation,
+    check_new_names,
     invite,
     mark_careless,
     reinstate,
@@ -150,6 +151,8 @@ class AdminPages:
         names = [line.strip() for line in form.get("names", "").splitlines() if line.strip()]
         if not 1 <= len(names) <= MOST_INVITED:
             raise InputError(f"give 1 to {MOST_INVITED} names, one per line, not {len(names)}")
+        with self.db.read() as session:
+            check_new_names(session, names)
         return invite(self.db, names, form.get("role", ""), now, days=_days(form))
 
     def export(self) -> tuple[str, bytes]:
