@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
 import os
 import random
 import re
@@ -28,10 +29,10 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import numpy as np
+from PIL import Image as Pillow
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from discode.images import demo_path
 from discode.mceval.checks import Checks
 from discode.mceval.database import Database
 from discode.mceval.people import invite
@@ -44,10 +45,10 @@ CAPTION = re.compile(r'<p id="caption-\d" dir="auto">(.*?)</p>')
 FORM = "application/x-www-form-urlencoded"
 
 
-def fill(db: Database, judgments: int, image: Path) -> int:
+def fill(db: Database, judgments: int, folder: Path) -> int:
     """Make a campaign with at least so many judgments, three per image; how many that is.
 
-    All images are one file, since people do not load it here: pages only look whether it is there.
+    Its images are small files in a folder: a page takes an answer only if there is one.
     """
     rules = Rules(revise="agreed")
     db.create(rules, checks=Checks(gold_rate=0, quick_seconds=0))
@@ -57,9 +58,11 @@ def fill(db: Database, judgments: int, image: Path) -> int:
         session.add_all(Domain(name=name, quota=-(-count // 4)) for name in domains)
         session.flush()
         for i in range(count):
-            digest = f"{i:064x}"
+            path = folder / f"{i}.png"
+            Pillow.new("RGB", (8, 8), (i // 256 % 256, i % 256, 0)).save(path)
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
             row = Image(
-                domain_id=i % 4 + 1, digest=digest, path=str(image), source=f"{i}", state="pool",
+                domain_id=i % 4 + 1, digest=digest, path=str(path), source=f"{i}", state="pool",
                 rank=rank_of(rules, digest),
             )  # fmt: skip
             session.add(row)
@@ -211,7 +214,9 @@ class Load:
     async def all(self, people: list[tuple[int, str]]) -> float:
         """Return the seconds of everything."""
         start = time.perf_counter()
-        await asyncio.gather(self.killer(), *(self.person(*one) for one in people))
+        killer = asyncio.create_task(self.killer())
+        await asyncio.gather(*(self.person(*one) for one in people))
+        killer.cancel()  # if nobody found enough to do, which is a fault that is told below
         return time.perf_counter() - start
 
 
@@ -262,7 +267,7 @@ def main() -> None:
         with Database(url) as db:
             if not db.sqlite:
                 Base.metadata.drop_all(db.engine)
-            judgments = fill(db, args.judgments, demo_path() / "cat.jpg")
+            judgments = fill(db, args.judgments, Path(folder))
             invited = invite(db, [f"person {i}" for i in range(args.people)], "comparer", 0.0)
             server = Server(url)
             server.start()

@@ -9,13 +9,20 @@ even if this module were wrong: a slot is held once, and nobody has two slots of
 from __future__ import annotations
 
 import secrets
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
-from sqlalchemy import BindParameter, ColumnElement, Executable, bindparam, select
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Executable,
+    bindparam,
+    func,
+    select,
+    union_all,
+)
 from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from discode.errors import InputError, NotAllowedError, StoreError
@@ -41,8 +48,8 @@ from discode.mceval.texts import check_revision, check_submission, check_text
 UNDO_SECONDS = 600.0
 REVISION_TIMES = 2.0
 """A revision takes at least so many times the seconds of a quick comparison."""
-WINDOW = 24
-"""Free slots of a domain, in its order, among which a person's next task is drawn."""
+WINDOW = 16
+"""Images of a domain, in its order, among which a person's next task is drawn."""
 
 
 @dataclass(frozen=True)
@@ -187,13 +194,14 @@ def _next(session: Session, person_id: int, now: float) -> Task | None:
     kinds = list(ROLES[person.role])
     if not kinds:
         return None
-    count = people.dealt_with(session, person.id)
+    seen = _dealt_with_by_domain(session, person)
+    count = sum(seen.values())
     if (
         len(kinds) == 2
         and random_bits(rules.seed, "kind", person.id, count) % (rules.people + 1) == 0
     ):
         kinds.reverse()  # people who do both revise as often as there are revisions
-    domains = _domain_order(session, rules, person, count)
+    domains = _domain_order(session, rules, person, seen)
     for wait in (False, True):  # rows that others have locked may become free
         for kind in kinds:
             slot = _draw_slot(session, rules, person, kind, domains, now, wait=wait)
@@ -203,29 +211,40 @@ def _next(session: Session, person_id: int, now: float) -> Task | None:
     return None
 
 
-def _domain_order(session: Session, rules: Rules, person: Person, count: int) -> list[int]:
+def _dealt_with_by_domain(session: Session, person: Person) -> dict[int | None, int]:
+    """Return how many tasks a person has dealt with; gold questions are under ``None``."""
+    rows = session.execute(_by_domain_query(), {"person": person.id}).all()
+    return {row[0]: row[1] for row in rows}
+
+
+@cache
+def _by_domain_query() -> Executable:
+    did = union_all(
+        *(select(table.image_id).where(table.person_id == bindparam("person"))
+          for table in (Answer, Pass))
+    ).subquery()  # fmt: skip
+    return (
+        select(Image.domain_id, func.count())
+        .join(did, did.c.image_id == Image.id)
+        .group_by(Image.domain_id)
+    )
+
+
+def _domain_order(
+    session: Session, rules: Rules, person: Person, seen: Mapping[int | None, int]
+) -> list[int]:
     """Return the domains in the order in which a person's next task is looked for in them.
 
     First comes the one of whose quota they have done the least, so that everybody works on all
     domains in proportion; among equals, a draw of their own decides.
     """
     quotas = session.execute(select(Domain.id, Domain.quota)).all()
-    if len(quotas) == 1:
-        return [quotas[0][0]]
-    seen = Counter(
-        domain
-        for table in (Answer, Pass)
-        for domain in session.scalars(
-            select(Image.domain_id)
-            .join(table, table.image_id == Image.id)
-            .where(table.person_id == person.id)
-        )
-    )
+    count = sum(seen.values())
     return [
         domain
         for _, _, domain in sorted(
             (
-                Fraction(seen[domain], quota),
+                Fraction(seen.get(domain, 0), quota),
                 random_bits(rules.seed, "domain", person.id, count, domain),
                 domain,
             )
@@ -253,12 +272,10 @@ def _draw_slot(
     given = {"person": person.id, "now": now}
     for domain in domains:
         found = session.execute(_free_query(kind), {**given, "domain": domain}).all()
-        first: dict[str, int] = {}
-        for slot, digest in found:
-            first.setdefault(digest, slot)
-        order = sorted(first, key=lambda key: random_bits(rules.seed, "order", person.id, key))
-        for digest in order:
-            free: Slot | None = session.scalar(_lock_query(wait), {**given, "slot": first[digest]})
+        for image, _ in sorted(
+            found, key=lambda row: random_bits(rules.seed, "order", person.id, row[1])
+        ):
+            free: Slot | None = session.scalar(_lock_query(kind, wait), {**given, "image": image})
             if free is not None:
                 return free
     return None
@@ -294,24 +311,33 @@ def _is_free() -> ColumnElement[bool]:
 
 @cache  # building the query takes longer than running it
 def _free_query(kind: str) -> Executable:
-    """Return the query for the slots of a kind that a person may have in a domain, in its order."""
+    """Return the query for the first images of a domain with a free slot for a person.
+
+    The slots are a condition and not a join: the images are then read in their order and no further
+    than needed.
+    """
+    slots = select(Slot.id).where(
+        Slot.image_id == Image.id, Slot.kind == kind, _is_free(),
+        person_may_have(bindparam("person")),
+    )  # fmt: skip
     return (
-        select(Slot.id, Image.digest)
-        .join(Image, Image.id == Slot.image_id)
+        select(Image.id, Image.digest)
         .where(Image.domain_id == bindparam("domain"))
-        .where(Image.state == ("done" if kind == "study" else "active"))
-        .where(Slot.kind == kind, _is_free(), person_may_have(bindparam("person")))
-        .order_by(Image.rank, Slot.number)
+        .where(Image.state == ("done" if kind == "study" else "active"), slots.exists())
+        .order_by(Image.rank)
         .limit(WINDOW)
     )
 
 
 @cache
-def _lock_query(wait: bool) -> Executable:
-    """Return the query that locks a slot which was free a moment ago, if it still is."""
+def _lock_query(kind: str, wait: bool) -> Executable:
+    """Return the query that locks a slot of an image which had a free one a moment ago."""
     return (
         select(Slot)
-        .where(Slot.id == bindparam("slot"), _is_free(), person_may_have(bindparam("person")))
+        .where(Slot.image_id == bindparam("image"), Slot.kind == kind, _is_free())
+        .where(person_may_have(bindparam("person")))
+        .order_by(Slot.number)
+        .limit(1)
         .with_for_update(key_share=True, skip_locked=not wait)
     )
 
