@@ -121,14 +121,21 @@ class Browser:
     async def ask(
         self, path: str, form: dict[str, str] | None = None, origin: str = ""
     ) -> tuple[int, str]:
-        """Return status and body; raises OSError or EOFError where the server is gone."""
-        try:
-            return await self._ask(path, form, origin)
-        except (OSError, EOFError):
-            if self.pipe is not None:
-                self.pipe[1].close()
-            self.pipe = None
-            raise
+        """Return status and body; raises OSError or EOFError where the server is gone.
+
+        A connection that the server closed meanwhile, after some idle seconds, is opened again, as
+        browsers do.
+        """
+        while True:
+            reused = self.pipe is not None
+            try:
+                return await self._ask(path, form, origin)
+            except (OSError, EOFError):
+                if self.pipe is not None:
+                    self.pipe[1].close()
+                self.pipe = None
+                if not reused:
+                    raise
 
     async def _ask(self, path: str, form: dict[str, str] | None, origin: str) -> tuple[int, str]:
         if self.pipe is None:
