@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
 import os
 import random
 import re
@@ -28,6 +29,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import numpy as np
+from PIL import Image as Pillow
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
@@ -43,8 +45,11 @@ CAPTION = re.compile(r'<p id="caption-\d" dir="auto">(.*?)</p>')
 FORM = "application/x-www-form-urlencoded"
 
 
-def fill(db: Database, judgments: int) -> int:
-    """Make a campaign with at least so many judgments, three per image; how many that is."""
+def fill(db: Database, judgments: int, folder: Path) -> int:
+    """Make a campaign with at least so many judgments, three per image; how many that is.
+
+    Its images are small files in a folder: a page takes an answer only if there is one.
+    """
     rules = Rules(revise="agreed")
     db.create(rules, checks=Checks(gold_rate=0, quick_seconds=0))
     domains, count = ("real", "painting", "sketch", "quickdraw"), -(-judgments // 3)
@@ -53,15 +58,17 @@ def fill(db: Database, judgments: int) -> int:
         session.add_all(Domain(name=name, quota=-(-count // 4)) for name in domains)
         session.flush()
         for i in range(count):
-            digest = f"{i:064x}"
-            image = Image(
-                domain_id=i % 4 + 1, digest=digest, path="/nowhere", source=f"{i}", state="pool",
+            path = folder / f"{i}.png"
+            Pillow.new("RGB", (8, 8), (i // 256 % 256, i % 256, 0)).save(path)
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            row = Image(
+                domain_id=i % 4 + 1, digest=digest, path=str(path), source=f"{i}", state="pool",
                 rank=rank_of(rules, digest),
             )  # fmt: skip
-            session.add(image)
+            session.add(row)
             session.flush()
             session.add_all(
-                Candidate(image_id=image.id, writer=w, text=f"{w} says {i}") for w in "abcd"
+                Candidate(image_id=row.id, writer=w, text=f"{w} says {i}") for w in "abcd"
             )
         session.flush()
         prepare_images(session, 0.0)
@@ -73,8 +80,9 @@ def fill(db: Database, judgments: int) -> int:
 class Server:
     """The application, as a process that can be killed and started again."""
 
-    def __init__(self, database: str) -> None:
+    def __init__(self, database: str, *options: str) -> None:
         self.database = database
+        self.options = options
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.process: subprocess.Popen[str] | None = None
@@ -84,7 +92,7 @@ class Server:
         code = "from discode.cli import main; main()"
         command = [sys.executable, "-c", code, "mceval", "annotate", self.database]
         self.process = subprocess.Popen(
-            [*command, "--port", str(self.port), "--pause-every", "1000000"],
+            [*command, "--port", str(self.port), "--pause-every", "1000000", *self.options],
             stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self.process.stderr is not None
@@ -99,29 +107,45 @@ class Server:
 
 
 class Browser:
-    """One person's keep-alive connection and cookie."""
+    """One person's keep-alive connection and cookie.
 
-    def __init__(self, port: int) -> None:
+    ``site`` is the name by which they know the server, if it is not the server's own.
+    """
+
+    def __init__(self, port: int, site: str = "") -> None:
         self.port = port
+        self.site = site
         self.cookie = ""
         self.pipe: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def ask(self, path: str, form: dict[str, str] | None = None) -> tuple[int, str]:
-        """Return status and body; raises OSError or EOFError where the server is gone."""
-        try:
-            return await self._ask(path, form)
-        except (OSError, EOFError):
-            if self.pipe is not None:
-                self.pipe[1].close()
-            self.pipe = None
-            raise
+    async def ask(
+        self, path: str, form: dict[str, str] | None = None, origin: str = ""
+    ) -> tuple[int, str]:
+        """Return status and body; raises OSError or EOFError where the server is gone.
 
-    async def _ask(self, path: str, form: dict[str, str] | None) -> tuple[int, str]:
+        A connection that the server closed meanwhile, after some idle seconds, is opened again, as
+        browsers do.
+        """
+        while True:
+            reused = self.pipe is not None
+            try:
+                return await self._ask(path, form, origin)
+            except (OSError, EOFError):
+                if self.pipe is not None:
+                    self.pipe[1].close()
+                self.pipe = None
+                if not reused:
+                    raise
+
+    async def _ask(self, path: str, form: dict[str, str] | None, origin: str) -> tuple[int, str]:
         if self.pipe is None:
             self.pipe = await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 20)
         reader, writer = self.pipe
         body = urlencode(form).encode() if form is not None else b""
-        head = f"{'GET' if form is None else 'POST'} {path} HTTP/1.1\r\nhost: localhost\r\n"
+        head = f"{'GET' if form is None else 'POST'} {path} HTTP/1.1\r\n"
+        head += f"host: {self.site or 'localhost'}\r\n"
+        if form is not None and (origin or self.site):  # browsers say where a form comes from
+            head += f"origin: {origin or 'http://' + self.site}\r\n"
         head += f"cookie: {self.cookie}\r\ncontent-type: {FORM}\r\ncontent-length: {len(body)}\r\n"
         writer.write(head.encode() + b"\r\n" + body)
         await writer.drain()
@@ -130,14 +154,17 @@ class Browser:
         for line in lines:
             if line.lower().startswith("content-length:"):
                 length = int(line.split(":")[1])
-        text = (await reader.readexactly(length)).decode()
-        found = re.search(r"set-cookie: (discode=[^;]*)", "\n".join(lines))
+        text = (await reader.readexactly(length)).decode(errors="replace")
+        found = re.search(r"set-cookie: (discode=[^;]*)", "\n".join(lines), re.I)
         if found:
             self.cookie = found[1]
-        if "connection: close" in lines:
+        if "connection: close" in map(str.lower, lines):
             writer.close()
             self.pipe = None
-        return int(lines[0].split()[1]), text
+        status = int(lines[0].split()[1])
+        if status in (502, 504):
+            raise ConnectionError("the proxy finds no server")
+        return status, text
 
 
 class Load:
@@ -194,7 +221,9 @@ class Load:
     async def all(self, people: list[tuple[int, str]]) -> float:
         """Return the seconds of everything."""
         start = time.perf_counter()
-        await asyncio.gather(self.killer(), *(self.person(*one) for one in people))
+        killer = asyncio.create_task(self.killer())
+        await asyncio.gather(*(self.person(*one) for one in people))
+        killer.cancel()  # if nobody found enough to do, which is a fault that is told below
         return time.perf_counter() - start
 
 
@@ -245,7 +274,7 @@ def main() -> None:
         with Database(url) as db:
             if not db.sqlite:
                 Base.metadata.drop_all(db.engine)
-            judgments = fill(db, args.judgments)
+            judgments = fill(db, args.judgments, Path(folder))
             invited = invite(db, [f"person {i}" for i in range(args.people)], "comparer", 0.0)
             server = Server(url)
             server.start()

@@ -86,7 +86,7 @@ def main() -> None:
                     number += 1
                     name, now = f"{person}-submission-{number}", time.time()
                     if task.kind == "revise":
-                        receipt = submit(db, person, task.lease, name, now, text="revised")
+                        receipt = submit(db, person, task.lease, name, now, text="it is revised")
                     else:
                         left, right = task.captions
                         side = int(left > right) ^ (rng.random() < 0.05)  # they mostly agree

@@ -64,3 +64,35 @@ def test_beyond_the_limit_a_file_is_read_again_and_must_be_the_same(
 def test_errors_name_the_file(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match=r"none\.png"):
         open_image(SharedImage(tmp_path / "none.png"))
+
+
+def test_only_listed_formats_reach_pillow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An EPS called .jpg is not an image: Pillow would run Ghostscript on it."""
+    from PIL import EpsImagePlugin
+
+    from discode.backends.served.estimate import data_url
+
+    def ran(*args: object, **options: object) -> None:
+        pytest.fail("Ghostscript was called")
+
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", ran)
+    path = tmp_path / "harmless.jpg"
+    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n")
+    Image.open(path).close()  # Pillow itself takes it
+    for given in (path, path.read_bytes(), SharedImage(path)):
+        with pytest.raises(ImageError, match="it is not an image"):
+            open_image(given)
+    with pytest.raises(ImageError, match="it is not an image"):
+        data_url(path)
+
+
+def test_no_other_way_to_pillow() -> None:
+    """Every file is opened through open_formats, which names the formats."""
+    source = Path(discode.__file__).parent
+    opening = [
+        f"{path.name}: {line.strip()}"
+        for path in sorted(source.rglob("*.py"))
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if "Image.open(" in line or "Pillow.open(" in line
+    ]
+    assert opening == ["images.py: return Image.open(io.BytesIO(data), formats=known)"]

@@ -17,6 +17,9 @@ from discode.errors import ImageError, InputError
 MAX_PIXELS = 89_478_485
 """Larger images are refused, where Pillow begins to warn of decompression bombs."""
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
+IMAGE_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "MPO", "PNG", "TIFF", "WEBP")
+"""The formats that are opened, whatever a file is called. Pillow knows more, and hands some of them
+to other programs: an EPS to Ghostscript."""
 KEPT_BYTES = 64 << 20
 """Bytes of image files that the pairs of a batch share in memory; beyond, files are read again."""
 
@@ -92,11 +95,7 @@ def open_image(image: ImageSource) -> Image.Image:
     try:
         with warnings.catch_warnings():  # Pillow warns of what is refused below
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            opened = (
-                given
-                if isinstance(given, Image.Image)
-                else Image.open(io.BytesIO(image_bytes(given)))
-            )
+            opened = given if isinstance(given, Image.Image) else open_formats(image_bytes(given))
         if not opened.width or not opened.height:
             raise ImageError(f"{_name(image)} has no pixels")
         if opened.width * opened.height > MAX_PIXELS:
@@ -121,6 +120,19 @@ def open_image(image: ImageSource) -> Image.Image:
         if isinstance(error, Image.DecompressionBombError):
             why = f"its pixels are over {MAX_PIXELS}"
         raise ImageError(f"cannot decode {_name(image)}: {why}") from error
+
+
+def open_formats(data: bytes) -> Image.Image:
+    """Return a file of one of the :data:`IMAGE_FORMATS`, opened by Pillow and not decoded yet.
+
+    Every file that is given to Pillow passes here.
+
+    >>> open_formats((demo_path() / "cat.jpg").read_bytes()).format
+    'JPEG'
+    """
+    Image.init()
+    known = [name for name in IMAGE_FORMATS if name in Image.OPEN]  # AVIF came with Pillow 11.3
+    return Image.open(io.BytesIO(data), formats=known)
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:

@@ -145,7 +145,9 @@ class Worker:
     def answer(self, page: httpx.Response) -> httpx.Response:
         """Answer the task on a page as well as this person can; the next page."""
         if kind(page) == "revise":
-            return self.post("/task", page, text=f"{texts(page)[0]}, revised")
+            # of a gold question, "b 3" is the wrong caption and "a 3" the right one
+            given = re.sub(r"^b (\d+)$", r"a \1", texts(page)[0])
+            return self.post("/task", page, text=f"{given}, revised")
         return self.post("/task", page, side=self.side(page))
 
     def side(self, page: httpx.Response) -> str:
@@ -185,7 +187,7 @@ def kind(page: httpx.Response) -> str:
     for name, words in {
         "compare": "Which caption is better, all in all", "revise": "Improve this caption",
         "pause": "Time for a break", "wait": "Come back later", "done": "There is nothing left",
-        "guide": "Before you begin", "admin": "<h1>Overview",
+        "guide": "Before you begin", "admin": "<h1>Overview", "ended": "has ended",
     }.items():  # fmt: skip
         if words in page.text:
             return name

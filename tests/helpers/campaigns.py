@@ -104,9 +104,8 @@ def work_once(
     if task is None:
         return False
     if task.kind == "revise":
-        submit(
-            db, person, task.lease, new_submission(), now + 9, text=f"{task.captions[0]}, revised"
-        )
+        given = task.captions[0].replace("wrong", "right")  # of a gold question
+        submit(db, person, task.lease, new_submission(), now + 9, text=f"{given}, revised")
     else:
         side = better(task) if rng.random() < accuracy else 1 - better(task)
         submit(db, person, task.lease, new_submission(), now + 5, side=side)

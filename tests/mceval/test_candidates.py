@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,8 +12,11 @@ from discode.errors import BackendError, InputError
 from discode.mceval.candidates import add_captions, write_captions
 from discode.mceval.database import Database
 from discode.mceval.intake import DomainSource, add_images
+from discode.mceval.people import invite
+from discode.mceval.queue import next_task
 from discode.mceval.rules import Rules
-from discode.mceval.tables import Candidate, Image
+from discode.mceval.states import log_exported
+from discode.mceval.tables import Candidate, Event, Image
 from tests.helpers.images import caption_files, image_folders
 
 DOMAINS = {"a": 6, "b": 5}
@@ -126,3 +130,57 @@ def test_a_refused_key_stops_the_run(campaign: Database) -> None:
 
     with pytest.raises(InputError, match="key was refused"):
         write_captions(campaign, "m", HttpError(), now=lambda: 0.0)
+
+
+def test_captions_are_replaced_before_anybody_saw_them(campaign: Database, tmp_path: Path) -> None:
+    files = caption_files(tmp_path, DOMAINS, tmp_path)
+    for i, path in enumerate(files):
+        add_captions(campaign, f"w{i + 1}", path, 0.0)
+    (one,) = invite(campaign, ["one"], "comparer", 0.0)
+    task = next_task(campaign, one.person, 1.0)
+    assert task is not None
+    better = tmp_path / "better.csv"
+    better.write_text(files[0].read_text().replace("sees", "clearly sees"))
+    with pytest.raises(InputError, match=r"has another caption of w1 already.*--replace"):
+        add_captions(campaign, "w1", better, 2.0)
+    added = add_captions(campaign, "w1", better, 2.0, replace=True)
+    assert (added.new, added.known, added.replaced, added.seen) == (0, 0, 10, 1)
+    again = next_task(campaign, one.person, 3.0)
+    assert again == task, "what somebody looks at stays"
+    assert states(campaign) == {"active": 4, "pool": 7}
+    with campaign.read() as session:
+        seen = session.scalars(select(Image).where(Image.path == task.path)).one()
+        rows = session.scalars(select(Candidate).where(Candidate.writer == "w1")).all()
+        old = session.scalars(select(Event.detail).where(Event.kind == "caption_replaced")).all()
+        drawn = session.scalars(select(Image).where(Image.first.is_not(None))).all()
+        assert [row.image_id for row in rows if "clearly" not in row.text] == [seen.id]
+        assert len(old) == 10
+        assert all("w1 sees" in detail for detail in old), "the old texts stay in the log"
+        assert len(drawn) == 11
+        assert all(len({image.first, image.second, image.revised}) == 3 for image in drawn)
+    assert add_captions(campaign, "w1", better, 4.0, replace=True).seen == 1
+
+
+def test_captions_on_a_crowd_platform_stay(campaign: Database, tmp_path: Path) -> None:
+    files = caption_files(tmp_path, DOMAINS, tmp_path)
+    for i, path in enumerate(files):
+        add_captions(campaign, f"w{i + 1}", path, 0.0)
+    campaign.run(lambda session: log_exported(session, 1.0))
+    better = tmp_path / "better.csv"
+    better.write_text(files[0].read_text().replace("sees", "clearly sees"))
+    added = add_captions(campaign, "w1", better, 2.0, replace=True)
+    assert (added.replaced, added.seen) == (7, 4)
+
+
+def test_equal_captions_can_be_replaced(campaign: Database, tmp_path: Path) -> None:
+    """Images that were discarded because nothing was left to compare come back."""
+    files = caption_files(tmp_path, DOMAINS, tmp_path)
+    same = tmp_path / "same.csv"
+    same.write_text(re.sub(r"w1 sees.*", "a dog", files[0].read_text()))
+    for i in range(4):
+        add_captions(campaign, f"w{i + 1}", same, 0.0)
+    assert states(campaign) == {"discarded": 11}
+    assert add_captions(campaign, "w1", files[0], 1.0, replace=True).replaced == 11
+    for i in (1, 2):
+        add_captions(campaign, f"w{i + 1}", files[i], 2.0, replace=True)
+    assert states(campaign) == {"active": 4, "pool": 7}

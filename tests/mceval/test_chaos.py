@@ -40,7 +40,11 @@ class World:
                 if found is not None:
                     self.held[person] = found
             elif action == "undo":
-                self.held[person] = undo(self.db, person, self.now)
+                back = undo(self.db, person, self.now)
+                if back is None:  # a flag was taken back, and somebody else has the task
+                    self.held.pop(person, None)
+                else:
+                    self.held[person] = back
             elif action == "careless" and self.rng.random() < 0.3:
                 mark_careless(self.db, person, "chance", self.now)
             elif action == "reinstate":
@@ -66,7 +70,7 @@ class World:
 
     def answer(self, person: int, task: Task) -> None:
         if task.kind == "revise":
-            submit(self.db, person, task.lease, new_submission(), self.now, text="revised")
+            submit(self.db, person, task.lease, new_submission(), self.now, text="it is revised")
         else:
             side = better(task) if self.rng.random() < 0.8 else 1 - better(task)
             submit(self.db, person, task.lease, new_submission(), self.now, side=side)

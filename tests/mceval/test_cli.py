@@ -12,12 +12,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 pytest.importorskip("sqlalchemy", reason="campaigns want discode[mceval]")
 
+from sqlalchemy import inspect
+
 from discode.cli import main, output
-from discode.mceval.database import open_database
+from discode.mceval.database import Database, open_database, settings_of
 from discode.mceval.people import person_by_token
+from discode.mceval.tables import Base
 from tests.helpers.campaigns import work_all
 from tests.helpers.images import caption_files, image_folders
 
@@ -96,19 +100,23 @@ def test_from_folders_to_a_dataset(run: Run, begun: Path, tmp_path: Path) -> Non
     (row,) = csv.DictReader(tokens.read_text().splitlines())
     with open_database(str(begun)) as db:
         people = [int(row[0]) for row in rows]
-        found = person_by_token(db, row["token"])
+        found = person_by_token(db, row["token"], 0.0)
         assert found is not None
         assert found.role == "reviser"
         assert row["token"] not in begun.read_bytes().decode("latin-1")
-        assert person_by_token(db, "forged") is None
+        assert person_by_token(db, "forged", 0.0) is None
         work_all(db, [*people, found.id], random.Random(0), accuracy=0.95)
     out = fine(run("status", begun))
-    assert [line.split()[0] for line in out.splitlines()[1:4]] == ["real", "sketch", "all"]
+    assert [line.split()[0] for line in out.splitlines()[2:5]] == ["real", "sketch", "all"]
     assert "5 people" in out
     assert "Ada" in fine(run("people", begun))
 
     assert "4 tasks" in fine(run("study", begun, "--images", 4))
     refused(run("study", begun), "nobody has judged")
+    saved = tmp_path / "saved.db"
+    assert "answers in" in fine(run("backup", begun, saved))
+    assert [line.split()[0] for line in fine(run("status", saved)).splitlines()[2:5]]
+    refused(run("backup", begun, saved), "exists already")
     fine(run("people", begun, "--role", "study", "--count", 1))
     with open_database(str(begun)) as db:
         work_all(db, [6], random.Random(0))
@@ -140,6 +148,16 @@ def test_by_a_crowd(run: Run, begun: Path, tmp_path: Path) -> None:
     out = fine(run("import", begun, results))
     assert "to reject" in out
     assert (tmp_path / "results.decided.csv").is_file()
+    # A finished campaign has no tasks, its user study may.
+    refused(run("tasks", begun, tmp_path / "none", "--image-url", url), "nothing is open")
+    assert not (tmp_path / "none").exists()
+    fine(run("study", begun, "--images", 2))
+    told = fine(
+        run("tasks", begun, tmp_path / "study", "--image-url", url, "--study", "--gold", 0,
+            "--copy-images", tmp_path / "public")
+    )  # fmt: skip
+    assert told.startswith("2 tasks for 2 answers")
+    assert len(list((tmp_path / "public").iterdir())) == 2
     assert "5 images" in fine(run("export", begun, tmp_path / "out", "--images", "hashes"))
     refused(run("tasks", begun, tmp_path / "x", "--image-url", "x"), "{digest}")
     refused(run("import", begun, results, "-o", results), "also read from")
@@ -173,6 +191,196 @@ def test_plan(run: Run) -> None:
     assert 5500 < float(money.replace(",", "")) < 7500
     refused(run("plan", "--accuracy", 0.3), "accuracy=0.3", "0.5")
     refused(run("plan", "--people", 2, "--consensus", "majority"), "odd number")
+
+
+def test_names_and_links(run: Run, begun: Path, tmp_path: Path) -> None:
+    """Numbers go on, names are unique, links are whole, and a name is no formula."""
+    names = [
+        [line.split("\t")[1] for line in
+         fine(run("people", begun, "--role", "comparer", "--count", 2)).splitlines()]
+        for _ in range(2)
+    ]  # fmt: skip
+    assert names == [["comparer 1", "comparer 2"], ["comparer 3", "comparer 4"]]
+    ada = ("people", begun, "--role", "comparer", "--name", "Ada")
+    fine(run(*ada))
+    refused(run(*ada), "'Ada' is person 5 already", "reissue")
+    refused(run(*ada[:-1], "Bob", "--name", "Bob"), "'Bob' is given twice")
+    refused(run(*ada[:-1], "B\u202eob"), "U+202E")
+    refused(run(*ada[:-1], "B\nob"), "is one line")
+    tokens = tmp_path / "tokens.csv"
+    fine(run(*ada[:-1], "=1+1", "-o", tokens, "--public-url", "https://captions.example.org/"))
+    (row,) = csv.DictReader(tokens.read_text().splitlines())
+    assert row["name"] == "'=1+1"
+    assert row["link"] == f"https://captions.example.org/join/{row['token']}"
+    out = fine(run(*ada[:-1], "Eve", "--public-url", "https://captions.example.org"))
+    assert out.split("\t")[-1].startswith("https://captions.example.org/join/")
+
+
+@pytest.mark.parametrize("verb", ["people", "status"])
+def test_tables_fit_a_terminal(
+    run: Run, begun: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    fine(run("people", begun, "--role", "comparer", "--name", "Ada Lovelace-Byron", "--count", 2))
+    with open_database(str(begun)) as db:
+        work_all(db, [1, 2, 3], random.Random(0))
+    monkeypatch.setattr(output.stdout, "width", 80)
+    lines = fine(run(verb, begun)).splitlines()
+    wanted = {"people": ["2 comparer 1 comparer active", "3 comparer 2 comparer active"],
+              "status": ["real 0 3 3 5 0 0 ", "all 0 5 5 10 0 0 "]}[verb]  # fmt: skip
+    plain = [" ".join(line.split()) for line in lines]
+    for words in wanted:
+        assert any(line.startswith(words) for line in plain), plain
+    assert max(len(line.rstrip()) for line in lines[: 1 + len(plain) // 2]) <= 80
+
+
+def test_plan_from_a_campaign(run: Run, begun: Path) -> None:
+    refused(run("plan", "--from", begun), "no comparisons", "--compare-seconds")
+    fine(run("people", begun, "--role", "comparer", "--count", 3))
+    fine(run("people", begun, "--role", "reviser", "--count", 1))
+    with open_database(str(begun)) as db:
+        work_all(db, [1, 2, 3, 4], random.Random(0))
+    out = fine(run("plan", "--from", begun, "--rounds", 2))
+    assert "comparisons of 5.0 s" in out
+    assert "revisions of 9.0 s (means)" in out
+    hours = next(line for line in out.splitlines() if line.startswith("hours")).split()[1]
+    same = fine(run("plan", "--compare-seconds", 5, "--revise-seconds", 9, "--rounds", 2))
+    assert hours == next(x for x in same.splitlines() if x.startswith("hours")).split()[1]
+    mixed = fine(run("plan", "--from", begun, "--compare-seconds", 50, "--rounds", 2))
+    assert hours != next(x for x in mixed.splitlines() if x.startswith("hours")).split()[1]
+    refused(run("plan", "--compare-seconds", 0), "compare_seconds=0")
+
+
+def test_status_says_what_stalls(run: Run, begun: Path, tmp_path: Path) -> None:
+    out = fine(run("status", begun))
+    assert "stalled: 0 active people compare, and every image needs 3 of them" in out
+    assert "  cure: invite more with discode mceval people --role comparer" in out
+    assert "pay" not in out, "none was promised"
+    fine(run("people", begun, "--role", "comparer", "--count", 3))
+    fine(run("people", begun, "--role", "reviser", "--count", 1))
+    assert "stalled" not in fine(run("status", begun))
+    assert "pay" not in fine(run("people", begun))
+    with open_database(str(begun)) as db:
+        work_all(db, [1, 2, 3, 4], random.Random(0))
+    out = fine(run("status", begun))
+    assert "stalled" not in out
+    assert "left caption chosen: " in out
+    places = image_folders(tmp_path / "more", {"real": 2}, seed=9)
+    out = fine(run("images", begun, "--domain", f"real:5={places['real']}"))
+    assert "real: 2 new images, 0 left out" in out
+    refused(run("images", begun, "--domain", f"other={places['real']}"), "NAME:COUNT=FOLDER")
+    assert "0 new images" in fine(run("images", begun, "--domain", f"real={places['real']}"))
+    paid = tmp_path / "paid.db"
+    fine(run("init", paid, "--domain", f"real={places['real']}", "--pay-per-hour", 20))
+    assert "pay 0.00" in fine(run("status", paid))
+    refused(run("init", tmp_path / "x.db", "--domain", f"real={places['real']}",
+                "--pay-per-hour", -1), "pay_per_hour=-1")  # fmt: skip
+
+
+def test_images_and_people_by_hand(run: Run, begun: Path, tmp_path: Path) -> None:
+    (ada,) = fine(run("people", begun, "--role", "admin", "--name", "Ada")).splitlines()
+    old = ada.split("\t")[3]
+    (ada,) = fine(run("people", begun, "--reissue", 1, "--days", 3)).splitlines()
+    new = ada.split("\t")[3]
+    with open_database(str(begun)) as db:
+        assert person_by_token(db, old, 0.0) is None
+        assert person_by_token(db, new, 0.0) is not None
+    assert "no longer work" in fine(run("people", begun, "--revoke", 1, "--reason", "moved"))
+    refused(run("people", begun, "--reissue", 1), "is left; reinstate")
+    refused(run("people", begun, "--role", "admin", "--name", "x", "--days", 0), "days=0")
+    fine(run("images", begun, "--take-down", 1, "--reason", "private"))
+    assert "taken down: private" in fine(run("images", begun))
+    fine(run("images", begun, "--restore", 1))
+    assert "taken down" not in fine(run("images", begun))
+    refused(run("images", begun, "--restore", 1), "is not discarded")
+    refused(run("images", begun, "--take-down", 99), "no image has the number 99")
+    better = tmp_path / "better.csv"
+    better.write_text((tmp_path / "w1.csv").read_text().replace("sees", "finds"))
+    captions = ("candidates", begun, "--writer", "w1", "--file", better)
+    refused(run(*captions), "--replace")
+    assert "0 captions of w1, 15 replaced" in fine(run(*captions, "--replace"))
+    refused(run("candidates", begun, "--writer", "w1", "--model", "endpoint:x", "--replace"),
+            "--replace goes with --file")  # fmt: skip
+
+
+def test_the_papers_protocol(run: Run, tmp_path: Path) -> None:
+    """What the paper does not name is off, unless it is asked for."""
+    places = image_folders(tmp_path, {"real": 3})
+    (tmp_path / "real" / "again.png").write_bytes((tmp_path / "real" / "000.png").read_bytes())
+    image = Image.open(tmp_path / "real" / "001.png")
+    image.convert("RGB").save(tmp_path / "real" / "like.jpg", quality=80)
+    gold = tmp_path / "gold.csv"
+    gold.write_text("image,right,wrong\nreal/000.png,noise,a dog on a beach\n")
+    domain = ("--domain", f"real={places['real']}", "--per-domain", 1)
+    found = {}
+    for name, more in (
+        ("checked", ()), ("paper", ()), ("paper and gold", ("--gold", gold, "--gold-rate", 0.2)),
+    ):  # fmt: skip
+        path = tmp_path / f"{name}.db"
+        out = fine(run("init", path, *domain, "--protocol", name.split()[0], *more))
+        with open_database(str(path)) as db, db.read() as session:
+            settings = settings_of(session)
+        checks = settings.checks
+        found[name] = (settings.rules.skips, checks.gold_rate, checks.quick_seconds,
+                       out.splitlines()[-1].split()[2])  # fmt: skip
+    assert found == {
+        "checked": (5, 0.1, 2.0, "3"),
+        "paper": (0, 0.0, 0.0, "4"),  # the copy is left out all the same, it would be one image
+        "paper and gold": (0, 0.2, 0.0, "4"),
+    }
+    other = tmp_path / "other.db"
+    refused(run("init", other, *domain, "--protocol", "paper", "--gold", gold), "--gold-rate")
+    refused(run("init", other, *domain, "--protocol", "papr"), "did you mean 'paper'")
+    assert not other.exists()
+
+
+def test_warnings_at_the_start(run: Run, tmp_path: Path) -> None:
+    places = image_folders(tmp_path, {"real": 4})
+    gold = tmp_path / "gold.csv"
+    gold.write_text("image,right,wrong\nreal/000.png,noise,a dog\nreal/000.png,noise,a cat\n")
+    path = tmp_path / "c.db"
+    code, _, err = run("init", path, "--domain", f"real={places['real']}", "--gold", gold,
+                       "--per-domain", 2)  # fmt: skip
+    assert code == 0
+    assert "1 gold images are in a domain" in err
+    assert "1 images have more than one gold question" in err
+    for writer, texts in (
+        ("a", "one two three four"), ("b", "one 2 3 4"), ("c", "one 2 third fourth"),
+        ("d", "one two III IV"),
+    ):  # fmt: skip
+        table = tmp_path / f"{writer}.csv"
+        lines = [f"{i:03d}.png,says {text}" for i, text in enumerate(texts.split())]
+        table.write_text("image,caption\n" + "\n".join(lines))
+        code, _, err = run("candidates", path, "--writer", writer, "--file", table)
+        assert code == 0, err
+    assert "2 captions are another writer's as well, e.g. of real/000.png" in err
+    assert "2 images are discarded: fewer than three of their captions differ" in err
+
+
+def test_a_failed_start_on_a_server_leaves_nothing(
+    run: Run, postgres_url: str, tmp_path: Path
+) -> None:
+    places = image_folders(tmp_path, {"real": 2})
+    gold = tmp_path / "gold.csv"
+    gold.write_text("image,right,wrong\nnone.png,noise,a dog\n")
+    with Database(postgres_url) as db:
+        Base.metadata.drop_all(db.engine)
+    domain = ("--domain", f"real={places['real']}")
+    refused(run("init", postgres_url, *domain, "--gold", gold), "none.png")
+    with Database(postgres_url) as db:
+        assert inspect(db.engine).get_table_names() == []
+    assert run("init", postgres_url, *domain)[0] == 0
+    refused(run("init", postgres_url, *domain), "holds a campaign already")
+    with open_database(postgres_url) as db:  # and that one is left alone
+        Base.metadata.drop_all(db.engine)
+
+
+def test_public_addresses(run: Run, begun: Path) -> None:
+    for address, word in (
+        ("captions.example.org", "give https://NAME"), ("ftp://x", "give https://NAME"),
+        ("https://x:99999", "give https://NAME"), ("https://me@x", "give https://NAME"),
+        ("https://example.org/captions", "https://captions.example.org"),
+    ):  # fmt: skip
+        refused(run("annotate", begun, "--public-url", address), word)
 
 
 def test_mistakes(run: Run, begun: Path, tmp_path: Path) -> None:

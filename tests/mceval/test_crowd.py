@@ -1,22 +1,33 @@
 from __future__ import annotations
 
 import csv
+import hashlib
+import json
 import random
+import re
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
+from PIL import ExifTags
+from PIL import Image as Pillow
 from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
 from discode.errors import InputError
 from discode.mceval.checks import Checks
-from discode.mceval.crowd import CrowdTask, crowd_tasks, html_question, task_page, write_tasks
-from discode.mceval.crowd_import import AgreementCheck, import_results, write_decisions
+from discode.mceval.crowd import CrowdTask, crowd_tasks, hit_parameters, write_tasks
+from discode.mceval.crowd_import import AgreementCheck, Decision, import_results, write_decisions
 from discode.mceval.database import Database
+from discode.mceval.guide import ADVICE, COMPARED_EXAMPLES, DEFINITIONS, FLAG_REASONS, REVISING
+from discode.mceval.intake import add_gold
 from discode.mceval.rules import Rules
-from discode.mceval.tables import Answer, Image, Person, Void
-from tests.helpers.campaigns import check_rules, fill
+from discode.mceval.tables import Answer, Candidate, Image, Pass, Person, Slot, Void
+from discode.mceval.user_study import begin_user_study, user_study_result
+from tests.helpers.annotating import draw_image
+from tests.helpers.campaigns import check_rules, fill, invite_people, work_all
 
 URL = "https://example.org/{digest}{suffix}?a=1&b=2"
 CHECKS = Checks(gold_after=2, gold_least=0.6)
@@ -39,9 +50,22 @@ class Reader(HTMLParser):
         self.tags.append((tag, dict(attrs)))
 
 
-def tasks_of(db: Database, gold: int = 9) -> list[CrowdTask]:
+def tasks_of(db: Database, gold: int = 9, *, study: bool = False) -> list[CrowdTask]:
     with db.read() as session:
-        return crowd_tasks(session, URL, gold_assignments=gold)
+        return crowd_tasks(session, URL, gold_assignments=gold, study=study)
+
+
+def pages(instructions: str = "") -> Any:
+    pytest.importorskip("jinja2", reason="pages want discode[annotate]")
+    from discode.mceval.web.crowd_page import CrowdPages
+
+    return CrowdPages(instructions)
+
+
+def send(db: Database, path: Path, columns: str, *rows: str, now: float = 1.0) -> list[Decision]:
+    """Import a plain table."""
+    path.write_text("\n".join([columns, *rows]) + "\n", encoding="utf-8")
+    return import_results(db, path, now)
 
 
 def answers(
@@ -172,9 +196,10 @@ def test_a_plain_table(sqlite: Database, tmp_path: Path) -> None:
 
 
 def test_pages_cannot_be_broken_by_captions(tmp_path: Path) -> None:
+    made = pages("Mind the <gap> ]]> & more")
     for kind, captions in (("compare", NASTY), ("revise", NASTY[:1])):
         task = CrowdTask("00ff", kind, "real", 'https://x/1?a=1&b="2"', captions, 3)
-        root = ElementTree.fromstring(html_question(task, "Mind the <gap> ]]> & more"))
+        root = ElementTree.fromstring(made.question(task))
         namespace, name = root.tag[1:].split("}")
         assert name == "HTMLQuestion"
         assert namespace.endswith("HTMLQuestion.xsd")
@@ -182,33 +207,230 @@ def test_pages_cannot_be_broken_by_captions(tmp_path: Path) -> None:
         assert content is not None
         assert content.text is not None
         seen = Reader(content.text)
-        assert [tag for tag, _ in seen.tags].count("script") == 1
-        assert "b" not in [tag for tag, _ in seen.tags]
+        scripts = [found for tag, found in seen.tags if tag == "script"]
+        assert all((one["src"] or "").startswith("data:text/javascript;base64,") for one in scripts)
+        assert len(scripts) == 3
         for caption in captions:
             assert caption in "".join(seen.texts)
         assert ("img", task.image_url) in [(tag, found.get("src")) for tag, found in seen.tags]
-        (form,) = [found for tag, found in seen.tags if tag == "form"]
-        assert form["action"] == "https://www.mturk.com/mturk/externalSubmit"
-        names = {found.get("name") for _, found in seen.tags} - {None, "viewport"}
-        assert names == {"assignmentId"} | (
-            {"choice", "swapped"} if kind == "compare" else {"text"}
+        forms = [found for tag, found in seen.tags if tag == "form"]
+        assert {one["action"] for one in forms} == {"https://www.mturk.com/mturk/externalSubmit"}
+        names = {found.get("name") for _, found in seen.tags} - {None, "viewport", "color-scheme"}
+        assert names - {"criterion"} == {"assignmentId", "pass", "reason", "more"} | (
+            {"choice", "swapped"} if kind == "compare" else {"text", "unchanged"}
         )
+
+
+def test_the_page_has_the_guide_and_instructions_add_to_it() -> None:
+    """A platform's page says what the application's says."""
+    for words in ("", "Work in a quiet place."):
+        made = pages(words)
+        compare = "".join(Reader(made.page("compare", "https://x/1", ("a", "b"))).texts)
+        for said in (*DEFINITIONS.values(), ADVICE, *FLAG_REASONS, words):
+            assert said in compare
+        for one in COMPARED_EXAMPLES:
+            assert all(caption in compare for caption in one.captions)
+        revise = made.page("revise", "https://x/1", ("a",))
+        assert REVISING in "".join(Reader(revise).texts)
+        assert words in revise
+        # Nothing is loaded but the image: the guide's own images are in the page.
+        addresses = [found.get("src") or "" for tag, found in Reader(revise).tags if tag == "img"]
+        assert [one for one in addresses if not one.startswith("data:image/jpeg")] == [
+            "https://x/1", ""]  # fmt: skip
+
+
+def test_a_page_that_the_platform_would_refuse(tmp_path: Path) -> None:
+    task = CrowdTask("00ff", "compare", "real", "https://x/1", ("é" * 4000, "b" * 4000), 3)
+    assert len(pages().question(task).encode()) <= 65_535
+    with pytest.raises(InputError, match=r"task 00ff has .* Mechanical Turk takes 65,535"):
+        write_tasks([task], tmp_path / "out", "mturk", "word " * 4000)
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_the_website_gets(sqlite: Database, tmp_path: Path) -> None:
     """hits.csv fills the layout as it is: together they must be as safe as a question."""
+    pages()
     task = CrowdTask("00ff", "compare", "real", "https://x/1", NASTY, 3)
     write_tasks([task], tmp_path / "out", "mturk", "Look well.")
-    layout = (tmp_path / "out" / "compare.html").read_text()
+    layout = (tmp_path / "out" / "compare.html").read_text(encoding="utf-8")
     with (tmp_path / "out" / "hits-compare.csv").open(newline="") as file:
         (row,) = csv.DictReader(file)
-    for name in ("first", "second", "image_url"):
-        layout = layout.replace(f"${{{name}}}", row[name], 1)
+    columns = set(re.findall(r"\$\{(.*?)\}", layout))
+    assert columns == {"image_url", "first", "second"}  # nothing of a script looks like a column
+    safe = Reader(layout).tags
+    for name in columns:
+        layout = layout.replace(f"${{{name}}}", row[name])
     seen = Reader(layout)
-    assert [tag for tag, _ in seen.tags].count("script") == 1
+    assert [tag for tag, _ in seen.tags] == [tag for tag, _ in safe]
     assert NASTY[1] in "".join(seen.texts)
     assert (tmp_path / "out" / "questions" / "00ff.xml").is_file()
-    assert task_page("compare", "u", ("a", "b")).count("required") == 2
+
+
+def test_the_papers_qualifications(tmp_path: Path) -> None:
+    """At least 99 % approved, over 5,000 tasks, Masters, US or UK: in both forms."""
+    pages()
+    task = CrowdTask("00ff", "revise", "real", "https://x/1", ("a",), 1)
+    for form in ("mturk", "csv"):
+        write_tasks([task], tmp_path / form, form, pay_per_hour=23.0)
+        said = (tmp_path / form / "README.txt").read_text()
+        for words in ("99 %", "5,000", "Masters", "United States or the United Kingdom"):
+            assert words in said
+    found = json.loads((tmp_path / "mturk" / "hit-revise.json").read_text())
+    rules = {one["QualificationTypeId"]: one for one in found["QualificationRequirements"]}
+    approved, number = rules["000000000000000000L0"], rules["00000000000000000040"]
+    assert (approved["Comparator"], approved["IntegerValues"]) == ("GreaterThanOrEqualTo", [99])
+    assert (number["Comparator"], number["IntegerValues"]) == ("GreaterThan", [5000])
+    assert rules["2F1QJWKUDD8XADTFD2Q0G6UTO95ALH"]["Comparator"] == "Exists"
+    places = rules["00000000000000000071"]["LocaleValues"]
+    assert [one["Country"] for one in places] == ["US", "GB"]
+    assert found["Reward"] == "0.32"  # 50 s at 23 USD per hour
+    assert "Reward" not in hit_parameters("revise")  # no pay was promised
+
+
+def test_a_finished_campaign_has_no_tasks(sqlite: Database, tmp_path: Path) -> None:
+    """Its gold questions are not tasks, and among revisions alone they would be known as such."""
+    fill(sqlite, Rules(), {"a": (2, 2)}, gold=3)
+    comparers, reviser = invite_people(sqlite, 3), invite_people(sqlite, 0)
+    assert {task.kind for task in tasks_of(sqlite)} == {"compare", "revise"}
+    work_all(sqlite, comparers[:3], random.Random(0))
+    assert [task.kind for task in tasks_of(sqlite)] == ["revise", "revise"]
+    work_all(sqlite, reviser, random.Random(0))
+    assert tasks_of(sqlite) == []
+    with pytest.raises(InputError, match="nothing is open"):
+        write_tasks(tasks_of(sqlite), tmp_path / "x", "csv")
+    assert not (tmp_path / "x").exists()
+
+
+def test_gold_on_an_image_of_the_campaign(sqlite: Database, tmp_path: Path) -> None:
+    """Two gold questions on one file, which is also judged: three tasks, and no answer strays."""
+    fill(sqlite, Rules(people=1), {"a": (1, 1)}, checks=Checks(gold_after=99))
+    draw_image(tmp_path / "own.png", 5)
+    table = tmp_path / "gold.csv"
+    table.write_text("image,right,wrong\nown.png,a blot,a cat\nown.png,colours,a dog\n")
+    add_gold(sqlite, table, 1.0)
+
+    def same_file(session: Session) -> None:
+        (image,) = session.scalars(select(Image).where(Image.state == "active")).all()
+        image.digest = hashlib.sha256((tmp_path / "own.png").read_bytes()).hexdigest()
+
+    sqlite.run(same_file)
+    tasks = [task for task in tasks_of(sqlite, gold=2) if task.kind == "compare"]
+    assert len({task.image_url for task in tasks}) == 1
+    assert len({task.task for task in tasks}) == len(tasks) == 3
+    for number, task in enumerate(tasks):
+        row = f"{task.task},worker {number},9,1"
+        (one,) = send(sqlite, tmp_path / "r.csv", "task,worker,seconds,choice", row)
+        assert one.used
+    with sqlite.read() as session:
+        votes = session.execute(
+            select(Answer.kind, Candidate.text, Image.state)
+            .join(Image, Image.id == Answer.image_id)
+            .join(Candidate, Candidate.id == Image.second)
+            .order_by(Answer.id)
+        ).all()
+    shown = [(task.captions[1], "gold" if task.assignments == 2 else "compare") for task in tasks]
+    assert [(row[1], row[0]) for row in votes] == shown
+    assert [row[2] == "gold" for row in votes] == [kind == "gold" for _, kind in shown]
+
+
+def test_images_to_host(sqlite: Database, tmp_path: Path) -> None:
+    """They are what the application shows: one frame, upright, without where it was taken."""
+    exif = Pillow.Exif()
+    exif[ExifTags.Base.Artist] = "somebody at home"
+    files = [tmp_path / "photo.jpeg", tmp_path / "scan.tiff"]
+    Pillow.new("RGB", (8, 6), "red").save(files[0], exif=exif)
+    Pillow.new("RGB", (8, 6), "blue").save(files[1])
+    fill(sqlite, Rules(), {"a": (2, 2)})
+
+    def move(session: Session) -> None:
+        for image, path in zip(session.scalars(select(Image)).all(), files, strict=True):
+            image.path = str(path)
+            image.digest = hashlib.sha256(path.read_bytes()).hexdigest()
+
+    sqlite.run(move)
+    there = tmp_path / "public"
+    with sqlite.read() as session:
+        tasks = crowd_tasks(session, "https://x/{digest}{suffix}", copies=there)
+    names = {task.image_url.removeprefix("https://x/") for task in tasks}
+    assert {path.name for path in there.iterdir()} == names
+    assert sorted(Path(name).suffix for name in names) == [".jpg", ".png"]
+    assert all(b"somebody" not in path.read_bytes() for path in there.iterdir())
+    files[0].write_bytes(b"another")
+    with sqlite.read() as session, pytest.raises(InputError, match="has changed since"):
+        crowd_tasks(session, URL, copies=there)
+    files[0].unlink()
+    with sqlite.read() as session, pytest.raises(InputError, match="No such file"):
+        crowd_tasks(session, URL, copies=there)
+
+
+def test_the_user_study_by_crowd(sqlite: Database, tmp_path: Path) -> None:
+    """New people only: whoever worked on the campaign is thanked, and not counted."""
+    fill(sqlite, Rules(), {"a": (4, 4)}, gold=1)
+    names: set[str] = set()
+    for seed in range(20):
+        tasks = tasks_of(sqlite, gold=0)
+        if not tasks:
+            break
+        names |= {task.task for task in tasks}
+        path = answers(tasks, dict.fromkeys("ABCDEF", 1.0), tmp_path / "r.csv", seed=seed)
+        import_results(sqlite, path, 1.0)
+    assert tasks_of(sqlite, study=True) == []
+    begin_user_study(sqlite, 4, 2.0, people=2)
+    tasks = tasks_of(sqlite, study=True)
+    assert sorted(task.assignments for task in tasks) == [2, 2, 2, 2, 9]
+    assert {task.kind for task in tasks} == {"compare"}
+    assert not {task.task for task in tasks} & names
+    workers = {"A": 1.0, "new1": 1.0, "new2": 1.0}
+    decisions = import_results(sqlite, answers(tasks, workers, tmp_path / "s.csv", rows=1), 3.0)
+    assert {one.decision for one in decisions} == {"approve"}
+    old = [one for one in decisions if one.worker == "A" and not one.used]
+    assert len(old) == 4
+    assert {one.reason for one in old} == {
+        "not used: the worker took part in the campaign, and the study wants new people"
+    }
+    with sqlite.read() as session:
+        result = user_study_result(session)
+        roles = {person.name: person.role for person in session.scalars(select(Person)).all()}
+    assert (result.images, result.judged, result.accuracy.value) == (4, 8, 1.0)
+    assert roles["new1"] == roles["new2"] == "study"
+    assert tasks_of(sqlite, study=True) == []
+    check_rules(sqlite)
+
+
+def test_skips_and_flags_of_a_crowd(sqlite: Database, tmp_path: Path) -> None:
+    """They count as in the application, and a second import changes nothing."""
+    fill(sqlite, Rules(flags=2), {"a": (2, 4)})
+    one, other = (task.task for task in tasks_of(sqlite) if task.kind == "compare")
+    columns = "task,worker,seconds,choice,pass,reason,more"
+    rows = [
+        f"{one},V,9,,flag,A caption is offensive,the second",
+        f"{one},W,9,,flag,Other,",
+        f"{other},V,9,,skip,I cannot tell which is better,",
+        f"{other},W,9,,leave,,",
+        f"{other},X,9,,flag,,",
+    ]
+    decisions = send(sqlite, tmp_path / "r.csv", columns, *rows)
+    assert [(row.decision, row.used) for row in decisions] == [
+        ("approve", True), ("approve", True), ("approve", True), ("reject", False),
+        ("approve", True)]  # fmt: skip
+    with sqlite.read() as session:
+        made = session.execute(select(Pass.kind, Pass.reason).order_by(Pass.id)).all()
+        gone = session.scalars(select(Image.reason).where(Image.state == "discarded")).all()
+        assert not session.scalars(select(Slot.id).where(Slot.state == "leased")).all()
+    assert [tuple(row) for row in made] == [
+        ("flag", "A caption is offensive: the second"),
+        ("flag", "Other"),
+        ("skip", "I cannot tell which is better"),
+        ("flag", "Other"),
+    ]
+    assert [why.startswith("flagged by 2 people") for why in gone] == [True]
+    again = send(sqlite, tmp_path / "r.csv", columns, *rows, now=2.0)
+    assert [row.used for row in again] == [row.used for row in decisions]
+    with sqlite.read() as session:
+        assert len(session.scalars(select(Pass.id)).all()) == 4
+    (late,) = send(sqlite, tmp_path / "l.csv", columns, f"{other},V,9,1,,,", now=3.0)
+    assert late.reason == "not used: the worker skipped or flagged this image"
+    check_rules(sqlite)
 
 
 @pytest.mark.parametrize(
@@ -243,6 +465,23 @@ def test_invalid_answers_are_rejected(sqlite: Database, tmp_path: Path) -> None:
     assert [one.decision for one in decisions] == ["reject"] * 3
     assert "'2' is neither 0 nor 1" in decisions[0].reason
     assert "no revised caption" in decisions[1].reason
+
+
+def test_revisions_of_a_crowd_are_checked(sqlite: Database, tmp_path: Path) -> None:
+    """One letter is no reference, and three seconds are not enough for one."""
+    fill(sqlite, Rules(), {"a": (4, 4)}, checks=Checks(gold_rate=0, quick_seconds=2))
+    tasks = [task for task in tasks_of(sqlite) if task.kind == "revise"]
+    rows = [
+        f"{tasks[0].task},v,30,x",
+        f"{tasks[1].task},v,3,a better caption",
+        f"{tasks[2].task},v,30,{tasks[2].captions[0]}",
+        f"{tasks[3].task},v,30,a better caption",
+    ]
+    decisions = send(sqlite, tmp_path / "r.csv", "task,worker,seconds,text", *rows)
+    assert [(one.decision, one.used) for one in decisions] == [
+        ("reject", False), ("approve", False), ("approve", True), ("approve", True)]  # fmt: skip
+    assert "must be a sentence or a phrase, not 'x'" in decisions[0].reason
+    assert decisions[1].reason == "not used: a revision in 3 s"
 
 
 def test_bad_exports(sqlite: Database, tmp_path: Path) -> None:

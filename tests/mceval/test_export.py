@@ -9,21 +9,27 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image as Pillow
 from sqlalchemy import select, update
+from sqlalchemy.orm import Session
 
 from discode.benchmarks import Preferences, load_benchmark
 from discode.errors import InputError, StoreError
+from discode.images import open_image
+from discode.mceval import guide
 from discode.mceval.candidates import add_captions
 from discode.mceval.checks import Checks
 from discode.mceval.database import Database
 from discode.mceval.export import ExportOptions, export_dataset
 from discode.mceval.intake import DomainSource, add_images
 from discode.mceval.people import invite
-from discode.mceval.queue import next_task, submit
+from discode.mceval.queue import flag, next_task, skip, submit
 from discode.mceval.report import domain_rows, person_rows, votes_by_image
 from discode.mceval.rules import Rules
-from discode.mceval.tables import Candidate, Image
+from discode.mceval.states import settle_image
+from discode.mceval.tables import Candidate, Image, Pass
 from discode.mceval.user_study import begin_user_study, user_study_result
 from tests.helpers.campaigns import better, check_rules, invite_people, new_submission, work_all
 from tests.helpers.images import caption_files, image_folders
@@ -139,8 +145,103 @@ def test_the_card_says_what_is_true(campaign: Database, tmp_path: Path) -> None:
     assert facts["rules"] == asdict(Rules(seed=7))
     assert text.startswith('---\npretty_name: "A \\"title\\""\n')
     for word in ("8 images in 2 domains", "all 3 agree", "seed 7", "us@example.org",
-                 "relevance, descriptiveness, correctness, fluency", "TO BE FILLED"):  # fmt: skip
+                 *(f"> - {name}: {words}" for name, words in guide.DEFINITIONS.items()),
+                 f"> {guide.COMPARING}", f"> {guide.ADVICE}", f"> {guide.REVISING}",
+                 guide.COMPARED_EXAMPLES[0].captions[0], "TO BE FILLED"):  # fmt: skip
         assert word in text
+
+
+def test_skips_and_flags_are_told(tmp_path: Path) -> None:
+    """They count as discarded, and the facts and the card say how many there were and why."""
+    cannot_tell = guide.SKIP_REASONS["compare"][0]
+    with Database(str(tmp_path / "campaign.db")) as db:
+        places = image_folders(tmp_path / "in", DOMAINS)
+        db.create(Rules(skips=2), checks=Checks(gold_rate=0, quick_seconds=0))
+        add_images(db, [DomainSource(one, path, 4) for one, path in places.items()], now=0.0)
+        for i, path in enumerate(caption_files(tmp_path / "in", DOMAINS, tmp_path)):
+            add_captions(db, f"w{i + 1}", path, 0.0)
+        people = invite_people(db, 5)
+        for person, pass_on, reason in (
+            (people[0], skip, cannot_tell), (people[1], skip, f"{cannot_tell}: my aunt Ada"),
+            (people[0], flag, "Other: a photo of my aunt"),
+        ):  # fmt: skip
+            task = next_task(db, person, 10.0)
+            assert task is not None
+            pass_on(db, person, task.lease, reason, 11.0)
+        with db.read() as session:
+            skipped = set(session.scalars(select(Pass.image_id).where(Pass.kind == "skip")).all())
+
+        def skip_again(session: Session) -> None:
+            for image in skipped:  # whichever they met, both people skip it
+                session.add_all(
+                    Pass(image_id=image, person_id=person, kind="skip", reason=cannot_tell,
+                         created=12.0)
+                    for person in people[:2]
+                )  # fmt: skip
+                settle_image(session, image, 13.0)
+
+        db.run(skip_again)
+        work_all(db, people, random.Random(2), accuracy=0.9)
+        export_dataset(db, tmp_path / "out")
+        with db.read() as session:
+            total = domain_rows(session)[-1]
+            gone = session.scalars(select(Image).where(Image.state == "discarded")).all()
+            passes = session.scalars(select(Pass)).all()
+    facts = json.loads((tmp_path / "out" / "facts.json").read_text(encoding="utf-8"))
+    everything = facts["domains"]["all"]
+    split = sum("consensus" in image.reason for image in gone)
+    assert len(skipped) >= 1
+    assert everything["discarded"] == {
+        "no_consensus": split, "skipped": len(skipped), "flagged": 0, "taken_down": 0,
+        "captions": 0,
+    }  # fmt: skip
+    assert everything["decided"] == total.judged + len(skipped)
+    assert everything["discard_rate"] == pytest.approx(len(gone) / total.decided, abs=1e-4)
+    assert everything["no_consensus_rate"] == pytest.approx(split / total.judged, abs=1e-4)
+    assert everything["skips"] == sum(one.kind == "skip" for one in passes)
+    assert facts["skip_reasons"] == {cannot_tell: everything["skips"]}
+    assert facts["flag_reasons"] == {"Other": 1}
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert f"People skipped {everything['skips']} times ({cannot_tell}" in card
+    assert "People flagged 1 times (Other: 1)" in card
+    assert "aunt" not in card + json.dumps(facts), "people's own words may be about somebody"
+
+
+def test_what_is_published_has_no_metadata(tmp_path: Path) -> None:
+    """A photograph with a place and a TIFF: pixels as people saw them, nothing else."""
+    folder = tmp_path / "in" / "a"
+    folder.mkdir(parents=True)
+    for i, suffix in enumerate((".jpg", ".tif")):
+        tags = Pillow.Exif()
+        tags[0x010E] = "at home"
+        noise = np.random.default_rng(i).integers(0, 255, (40, 40, 3), np.uint8)
+        Pillow.fromarray(noise).save(folder / f"{i:03d}{suffix}", exif=tags)
+    with Database(str(tmp_path / "campaign.db")) as db:
+        db.create(Rules(), checks=Checks(gold_rate=0, quick_seconds=0))
+        add_images(db, [DomainSource("a", folder, 2)], now=0.0)
+        for writer in "wxyz":
+            path = tmp_path / f"{writer}.csv"
+            path.write_text(
+                "image,caption\n" + "".join(
+                    f"{file.name},{writer} sees {file.stem}\n" for file in folder.iterdir())
+            )  # fmt: skip
+            add_captions(db, writer, path, 0.0)
+        work_all(db, invite_people(db, 3), random.Random(0))
+        export_dataset(db, tmp_path / "out")
+    rows = rows_in(tmp_path / "out")
+    assert sorted(Path(row["image"]).suffix for row in rows) == [".jpg", ".png"]
+    for row in rows:
+        made = tmp_path / "out" / "images" / row["image"]
+        (original,) = [
+            file for file in folder.iterdir()
+            if hashlib.sha256(file.read_bytes()).hexdigest() == row["sha256"]
+        ]  # fmt: skip
+        assert b"at home" in original.read_bytes()
+        assert b"at home" not in made.read_bytes()
+        np.testing.assert_array_equal(
+            np.asarray(open_image(made)), np.asarray(open_image(original))
+        )
+    assert load_benchmark("mceval", tmp_path / "out").notes == ()
 
 
 def test_datasets_loads_it(campaign: Database, tmp_path: Path) -> None:

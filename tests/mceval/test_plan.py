@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from discode.errors import InputError
 from discode.mceval.database import Database
+from discode.mceval.people import mark_careless
 from discode.mceval.plan import Target, keep_probability, make_plan
-from discode.mceval.report import domain_rows
+from discode.mceval.queue import next_task, submit, undo
+from discode.mceval.report import domain_rows, person_rows, task_timings
 from discode.mceval.rules import Rules, verdict
-from tests.helpers.campaigns import fill, invite_people, work_all
+from tests.helpers.campaigns import better, fill, invite_people, new_submission, work_all
 
 
 @given(
@@ -113,3 +115,31 @@ def test_rounds_and_hopeless_rules() -> None:
         make_plan(Target(), Rules(), rounds=0)
     with pytest.raises(InputError, match="would agree on"):
         make_plan(Target(accuracy=0.5, workers=50), Rules(people=21), rounds=1)
+
+
+def test_times_of_a_campaign(sqlite: Database) -> None:
+    """The hours that a plan gives for a campaign's own answers are the hours that it took."""
+    fill(sqlite, Rules(), {"a": (10, 40)}, lease=60)
+    people = invite_people(sqlite, 3, 1)
+    work_all(sqlite, people, random.Random(0), limit=20)
+    task = next_task(sqlite, people[0], 5000.0)
+    assert task is not None
+    submit(sqlite, people[0], task.lease, new_submission(), 5040.0, side=better(task))
+    undo(sqlite, people[0], 5041.0)
+    held = next_task(sqlite, people[0], 5042.0)
+    assert held is not None
+    submit(sqlite, people[0], held.lease, new_submission(), 9999.0, side=better(held))  # overnight
+    with sqlite.read() as session:
+        found = task_timings(session)
+        hours = sum(row.hours for row in person_rows(session))
+    assert found.revise_seconds == 9
+    compared = found.compared
+    assert found.compare_seconds == pytest.approx((5 * (compared - 1) + 40 + 60) / compared)
+    seconds = found.compare_seconds * compared + found.revise_seconds * found.revised
+    assert seconds / 3600 == pytest.approx(hours)
+    mark_careless(sqlite, people[0], "by hand", 9.0)
+    with sqlite.read() as session:
+        assert task_timings(session).compared < compared
+        assert task_timings(session).compare_seconds == pytest.approx(
+            (5 * task_timings(session).compared + 40) / task_timings(session).compared
+        )

@@ -3,6 +3,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -69,7 +70,9 @@ def test_many_people_at_once(db: Database) -> None:
                     continue
                 idle = 0
                 if task.kind == "revise":
-                    receipt = submit(db, person, task.lease, new_submission(), 20.0, text="revised")
+                    receipt = submit(
+                        db, person, task.lease, new_submission(), 20.0, text="a revised caption"
+                    )
                 else:
                     side = better(task) if rng.random() < 0.9 else 1 - better(task)
                     receipt = submit(db, person, task.lease, new_submission(), 20.0, side=side)
@@ -167,6 +170,7 @@ def test_undo_takes_everything_back(db: Database) -> None:
     assert states(db) == {"discarded": 1, "active": 1}, "no consensus: replaced"
     assert task is not None
     again = undo(db, comparers[2], 10.0)
+    assert again is not None
     assert again.lease != task.lease
     assert again.captions == task.captions
     assert states(db) == {"active": 1, "pool": 1}, "the replacement waits again"
@@ -188,6 +192,7 @@ def test_undo_gives_up_the_task_in_hand(sqlite: Database) -> None:
     held = next_task(sqlite, one, 10.0)
     assert held is not None
     back = undo(sqlite, one, 20.0)
+    assert back is not None
     assert back.lease != held.lease
     with pytest.raises(NotAllowedError):
         submit(sqlite, one, held.lease, new_submission(), 21.0, side=0)
@@ -396,3 +401,66 @@ def test_sqlite_writers_take_turns(sqlite: Database) -> None:
 
 def _boom(session: Session) -> None:
     raise RuntimeError("boom")
+
+
+def test_the_order_is_a_persons_own_and_domains_are_balanced(db: Database) -> None:
+    """Everybody meets all domains from the start, in orders that differ."""
+    domains = dict.fromkeys("abcd", (12, 12))
+    fill(db, Rules(), domains)
+    people = invite_people(db, 4, 0)
+    seen: dict[int, list[str]] = {person: [] for person in people}
+    together: dict[str, set[int]] = {}
+    for _ in range(24):
+        for person in people:
+            task = next_task(db, person, 1.0)
+            assert task is not None
+            seen[person].append(task.path)
+            together.setdefault(task.path, set()).add(person)
+            submit(db, person, task.lease, new_submission(), 5.0, side=better(task))
+    for paths in seen.values():
+        for start in range(0, 24, 4):  # each block of four has each domain once
+            assert {path[0] for path in paths[start : start + 4]} == set(domains)
+    orders = {tuple(path[0] for path in paths[:8]) for paths in seen.values()}
+    assert len(orders) == 4, "the domains come in another order for everybody"
+    triples = {frozenset(who) for who in together.values() if len(who) == 3}
+    assert len(triples) == 4, "all triples of four people meet"
+    check_rules(db)
+
+
+def test_domains_are_met_in_proportion_to_their_quotas(sqlite: Database) -> None:
+    fill(sqlite, Rules(), {"large": (30, 30), "small": (10, 10)})
+    (one,) = invite_people(sqlite, 1, 0)
+    seen = []
+    for _ in range(20):
+        task = next_task(sqlite, one, 1.0)
+        assert task is not None
+        seen.append(task.domain)
+        submit(sqlite, one, task.lease, new_submission(), 5.0, side=0)
+    assert seen.count("small") == 5
+
+
+def test_the_next_task_follows_from_seed_person_and_digest(tmp_path: Path) -> None:
+    """The same campaign twice gives everybody the same order, another seed another one."""
+    orders = []
+    for number, seed in enumerate((0, 0, 1)):
+        with Database(str(tmp_path / f"{number}.db")) as made:
+            fill(made, Rules(seed=seed), {"a": (9, 9), "b": (9, 9)})
+            (one,) = invite_people(made, 1, 0)
+            order = []
+            while (task := next_task(made, one, 1.0)) is not None:
+                order.append(task.path)
+                submit(made, one, task.lease, new_submission(), 5.0, side=0)
+            orders.append(order)
+    assert orders[0] == orders[1] != orders[2]
+    assert len(set(orders[0])) == 18
+
+
+def test_images_are_finished_one_after_another(sqlite: Database) -> None:
+    """A campaign that stops half-way has images that are done, not all of them half-judged."""
+    fill(sqlite, Rules(), {"a": (200, 200)})
+    people = invite_people(sqlite, 3)
+    for _ in range(100):
+        for person in people:
+            work_once(sqlite, person, 1.0, random.Random(0))
+    assert states(sqlite)["done"] >= 60
+    check_rules(sqlite)

@@ -42,6 +42,8 @@ class Guard:
         hosts: The names that the server answers to, or None for any.
         headers: Added to answers that do not set them.
         on_error: Makes the answer where the application raised.
+        origin: The origin of our own pages where a proxy stands before us ("https://NAME"): it may
+            give us another name than the one that browsers use.
     """
 
     def __init__(
@@ -50,11 +52,13 @@ class Guard:
         hosts: tuple[str, ...] | None,
         headers: Mapping[str, str],
         on_error: ErrorHandler,
+        origin: str | None = None,
     ) -> None:
         self.app = app
         self.hosts = hosts
         self.headers = [(name.encode(), value.encode()) for name, value in headers.items()]
         self.on_error = on_error
+        self.origin = origin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -76,7 +80,10 @@ class Guard:
 
         request = Request(scope)
         try:
-            check_host(request.headers.get("host"), request.headers.get("origin"), self.hosts)
+            origin = request.headers.get("origin")
+            if origin is not None and origin == self.origin:
+                origin = None  # one of our pages, as browsers name it
+            check_host(request.headers.get("host"), origin, self.hosts)
             await self.app(scope, receive, send_with_headers)
         except Exception as error:
             if started:  # half an answer cannot be taken back

@@ -21,9 +21,10 @@ from discode.backends.served.client import ChatModel
 from discode.errors import BackendError, ImageError, InputError
 from discode.images import open_image
 from discode.mceval.database import Database, rules_of
-from discode.mceval.states import log_event, prepare_images
+from discode.mceval.rules import normalized
+from discode.mceval.states import log_event, prepare_images, reset_unseen
 from discode.mceval.tables import Candidate, Domain, Image
-from discode.mceval.texts import check_text
+from discode.mceval.texts import check_label, check_text
 from discode.pairs import read_pairs
 
 PROMPT = "Describe this image in one sentence."
@@ -40,14 +41,21 @@ class AddedCaptions:
     """There before, with the same text."""
     unknown: int = 0
     """Of images that are not in the campaign."""
+    replaced: int = 0
+    """Other captions of this writer, which nobody had seen."""
+    seen: int = 0
+    """Captions that differ and stay, because somebody has seen their image."""
+    equal: tuple[str, ...] = ()
+    """Sources of images for which another writer wrote the same."""
+    too_few: int = 0
+    """Images that were discarded, since fewer than three of their captions differ."""
     failed: Mapping[str, str] | None = None
     """Sources of images that could not be captioned, and why."""
 
 
 def check_writer(session: Session, writer: str) -> None:
     """Raise if the campaign has all its writers already and this is not one of them."""
-    if not writer.strip() or len(writer) > 200 or "\0" in writer:
-        raise InputError(f"writer {writer!r} is not a name")
+    check_label(writer, "a writer's name")
     query = select(Candidate.writer).join(Image, Image.id == Candidate.image_id)
     known = sorted(session.scalars(query.where(Image.state != "gold").distinct()).all())
     limit = rules_of(session).writers
@@ -55,11 +63,15 @@ def check_writer(session: Session, writer: str) -> None:
         raise InputError(f"the campaign has its {limit} writers: {', '.join(known)}; not {writer}")
 
 
-def add_captions(db: Database, writer: str, path: Path, now: float) -> AddedCaptions:
+def add_captions(
+    db: Database, writer: str, path: Path, now: float, *, replace: bool = False
+) -> AddedCaptions:
     """Add a writer's captions from a table with an image and a caption per row.
 
     An image is named by its SHA-256, its source, its path, or its file's name if that is unique.
-    Captions that are there already stay; a different one for the same image is an error.
+    Captions that are there already stay. A different one for the same image is an error, or, with
+    ``replace``, takes the place of the old one if nobody was shown that image yet; then captions
+    are drawn anew.
     """
     pairs = [(str(pair.image), pair.caption) for pair in read_pairs(path)]
 
@@ -81,32 +93,70 @@ def add_captions(db: Database, writer: str, path: Path, now: float) -> AddedCapt
                 f"{path.name}: none of its {len(pairs)} images is in the campaign, e.g. "
                 f"{pairs[0][0]}; name them by source, path or SHA-256"
             )
-        return _add_new(session, writer, captions, now, unknown)
+        return _add_new(session, writer, captions, now, unknown, replace=replace)
 
     return db.run(work)
 
 
 def _add_new(
-    session: Session, writer: str, captions: Mapping[int, str], now: float, unknown: int = 0
+    session: Session,
+    writer: str,
+    captions: Mapping[int, str],
+    now: float,
+    unknown: int = 0,
+    *,
+    replace: bool = False,
 ) -> AddedCaptions:
     """Add captions by image, and prepare the images that now have all of theirs."""
-    rows = session.execute(
-        select(Candidate.image_id, Candidate.text).where(Candidate.writer == writer)
-    ).all()
-    known = {row[0]: row[1] for row in rows}
-    new = 0
-    for image, caption in captions.items():
-        if image not in known:
-            session.add(Candidate(image_id=image, writer=writer, text=caption))
-            new += 1
-        elif known[image] != caption:
-            source = session.get_one(Image, image).source
-            raise InputError(f"{source} has another caption of {writer} already: {known[image]!r}")
+    rows = session.scalars(select(Candidate).where(Candidate.writer == writer)).all()
+    known = {row.image_id: row for row in rows}
+    other = [
+        image for image, said in captions.items() if image in known and known[image].text != said
+    ]
+    if other and not replace:
+        source, text = session.get_one(Image, other[0]).source, known[other[0]].text
+        raise InputError(
+            f"{source} has another caption of {writer} already: {text!r}; --replace takes the new "
+            "ones where nobody has seen the old ones"
+        )
+    new = [image for image in captions if image not in known]
+    session.add_all(Candidate(image_id=i, writer=writer, text=captions[i]) for i in new)
+    unseen = [image for image in other if reset_unseen(session, image)]
+    for image in unseen:
+        detail = f"{writer}: {known[image].text}"
+        log_event(session, "caption_replaced", now, image=image, detail=detail)
+        known[image].text = captions[image]
     session.flush()
     if new:
-        log_event(session, "captions", now, detail=f"{new} of {writer}")
+        log_event(session, "captions", now, detail=f"{len(new)} of {writer}")
     prepare_images(session, now)
-    return AddedCaptions(new, len(captions) - new, unknown)
+    changed = [*new, *unseen]
+    same = _equal_captions(session, writer, {image: captions[image] for image in changed})
+    too_few = session.scalars(
+        select(Image.id).where(Image.state == "discarded", Image.first.is_(None))
+    ).all()
+    return AddedCaptions(
+        len(new), len(captions) - len(new) - len(other), unknown, len(unseen),
+        len(other) - len(unseen), same, len(set(too_few) & set(changed)),
+    )  # fmt: skip
+
+
+def _equal_captions(session: Session, writer: str, captions: Mapping[int, str]) -> tuple[str, ...]:
+    """Return the sources of images for which another writer wrote the same."""
+    rows = session.execute(
+        select(Candidate.image_id, Candidate.text, Image.source)
+        .join(Image, Image.id == Candidate.image_id)
+        .where(Candidate.writer != writer, Image.state != "gold")
+    ).all()
+    return tuple(
+        sorted(
+            {
+                source
+                for image, text, source in rows
+                if image in captions and normalized(text) == normalized(captions[image])
+            }
+        )
+    )
 
 
 def _index(session: Session) -> dict[str, int | None]:
@@ -174,14 +224,17 @@ def write_captions(
         todo = _wanted(session, writer, spare)
     failed: dict[str, str] = {}
     waiting: dict[int, str] = {}
-    new = 0
+    equal: tuple[str, ...] = ()
+    new = too_few = 0
 
     def flush() -> int:
+        nonlocal equal, too_few
         if not waiting:
             return 0
-        added = db.run(lambda session: _add_new(session, writer, dict(waiting), now())).new
+        added = db.run(lambda session: _add_new(session, writer, dict(waiting), now()))
         waiting.clear()
-        return added
+        equal, too_few = (*equal, *added.equal), too_few + added.too_few
+        return added.new
 
     try:
         for done, (image, path, source) in enumerate(todo, start=1):
@@ -200,7 +253,7 @@ def write_captions(
             progress(done, len(todo))
     finally:
         new += flush()
-    return AddedCaptions(new, 0, failed=failed)
+    return AddedCaptions(new, 0, equal=equal, too_few=too_few, failed=failed)
 
 
 def _wanted(session: Session, writer: str, spare: float) -> list[tuple[int, str, str]]:

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from discode.mceval.rules import CRITERIA
+from discode.mceval.guide import guide_text
 
 FILL = "TO BE FILLED"
-GUIDELINES = (
-    f"Look at the image. Compare the two captions on {', '.join(CRITERIA)}, and choose the better "
-    "one overall. There is no tie: if both are good, choose the one you would rather publish. If "
-    "the image does not load or should not be shown, flag it."
-)
-"""What people who compare are told."""
-REVISION = (
-    "Correct the caption until it describes the image well: what is wrong goes, what matters and "
-    "is missing comes in, one or two sentences. A caption that is right stays as it is."
-)
 
 
 @dataclass(frozen=True)
@@ -39,10 +29,14 @@ class DatasetFacts:
     careless: int
     answers: int
     void: int
+    skip_reasons: Mapping[str, int]
+    flag_reasons: Mapping[str, int]
     hours: float
     instructions: str
     study: Mapping[str, Any]
     version: str
+    decisions: Sequence[Mapping[str, Any]] = ()
+    """Every decision about a person, without names, and what it was made on."""
 
 
 def dataset_card(facts: DatasetFacts) -> str:
@@ -55,7 +49,8 @@ def dataset_card(facts: DatasetFacts) -> str:
     total = facts.domains.get("all") or next(iter(facts.domains.values()))
     files = "mceval.parquet" if facts.parquet else "mceval.jsonl"
     there = (
-        "The images are in `images/`."
+        "The images are in `images/`: one frame each, without metadata (places, cameras, comments) "
+        "and otherwise as people saw them; `sha256` is that of the file they were made from."
         if facts.images == "copy"
         else "The images are not part of this dataset: fetch each from its `source`, check its "
         "`sha256`, and put it under `images/` by its `image` name."
@@ -85,18 +80,21 @@ def dataset_card(facts: DatasetFacts) -> str:
         "## Contents",
         "A row of `mceval.jsonl`: `id`; `image`, the image's name under `images/`; `domain`; "
         "`candidates`, two captions; `reference`; `preference`, 0 or 1, the better candidate; "
-        "`votes`, how many people chose each; `source`, where the image is from; `sha256` of its "
-        f"file. {writers} {there} `SHA256SUMS` has the checksum of every file, `facts.json` the "
-        "numbers of this card.",
+        "`votes`, how many people chose each; `source`, where the image is from; `sha256` of the "
+        f"file that was collected. {writers} {there} `SHA256SUMS` has the checksum of every file, "
+        "`facts.json` the numbers of this card.",
         "",
         "| domain | images | candidates | words per candidate | words per reference | discarded | "
         "Fleiss' κ | Krippendorff's α |",
         "|---|---|---|---|---|---|---|---|",
         *(_row(name, row) for name, row in facts.domains.items()),
         "",
-        "Discarded: the share of images judged in full on which people did not agree, with a 95 % "
-        "interval. κ and α are over all judged images, discarded ones included; over the published "
-        "ones alone they would be flattering.",
+        "Discarded: the share of images on which people did not agree, or that they skipped, "
+        "flagged or took down, of all that they decided on, with a 95 % interval. κ and α are over "
+        "all images judged in full, discarded ones included; over the published ones alone they "
+        "would be flattering.",
+        "",
+        *_passes(facts, total),
         "",
         "## How it was made",
         f"Per image {rules['writers']} captions were written. One of them, drawn at random, was "
@@ -108,18 +106,18 @@ def dataset_card(facts: DatasetFacts) -> str:
         "",
         f"{facts.people} people gave {facts.answers} answers in {facts.hours:g} hours. "
         f"{facts.void} answers do not count: taken back, or of the {facts.careless} people who "
-        "failed gold questions or answered too quickly; their tasks were given to others.",
+        "failed gold questions or answered too quickly; their tasks were given to others. "
+        "`facts.json` lists these decisions with their evidence.",
         "",
         f"Rules: `{json.dumps(facts.rules, sort_keys=True)}`",
         "",
         f"Checks: `{json.dumps(facts.checks, sort_keys=True)}`",
         "",
         "### Guidelines",
-        f"Comparing: {GUIDELINES}",
+        "What people read before their first task, and could open again at any time:",
         "",
-        f"Revising: {REVISION}",
-        *(["", f"Instructions of this campaign: {_line(facts.instructions)}"]
-          if facts.instructions.strip() else []),
+        *(f"> {line}" if line else ">" for line in guide_text(
+            instructions=facts.instructions.strip()).splitlines()),
         "",
         *_study(facts.study),
         "## What only the publisher can say",
@@ -143,11 +141,31 @@ def _row(name: str, row: Mapping[str, Any]) -> str:
         row["candidates"],
         _cell(row["candidate_words"], 2),
         _cell(row["reference_words"], 2),
-        f"{rate} of {row['judged']}",
+        f"{rate} of {row['decided']}",
         _cell(row["fleiss_kappa"], 3),
         _cell(row["krippendorff_alpha"], 3),
     ]
     return f"| {' | '.join(map(str, cells))} |"
+
+
+def _passes(facts: DatasetFacts, total: Mapping[str, Any]) -> list[str]:
+    """Return how often people passed on an image, why, and what became of those images."""
+    words = []
+    for kind, found in (("skipped", facts.skip_reasons), ("flagged", facts.flag_reasons)):
+        count = total["skips" if kind == "skipped" else "flags"]
+        said = "; ".join(f"{_line(reason)}: {times}" for reason, times in found.items())
+        words.append(f"People {kind} {count} times{f' ({said})' if said else ''}.")
+    gone = total["discarded"]
+    words.append(
+        f"Discarded were {gone['no_consensus']} images without consensus, {gone['skipped']} that "
+        f"too many skipped, {gone['flagged']} that were flagged, {gone['taken_down']} taken down "
+        f"by organisers, and {gone['captions']} that nobody saw, since fewer than three of their "
+        "captions differed."
+    )
+    equal = total["reference_equals_candidate"]
+    if equal:
+        words.append(f"In {equal} rows the reference became one of the candidates by its revision.")
+    return [" ".join(words)]
 
 
 def _study(study: Mapping[str, Any]) -> list[str]:

@@ -2,33 +2,64 @@
 
 A platform does not say beforehand who will answer, so a task is an image, asked as often as it has
 open slots; the page itself draws which caption is on the left and sends that along. A task's name
-does not tell what it is: gold questions look like all others.
+does not tell what it is: gold questions and the user study look like all comparisons.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import html
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from discode.errors import InputError
+from discode.errors import InputError, require
 from discode.files import replacing
 from discode.mceval.database import rules_of
-from discode.mceval.rules import CRITERIA, random_bits
+from discode.mceval.plan import Target
+from discode.mceval.rules import random_bits
+from discode.mceval.shown import shown_copy
 from discode.mceval.tables import Candidate, Domain, Image, Slot
 
 FORMATS = ("mturk", "csv")
 COLUMNS = ("task", "kind", "domain", "image_url", "first", "second", "caption", "assignments")
-_SCHEMA = (
-    "http://mechanicalturk.amazonaws.com/AWSMechanicalTurkDataSchemas/2011-11-11/HTMLQuestion.xsd"
+QUALIFICATIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    (
+        "at least 99 % of their work was approved",
+        {
+            "QualificationTypeId": "000000000000000000L0",
+            "Comparator": "GreaterThanOrEqualTo",
+            "IntegerValues": [99],
+        },
+    ),
+    (
+        "more than 5,000 approved tasks",
+        {
+            "QualificationTypeId": "00000000000000000040",
+            "Comparator": "GreaterThan",
+            "IntegerValues": [5000],
+        },
+    ),
+    (
+        "the platform's Masters qualification",
+        {"QualificationTypeId": "2F1QJWKUDD8XADTFD2Q0G6UTO95ALH", "Comparator": "Exists"},
+    ),
+    (
+        "in the United States or the United Kingdom",
+        {
+            "QualificationTypeId": "00000000000000000071",
+            "Comparator": "In",
+            "LocaleValues": [{"Country": "US"}, {"Country": "GB"}],
+        },
+    ),
 )
-_SUBMIT = "https://www.mturk.com/mturk/externalSubmit"
+"""Who may work, as in the paper: in words, and as Mechanical Turk's QualificationRequirements."""
 
 
 @dataclass(frozen=True)
@@ -43,18 +74,32 @@ class CrowdTask:
     assignments: int
 
 
-def task_name(seed: int, digest: str, kind: str) -> str:
-    """Return a task's name: it looks random, and follows from the image."""
-    return f"{random_bits(seed, 'crowd', kind, digest):016x}"
+def task_name(seed: int, image: Image, kind: str) -> str:
+    """Return a task's name: it looks random, and follows from the image.
+
+    Several gold questions may be about one file, which may be an image of the campaign, too: theirs
+    follow from what tells these rows apart as well.
+    """
+    parts = ("gold", image.digest, image.state_key) if kind == "gold" else (kind, image.digest)
+    return f"{random_bits(seed, 'crowd', *parts):016x}"
 
 
-def crowd_tasks(session: Session, image_url: str, *, gold_assignments: int = 9) -> list[CrowdTask]:
-    """Return what is open now, gold questions included, in a random order.
+def crowd_tasks(
+    session: Session,
+    image_url: str,
+    *,
+    gold_assignments: int = 9,
+    study: bool = False,
+    copies: Path | None = None,
+) -> list[CrowdTask]:
+    """Return what is open now, in a random order, with the gold questions if there is any.
 
     Args:
         session: A session of the campaign.
         image_url: Where you host the images, with {digest} and {suffix} for a file's name.
         gold_assignments: How many people each gold question is for; 0 leaves them out.
+        study: The tasks of the user study instead of the campaign's.
+        copies: Write the images to host into this folder, as the application shows them.
     """
     if "{digest}" not in image_url or not image_url.startswith(("https://", "http://")):
         raise InputError(
@@ -65,25 +110,26 @@ def crowd_tasks(session: Session, image_url: str, *, gold_assignments: int = 9) 
     rows = session.execute(
         select(Image, Slot.kind, func.count())
         .join(Slot, Slot.image_id == Image.id)
-        .where(Image.state == "active", Slot.state == "open")
-        .where(Slot.kind.in_(("compare", "revise")))
+        .where(Image.state == ("done" if study else "active"), Slot.state == "open")
+        .where(Slot.kind.in_(("study",) if study else ("compare", "revise")))
         .group_by(Image.id, Slot.kind)
     ).all()
     wanted = [(row[0], row[1], row[2]) for row in rows]
-    if gold_assignments:
+    # Alone, or among revisions, gold questions would be known as such.
+    if gold_assignments and any(kind != "revise" for _, kind, _ in wanted):
         gold = session.scalars(select(Image).where(Image.state == "gold")).all()
-        wanted += [(image, "compare", gold_assignments) for image in gold]
+        wanted += [(image, "gold", gold_assignments) for image in gold]
     domains = {row.id: row.name for row in session.scalars(select(Domain)).all()}
     texts = {row.id: row.text for row in session.scalars(select(Candidate)).all()}
     tasks = []
     for image, kind, count in wanted:
         ids = (image.revised,) if kind == "revise" else (image.first, image.second)
-        url = image_url.replace("{digest}", image.digest)
-        url = url.replace("{suffix}", Path(image.path).suffix.lower())
+        suffix = Path(image.path).suffix.lower() if copies is None else _copy(image, copies)
+        url = image_url.replace("{digest}", image.digest).replace("{suffix}", suffix)
         tasks.append(
             CrowdTask(
-                task_name(rules.seed, image.digest, kind),
-                kind,
+                task_name(rules.seed, image, kind),
+                "revise" if kind == "revise" else "compare",
                 domains.get(image.domain_id or 0, ""),
                 url,
                 tuple(texts[one] for one in ids if one is not None),
@@ -93,11 +139,33 @@ def crowd_tasks(session: Session, image_url: str, *, gold_assignments: int = 9) 
     return sorted(tasks, key=lambda task: task.task)
 
 
-def write_tasks(tasks: list[CrowdTask], folder: Path, form: str, instructions: str = "") -> None:
+def _copy(image: Image, folder: Path) -> str:
+    """Write the copy of an image that people may see; its suffix."""
+    try:
+        data = Path(image.path).read_bytes()
+        if hashlib.sha256(data).hexdigest() != image.digest:
+            raise InputError(f"{image.path} has changed since discode mceval init")
+        shown = shown_copy(data)
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(folder / f"{image.digest}{shown.suffix}") as temp:
+            temp.write_bytes(shown.data)
+    except OSError as error:
+        raise InputError(f"cannot copy {image.path}: {error.strerror or error}") from error
+    return shown.suffix
+
+
+def write_tasks(
+    tasks: list[CrowdTask],
+    folder: Path,
+    form: str,
+    instructions: str = "",
+    pay_per_hour: float = 0.0,
+) -> None:
     """Write tasks for a platform into a new or empty folder.
 
-    "mturk": hits.csv for the requester's website with compare.html and revise.html as its layouts,
-    and questions/NAME.xml for its API. "csv": tasks.csv with the texts as they are.
+    "mturk": hits-KIND.csv for the requester's website with KIND.html as its layout, and for its API
+    questions/NAME.xml and hit-KIND.json, the other parameters of CreateHIT. "csv": tasks.csv with
+    the texts as they are. In both, README.txt says what to do with them, and who may work.
     """
     if form not in FORMATS:
         raise InputError(f"form {form!r} is not known; allowed: {', '.join(FORMATS)}")
@@ -105,7 +173,14 @@ def write_tasks(tasks: list[CrowdTask], folder: Path, form: str, instructions: s
         raise InputError("nothing is open: there is no task to write")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists already; give a new or an empty folder")
+    if form == "mturk":
+        require("jinja2", "annotate")
+        from discode.mceval.web.crowd_page import CrowdPages
+
+        pages = CrowdPages(instructions)
+        pages.question(max(tasks, key=_length))  # one that is too large shows before any file
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "README.txt").write_text(_readme(tasks, form), encoding="utf-8")
     if form == "csv":
         _write_csv(folder / "tasks.csv", tasks, escape=False)
         return
@@ -113,13 +188,71 @@ def write_tasks(tasks: list[CrowdTask], folder: Path, form: str, instructions: s
         # The website puts a column's text into the page as it is: the columns are escaped.
         some = [task for task in tasks if task.kind == kind]
         _write_csv(folder / f"hits-{kind}.csv", some, escape=True)
-        names = ("first", "second") if kind == "compare" else ("caption",)
-        layout = task_page(kind, "${image_url}", tuple(f"${{{n}}}" for n in names), instructions)
-        (folder / f"{kind}.html").write_text(layout, encoding="utf-8")
+        (folder / f"{kind}.html").write_text(pages.layout(kind), encoding="utf-8")
+        parameters = json.dumps(hit_parameters(kind, pay_per_hour), indent=2)
+        (folder / f"hit-{kind}.json").write_text(parameters + "\n", encoding="utf-8")
     (folder / "questions").mkdir()
     for task in tasks:
         path = folder / "questions" / f"{task.task}.xml"
-        path.write_text(html_question(task, instructions), encoding="utf-8")
+        path.write_text(pages.question(task), encoding="utf-8")
+
+
+def _length(task: CrowdTask) -> int:
+    return len(html.escape("".join((task.image_url, *task.captions))).encode())
+
+
+def hit_parameters(kind: str, pay_per_hour: float = 0.0) -> dict[str, Any]:
+    """Return what CreateHIT wants besides Question and MaxAssignments.
+
+    The reward follows from the pay per hour and the seconds that ``discode mceval plan`` expects of
+    such a task; there is none where no pay was promised, since CreateHIT then asks for yours.
+
+    >>> hit_parameters("compare", 24.0)["Reward"], "Reward" in hit_parameters("compare")
+    ('0.20', False)
+    """
+    title, seconds = {
+        "compare": ("Which of two captions describes an image better?", Target().compare_seconds),
+        "revise": ("Correct the caption of an image", Target().revise_seconds),
+    }[kind]
+    found: dict[str, Any] = {
+        "Title": title,
+        "Description": "Look at one image and answer. Every task has a guide with examples.",
+        "Keywords": "image, caption, English",
+        "AssignmentDurationInSeconds": 900,
+        "LifetimeInSeconds": 7 * 86400,
+        "AutoApprovalDelayInSeconds": 3 * 86400,
+        "QualificationRequirements": [
+            {**rule, "ActionsGuarded": "DiscoverPreviewAndAccept"} for _, rule in QUALIFICATIONS
+        ],
+    }
+    if pay_per_hour:
+        found["Reward"] = f"{pay_per_hour * seconds / 3600:.2f}"
+    return found
+
+
+def _readme(tasks: list[CrowdTask], form: str) -> str:
+    wanted = sum(task.assignments for task in tasks)
+    lines = [
+        f"{len(tasks)} tasks for {wanted} answers.",
+        "",
+        "Who may work (the paper's annotators; ask the platform for these):",
+        *(f"- {words}" for words, _ in QUALIFICATIONS),
+        "",
+        "Nobody answers a task twice. Each task wants as many people as its column `assignments`",
+        "says, so begin one batch per number. Host every image at its `image_url`.",
+        "",
+    ]
+    if form == "mturk":
+        lines += [
+            "Website: hits-KIND.csv is the batch, KIND.html the layout of its project.",
+            "API: CreateHIT with hit-KIND.json, Question=questions/NAME.xml, MaxAssignments from",
+            "the table, and your Reward where hit-KIND.json has none. In the sandbox, the Masters",
+            "qualification has another number: leave it out there.",
+        ]
+    else:
+        lines += ["tasks.csv: one task per row; 0 is `first`, 1 is `second` in the results."]
+    lines += ["", "Results: discode mceval import DATABASE RESULTS.csv"]
+    return "\n".join(lines) + "\n"
 
 
 def _write_csv(path: Path, tasks: list[CrowdTask], *, escape: bool) -> None:
@@ -136,61 +269,3 @@ def _cells(tasks: list[CrowdTask]) -> Iterator[list[str]]:
         caption = task.captions[0] if task.kind == "revise" else ""
         yield [task.task, task.kind, task.domain, task.image_url, first, second, caption,
                str(task.assignments)]  # fmt: skip
-
-
-def html_question(task: CrowdTask, instructions: str = "") -> str:
-    """Return a task as Mechanical Turk's HTMLQuestion.
-
-    >>> made = html_question(CrowdTask("00", "compare", "real", "https://x/1", ("a ]]> b", "c"), 3))
-    >>> "a ]]&gt; b" in made and made.startswith("<HTMLQuestion")
-    True
-    """
-    url = html.escape(task.image_url)
-    body = task_page(task.kind, url, tuple(map(html.escape, task.captions)), instructions)
-    body = body.replace("]]>", "]]]]><![CDATA[>")
-    return (
-        f'<HTMLQuestion xmlns="{_SCHEMA}"><HTMLContent><![CDATA[{body}]]></HTMLContent>'
-        "<FrameHeight>0</FrameHeight></HTMLQuestion>"
-    )
-
-
-def task_page(kind: str, image_url: str, captions: tuple[str, ...], instructions: str = "") -> str:
-    """Return the page of a task; URL and captions must be escaped, instructions are escaped here.
-
-    It loads nothing but the image. The page draws at random which caption comes first and sends
-    that along; the choice that it sends is the caption, not its place.
-    """
-    words = html.escape(instructions)
-    if kind == "compare":
-        asked = f"Which caption describes the image better? Mind {', '.join(CRITERIA)}."
-        parts = "".join(
-            f'<p class="c" id="c{i}"><label><input type="radio" name="choice" value="{i}" required>'
-            f" {caption}</label></p>"
-            for i, caption in enumerate(captions)
-        )
-        script = (
-            "var s=Math.random()<0.5;document.getElementById('swapped').value=s?1:0;"
-            "if(s){var b=document.getElementById('c1');b.parentNode.insertBefore(b,"
-            "document.getElementById('c0'));}"
-        )
-        fields = f'<input type="hidden" name="swapped" id="swapped" value="0">{parts}'
-    else:
-        asked = "Correct the caption so that it describes the image well; leave it if it does."
-        script = ""
-        fields = (
-            '<p><textarea name="text" rows="4" cols="80" maxlength="2000" required '
-            f'aria-label="The caption">{captions[0]}</textarea></p>'
-        )
-    get = json.dumps("assignmentId")
-    script += (
-        f"document.getElementById('a').value=new URLSearchParams(location.search).get({get})||'';"
-    )
-    return (
-        '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width"><title>Captions</title></head><body>'
-        f'<form method="post" action="{_SUBMIT}"><input type="hidden" name="assignmentId" id="a">'
-        f"<p>{words}</p><h1>{asked}</h1>"
-        f'<p><img src="{image_url}" alt="The image to judge" style="max-width:100%"></p>'
-        f'{fields}<p><button type="submit">Submit</button></p></form>'
-        f"<script>{script}</script></body></html>"
-    )

@@ -1,13 +1,15 @@
 """Import results of crowd platforms: answers, and a decision with a reason per assignment.
 
 An answer is used if its image still has an open slot for this worker; one that is not needed any
-more is approved and not used, since the work was done. Rejected are invalid answers, and all of a
-worker who failed the gold questions, was too quick, or disagrees with everybody.
+more is approved and not used, since the work was done. Skips and flags count as in the application.
+Rejected are invalid answers, and all of a worker who failed the gold questions, was too quick, or
+disagrees with everybody.
 """
 
 from __future__ import annotations
 
 import csv
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +21,13 @@ from sqlalchemy.orm import Session
 from discode.errors import InputError
 from discode.files import read_rows, replacing
 from discode.mceval.crowd import task_name
-from discode.mceval.database import LOCK, Database, rules_of
+from discode.mceval.database import LOCK, Database, checks_of, rules_of
 from discode.mceval.people import carelessness_of, mark_careless
-from discode.mceval.queue import record_answer
+from discode.mceval.queue import REVISION_TIMES, flag, record_answer, skip
 from discode.mceval.report import person_rows
-from discode.mceval.states import log_event
-from discode.mceval.tables import Answer, Image, Person, Slot
-from discode.mceval.texts import check_text
+from discode.mceval.states import log_event, return_slot
+from discode.mceval.tables import Answer, Candidate, Image, Pass, Person, Slot
+from discode.mceval.texts import check_revision, check_text
 
 # Names of columns: Mechanical Turk's, then those of a plain table.
 _COLUMNS: dict[str, tuple[str, ...]] = {
@@ -36,6 +38,9 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
     "choice": ("Answer.choice", "choice"),
     "swapped": ("Answer.swapped", "swapped"),
     "text": ("Answer.text", "text"),
+    "pass": ("Answer.pass", "pass"),
+    "reason": ("Answer.reason", "reason"),
+    "more": ("Answer.more", "more"),
 }
 
 
@@ -68,6 +73,17 @@ class _Result:
     row: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class _Outcome:
+    """What became of a result; ``lease`` where a skip or flag is still to be recorded."""
+
+    used: bool
+    bad: bool = False
+    reason: str = ""
+    person: int = 0
+    lease: str = ""
+
+
 def import_results(
     db: Database, path: Path, now: float, *, agreement: AgreementCheck | None = None
 ) -> list[Decision]:
@@ -81,25 +97,25 @@ def import_results(
         seed = rules_of(session).seed
         tasks: dict[str, tuple[int, str]] = {}
         for image in session.scalars(select(Image).where(Image.first.is_not(None))).all():
-            kind = "gold" if image.state == "gold" else "compare"
-            tasks[task_name(seed, image.digest, "compare")] = (image.id, kind)
-            tasks[task_name(seed, image.digest, "revise")] = (image.id, "revise")
+            for kind in ("gold",) if image.state == "gold" else ("compare", "revise", "study"):
+                tasks[task_name(seed, image, kind)] = (image.id, kind)
     unknown = [result for result in results if result.task not in tasks]
     if unknown:
         raise InputError(f"{unknown[0].where}: task {unknown[0].task!r} is not of this campaign")
-    outcomes = [db.run(lambda session, r=r: _use(session, r, *tasks[r.task], now)) for r in results]  # type: ignore[misc]
+    study = any(tasks[result.task][1] == "study" for result in results)
+    outcomes = [_import(db, result, *tasks[result.task], study, now) for result in results]
     faults = _faults(db, {result.worker for result in results}, agreement or AgreementCheck(), now)
     decisions = []
-    for result, (used, bad, reason) in zip(results, outcomes, strict=True):
+    for result, outcome in zip(results, outcomes, strict=True):
         why = faults.get(result.worker, "")
-        rejected = bool(bad or why)
+        rejected = bool(outcome.bad or why)
         decisions.append(
             Decision(
                 result.assignment,
                 result.worker,
                 "reject" if rejected else "approve",
-                used and not why,
-                why or reason,
+                outcome.used and not why,
+                why or outcome.reason,
             )
         )
     return decisions
@@ -135,44 +151,77 @@ def _cell(row: Mapping[str, Any], name: str, where: str, *, needed: bool = True)
     return ""
 
 
+def _import(
+    db: Database, result: _Result, image: int, kind: str, study: bool, now: float
+) -> _Outcome:
+    found = db.run(lambda session: _use(session, result, image, kind, study, now))
+    if found.lease:
+        # A skip or flag is the queue's own transaction, as if made on a page.
+        act = flag if _cell(result.row, "pass", "", needed=False) == "flag" else skip
+        act(db, found.person, found.lease, found.reason, now)
+    return found
+
+
 def _use(
-    session: Session, result: _Result, image: int, kind: str, now: float
-) -> tuple[bool, bool, str]:
-    """Record a result if possible; return (used, bad, reason)."""
+    session: Session, result: _Result, image: int, kind: str, study: bool, now: float
+) -> _Outcome:
+    """Record a result if possible; of a skip or flag, only hold its slot."""
     submission = f"crowd:{result.assignment}"[:100]
     known = session.scalar(select(Answer).where(Answer.submission == submission))
     if known is not None:
-        return True, False, "imported before"
+        return _Outcome(True, reason="imported before")
+    said = {
+        name: _cell(result.row, name, "", needed=False)
+        for name in ("pass", "reason", "more", "choice", "swapped", "text")
+    }
     choice = text = None
-    if kind == "revise":
+    if said["pass"]:
+        if said["pass"] not in ("skip", "flag"):
+            return _Outcome(False, True, f"{said['pass']!r} is neither skip nor flag")
+    elif kind == "revise":
         try:
-            text = check_text(_cell(result.row, "text", "", needed=False), "it")
+            # The page wants a tick for a caption that stays; another platform's need not.
+            text = check_revision(said["text"], _given(session, image), unchanged=True)
         except InputError as error:
-            return False, True, f"no revised caption: {error}"
+            return _Outcome(False, True, f"no revised caption: {error}")
+        if result.seconds < REVISION_TIMES * checks_of(session).quick_seconds:
+            return _Outcome(False, reason=f"not used: a revision in {result.seconds:g} s")
     else:
-        said = _cell(result.row, "choice", "", needed=False)
-        if said not in ("0", "1"):
-            return False, True, f"no choice: {said!r} is neither 0 nor 1"
-        choice = int(said)
-    person = _worker(session, result.worker, now)
+        if said["choice"] not in ("0", "1"):
+            return _Outcome(False, True, f"no choice: {said['choice']!r} is neither 0 nor 1")
+        choice = int(said["choice"])
+    person = _worker(session, result.worker, "study" if study else "both", now)
     if person.state != "active":
-        return False, False, f"not used: the worker is {person.state}"
+        return _Outcome(False, reason=f"not used: the worker is {person.state}")
     slot, why = _claim(session, person, image, kind)
     if slot is None:
-        return False, False, f"not used: {why}"
+        before = select(Pass.id).where(Pass.image_id == image, Pass.person_id == person.id)
+        if said["pass"] and session.scalar(before):
+            return _Outcome(True, reason="imported before")
+        return _Outcome(False, reason=f"not used: {why}")
+    if said["pass"]:
+        slot.lease, slot.leased_at, slot.expires = secrets.token_urlsafe(18), now, now
+        words = ": ".join(filter(None, (said["reason"] or "Other", said["more"])))
+        return _Outcome(True, reason=check_text(words[:1000], "a reason"), person=person.id,
+                        lease=slot.lease)  # fmt: skip
     answer = Answer(
         slot_id=slot.id, round=slot.round, image_id=image, person_id=person.id, kind=kind,
         submission=submission, choice=choice, text=text, seconds=result.seconds, created=now,
-        swapped=_cell(result.row, "swapped", "", needed=False) == "1",
+        swapped=choice is not None and said["swapped"] == "1",
     )  # fmt: skip
     record_answer(session, slot, answer, now)
-    return True, False, ""
+    return _Outcome(True)
 
 
-def _worker(session: Session, worker: str, now: float) -> Person:
+def _given(session: Session, image: int) -> str:
+    query = select(Candidate.text).join(Image, Image.revised == Candidate.id)
+    return session.scalar(query.where(Image.id == image)) or ""
+
+
+def _worker(session: Session, worker: str, role: str, now: float) -> Person:
     found = session.scalar(select(Person).where(Person.worker == worker))
     if found is None:
-        found = Person(name=worker, role="both", worker=worker, created=now)
+        found = Person(name=worker, role=role, worker=worker, created=now)
         session.add(found)
         session.flush()
         log_event(session, "invited", now, person=found.id, detail="crowd")
@@ -182,21 +231,32 @@ def _worker(session: Session, worker: str, now: float) -> Person:
 
 def _claim(session: Session, person: Person, image: int, kind: str) -> tuple[Slot | None, str]:
     """Return a slot for this worker, held by them, or why there is none."""
-    if session.scalar(select(Slot.id).where(Slot.image_id == image, Slot.person_id == person.id)):
+    mine = select(Slot).where(Slot.person_id == person.id)
+    for held in session.scalars(mine.where(Slot.state == "leased")).all():
+        return_slot(session, held)  # an import was interrupted before it recorded a skip or flag
+    others = ("compare", "revise") if kind == "study" else ("study",)
+    did = select(Answer.id).where(Answer.person_id == person.id)
+    if kind != "gold" and session.scalar(did.where(Answer.kind.in_(others)).limit(1)):
+        what = "campaign" if kind == "study" else "user study"
+        return None, f"the worker took part in the {what}, and the study wants new people"
+    if session.scalar(mine.where(Slot.image_id == image)):
         return None, "the worker has another task of this image"
-    other = select(Answer.id).where(Answer.image_id == image, Answer.person_id == person.id)
-    if session.scalar(other.where(Answer.kind != kind)):
+    if session.scalar(did.where(Answer.image_id == image, Answer.kind != kind).limit(1)):
         return None, "the worker has done the other task of this image"
+    if session.scalar(select(Pass.id).where(Pass.image_id == image, Pass.person_id == person.id)):
+        return None, "the worker skipped or flagged this image"
     if kind == "gold":
         slot: Slot | None = Slot(image_id=image, kind="gold", number=person.id, round=0)
         session.add(slot)
     else:
         slot = session.scalar(
             select(Slot)
+            .join(Image, Image.id == Slot.image_id)
             .where(Slot.image_id == image, Slot.kind == kind, Slot.state == "open")
+            .where(Image.state == ("done" if kind == "study" else "active"))
             .order_by(Slot.number)
             .limit(1)
-            .with_for_update(key_share=True)
+            .with_for_update(key_share=True, of=Slot)
         )
     if slot is None:
         return None, "the image has all its answers"

@@ -13,7 +13,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Engine, create_engine, event, inspect
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
@@ -133,11 +133,16 @@ class Database:
         name: str = "mceval",
         checks: Checks | None = None,
         lease_seconds: float = 900.0,
-        pay_per_hour: float = 23.0,
+        pay_per_hour: float = 0.0,
         instructions: str = "",
         now: float = 0.0,
     ) -> None:
-        """Create the tables and the campaign's row; a second campaign is refused."""
+        """Create the tables and the campaign's row; a second campaign is refused.
+
+        With ``pay_per_hour`` 0, no pay is promised to anybody or reported.
+        """
+        if not (0 <= pay_per_hour < 1e6):
+            raise InputError(f"pay_per_hour={pay_per_hour!r} must be from 0 to 1e6")
         if not 1 <= lease_seconds <= 1e6:
             raise InputError(f"lease_seconds={lease_seconds!r} must be from 1 to 1e6")
         with self._as_store_errors():
@@ -160,15 +165,18 @@ class Database:
         return self.engine.url.render_as_string(hide_password=True)
 
     def check(self) -> None:
-        """Raise unless there is a campaign of a version we know."""
+        """Raise unless there is a campaign of a version we know; bring an older one up to date."""
         with self._as_store_errors():
             if not inspect(self.engine).has_table("campaign"):
                 raise InputError(f"{self.label} holds no campaign; discode mceval init makes one")
-            with self.read() as session:
-                found = session.get(Campaign, 1)
-                if found is None or found.version != SCHEMA_VERSION:
-                    what = "no campaign" if found is None else f"schema {found.version}"
-                    raise StoreError(f"{self.label}: {what}; this discode knows {SCHEMA_VERSION}")
+            with self.engine.connect() as connection:
+                version = _version(connection)
+            if version is None or version > SCHEMA_VERSION:
+                what = "no campaign" if version is None else f"schema {version}"
+                raise StoreError(f"{self.label}: {what}; this discode knows {SCHEMA_VERSION}")
+            if version < SCHEMA_VERSION:
+                with self._turn, self._writing.begin() as connection:
+                    _upgrade(connection)
 
     @contextmanager
     def _as_store_errors(self) -> Iterator[None]:
@@ -177,6 +185,35 @@ class Database:
             yield
         except DBAPIError as error:
             raise _store_error(self.url, error) from error
+
+
+def _version(connection: Connection, *, lock: bool = False) -> int | None:
+    """Return the version of the campaign's tables, read without assuming their columns."""
+    query = "SELECT version FROM campaign WHERE id = 1"
+    if lock and connection.dialect.name != "sqlite":  # there, the whole file is locked already
+        query += " FOR UPDATE"
+    found: int | None = connection.scalar(text(query))
+    return found
+
+
+def _upgrade(connection: Connection) -> None:
+    """Add the tables and columns that an earlier version did not have. Nothing else changes."""
+    if (_version(connection, lock=True) or 0) >= SCHEMA_VERSION:
+        return  # another process was first
+    Base.metadata.create_all(connection)
+    found = inspect(connection)
+    write = connection.dialect.identifier_preparer.quote
+    for table in Base.metadata.sorted_tables:
+        there = {column["name"] for column in found.get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in there:
+                kind = column.type.compile(connection.dialect)
+                connection.execute(
+                    text(f"ALTER TABLE {write(table.name)} ADD COLUMN {write(column.name)} {kind}")
+                )
+    connection.execute(
+        text("UPDATE campaign SET version = :version WHERE id = 1"), {"version": SCHEMA_VERSION}
+    )
 
 
 def open_database(url: str) -> Database:
@@ -198,6 +235,7 @@ class CampaignSettings:
     checks: Checks
     lease_seconds: float
     pay_per_hour: float
+    """0 where none was promised."""
     instructions: str
 
 

@@ -18,10 +18,21 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from discode.benchmarks.base import sha256
-from discode.errors import InputError, StoreError, require
+from discode.errors import ImageError, InputError, StoreError, require
+from discode.images import image_bytes
 from discode.mceval.card import DatasetFacts, dataset_card
+from discode.mceval.checks import WorkRecord, careless_reason
 from discode.mceval.database import Database, settings_of
-from discode.mceval.report import domain_rows, person_rows, votes_by_image
+from discode.mceval.report import (
+    DISCARDED,
+    domain_rows,
+    finding_rows,
+    pass_reasons,
+    person_rows,
+    votes_by_image,
+)  # fmt: skip
+from discode.mceval.rules import normalized
+from discode.mceval.shown import shown_copy
 from discode.mceval.tables import Candidate, Domain, Image
 from discode.mceval.user_study import user_study_result
 from discode.version import __version__
@@ -83,6 +94,9 @@ def _write(session: Session, folder: Path, options: ExportOptions) -> dict[str, 
     found = dataset_rows(session, writers=options.writers)
     if not found:
         raise InputError("no image is finished yet; see discode mceval status")
+    if options.images == "copy":
+        for row, path in found:
+            row["image"] = _copy(Path(path), folder / "images", row)
     rows = [row for row, _ in found]
     lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     with (folder / "mceval.jsonl").open("w", encoding="utf-8", newline="\n") as file:
@@ -90,9 +104,6 @@ def _write(session: Session, folder: Path, options: ExportOptions) -> dict[str, 
     if options.parquet:
         pyarrow, parquet = require("pyarrow", "parquet"), require("pyarrow.parquet", "parquet")
         parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "mceval.parquet")
-    if options.images == "copy":
-        for row, path in found:
-            _copy(Path(path), folder / "images" / row["image"], row["sha256"])
     facts = _facts(session, rows, options)
     words = json.dumps(asdict(facts), indent=1, sort_keys=True, ensure_ascii=False)
     (folder / "facts.json").write_text(words + "\n", encoding="utf-8")
@@ -103,15 +114,19 @@ def _write(session: Session, folder: Path, options: ExportOptions) -> dict[str, 
     return {name: row["images"] for name, row in facts.domains.items() if name != "all"}
 
 
-def _copy(path: Path, target: Path, digest: str) -> None:
+def _copy(path: Path, folder: Path, row: Mapping[str, Any]) -> str:
+    """Write the copy that people saw, which has no metadata; return its name in the folder."""
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} can no longer be read: {error.strerror or error}") from error
-    if hashlib.sha256(data).hexdigest() != digest:
-        raise InputError(f"{path} has changed since people judged it; put the old file back")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(data)
+        data = image_bytes(path)
+        if hashlib.sha256(data).hexdigest() != row["sha256"]:
+            raise InputError(f"{path} has changed since people judged it; put the old file back")
+        made = shown_copy(data)
+    except ImageError as error:
+        raise InputError(f"{path} can no longer be read: {error}") from error
+    name = str(Path(row["image"]).with_suffix(made.suffix).as_posix())
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(made.data)
+    return name
 
 
 def dataset_rows(session: Session, *, writers: bool = False) -> list[tuple[dict[str, Any], str]]:
@@ -169,6 +184,14 @@ def _facts(
             "reference_words": _words([row["reference"] for row in mine]),
             "first_preferred": _mean([float(row["preference"] == 0) for row in mine]),
             "judged": report.judged,
+            "no_consensus_rate": _number(report.no_consensus.value),
+            "decided": report.decided,
+            "discarded": {why: report.discarded.get(why, 0) for why in DISCARDED},
+            "skips": report.skips,
+            "flags": report.flags,
+            "reference_equals_candidate": sum(
+                normalized(row["reference"]) in map(normalized, row["candidates"]) for row in mine
+            ),
             "discard_rate": _number(report.discard.value),
             "discard_low": _number(report.discard.low),
             "discard_high": _number(report.discard.high),
@@ -191,6 +214,8 @@ def _facts(
         careless=sum(row.state == "careless" for row in people),
         answers=sum(row.answers for row in people),
         void=sum(row.void for row in people),
+        skip_reasons=pass_reasons(session, "skip"),
+        flag_reasons=pass_reasons(session, "flag"),
         hours=round(sum(row.hours for row in people), 2),
         instructions=settings.instructions,
         study={
@@ -201,7 +226,23 @@ def _facts(
             "high": _number(study.accuracy.high),
         },
         version=__version__,
+        decisions=_decisions(session),
     )
+
+
+def _decisions(session: Session) -> list[dict[str, Any]]:
+    """Return the decisions about people with their evidence, without names.
+
+    An organiser's own words stay out: they may say things about a person.
+    """
+    checks = settings_of(session).checks
+    found = []
+    for row in finding_rows(session):
+        seen = row.evidence
+        record = WorkRecord(seen.gold, seen.right, seen.compared, seen.quick)
+        why = careless_reason(checks, record) if row.kind == "careless" else ""
+        found.append({"kind": row.kind, "reason": why or "not by a check", **asdict(seen)})
+    return found
 
 
 def _words(captions: Sequence[str]) -> float | None:

@@ -2,12 +2,16 @@
 
 A copy, or an image that looks like one that is there already, would be judged twice and counted
 as two. Images are compared by a difference hash: 17 x 16 grey cells, one bit for every two
-neighbours, 256 bits; images that differ in ``near`` bits or fewer are the same.
+neighbours, 256 bits; images that differ in ``near`` bits or fewer are the same. Where most cells
+are blank paper, only few bits say anything, and fewer may differ: of two line drawings, ``near``
+times the share of 128 bits that one of them has ink at.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,18 +19,26 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image as Pillow
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from discode.benchmarks.parsing import get_text
 from discode.errors import ImageError, InputError
 from discode.files import read_rows
-from discode.images import IMAGE_SUFFIXES, open_image
+from discode.images import IMAGE_SUFFIXES, image_bytes, open_image
 from discode.mceval.database import Database, rules_of
 from discode.mceval.rules import Rules, normalized, random_bits, rank_of
-from discode.mceval.states import log_event
+from discode.mceval.states import log_event, prepare_images
 from discode.mceval.tables import Candidate, Domain, Image
+from discode.mceval.texts import check_label, check_text
 
 NEAR = 6
+FULL = 128
+"""Pairs of cells with a difference in one of two images; with fewer, fewer bits may differ."""
+LEAST = 8
+"""With fewer pairs, an image is too blank to be like another."""
+FAINT = 2
+"""Grey levels of 255 by which cells differ that are the same: noise of JPEG on white paper."""
 _BITS = np.array([bin(value).count("1") for value in range(256)], np.uint8)
 
 
@@ -43,8 +55,14 @@ class DomainSource:
     quota: int
 
     def __post_init__(self) -> None:
-        if not self.name.strip() or "/" in self.name or "\\" in self.name or "\0" in self.name:
-            raise InputError(f"domain {self.name!r} is not a name; give letters, without slashes")
+        if not self.name.strip() or re.search(r"[/\\\0]", self.name) or self.name[0] in ". ":
+            raise InputError(
+                f"domain {self.name!r} is not a name; give letters, without slashes, not beginning "
+                "with a point"
+            )
+        check_label(self.name, "a domain's name")
+        if self.name.casefold() == "all":
+            raise InputError("a domain cannot be called 'all': that is the row of all domains")
         if self.quota < 1:
             raise InputError(
                 f"domain {self.name}: {self.quota} images are not allowed; give 1 or more"
@@ -94,14 +112,18 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def difference_hash(image: Pillow.Image) -> NDArray[np.uint8]:
-    """Return the difference hash of an image, 32 bytes.
+    """Return the difference hash of an image, 64 bytes.
+
+    32 bytes say where the right one of two neighbours is brighter, 32 more where they differ at
+    all.
 
     >>> gradient = Pillow.linear_gradient("L").rotate(90).convert("RGB")
-    >>> difference_hash(gradient).tolist() == [255] * 32
+    >>> difference_hash(gradient).tolist() == [255] * 64
     True
     """
     grey = np.asarray(image.convert("L").resize((17, 16), Pillow.Resampling.BOX), np.int16)
-    return np.packbits(grey[:, 1:] > grey[:, :-1])
+    rise = grey[:, 1:] - grey[:, :-1]
+    return np.concatenate([np.packbits(rise > FAINT), np.packbits(abs(rise) > FAINT)])
 
 
 class SeenHashes:
@@ -111,16 +133,23 @@ class SeenHashes:
         if not -1 <= near <= 64:
             raise InputError(f"near={near} must be from 0 to 64 bits, or -1 for no comparison")
         self.near = near
-        self._hashes = np.empty((64, 32), np.uint8)
+        self._hashes = np.empty((64, 64), np.uint8)
         self._names: list[str] = []
 
     def match_or_add(self, found: NDArray[np.uint8], name: str) -> str:
         """Return the name of an image that looks the same; otherwise add this one and return ""."""
+        if len(found) == 32:  # of an earlier version, which did not say where cells differ
+            found = np.concatenate([found, np.full(32, 255, np.uint8)])
         count = len(self._names)
         if count and self.near >= 0:
-            distance = _BITS[self._hashes[:count] ^ found].sum(axis=1, dtype=np.int64)
-            nearest = int(distance.argmin())
-            if distance[nearest] <= self.near:
+            seen = self._hashes[:count]
+            distance = _BITS[seen[:, :32] ^ found[:32]].sum(axis=1, dtype=np.int64)
+            # where at least one of the two has something to compare
+            told = _BITS[seen[:, 32:] | found[32:]].sum(axis=1, dtype=np.int64)
+            excess = distance * FULL - self.near * np.minimum(told, FULL)
+            excess[told < LEAST] = FULL
+            nearest = int(excess.argmin())
+            if excess[nearest] <= 0:
                 return self._names[nearest]
         if count == len(self._hashes):
             self._hashes = np.concatenate([self._hashes, np.empty_like(self._hashes)])
@@ -137,13 +166,17 @@ def add_images(
     near: int = NEAR,
     progress: Callable[[int], object] = lambda count: None,
 ) -> dict[str, dict[str, int]]:
-    """Add the images of all domains to a campaign.
+    """Add images to a campaign, at its beginning or while people work.
+
+    An image that was left out or is in the campaign already is left out again, with the reason.
+    A domain that is there gets the quota that is given.
 
     Args:
-        db: A campaign without images.
-        sources: Its domains.
+        db: The campaign.
+        sources: Its domains, or those that get more images.
         now: The time.
-        near: Images whose hashes differ in this many bits or fewer are the same; -1: no comparison.
+        near: Images whose hashes differ in this many bits or fewer are the same, fewer for line
+            drawings; -1: no comparison.
         progress: Called with the number of files read so far.
 
     Returns:
@@ -157,23 +190,31 @@ def add_images(
     rows: dict[str, list[Image]] = {name: [] for name in names}
     with db.read() as session:
         rules = rules_of(session)
-    number = 0
+        known = _remember(session, hashes, digests)
+    number, listed = 0, set[tuple[str, str]]()
     for name in names:
         for file in files[name]:
             number += 1
             progress(number)
-            rows[name].append(_image_row(file, rules, hashes, digests))
+            key = _stored(_place(file.path))
+            if key not in known and (name, key) not in listed:  # a list may name a file twice
+                listed.add((name, key))
+                rows[name].append(_image_row(file, name, rules, hashes, digests))
 
     def work(session: Session) -> None:
         for source in sources:
-            domain = Domain(name=source.name, quota=source.quota)
-            session.add(domain)
+            domain = session.scalar(select(Domain).where(Domain.name == source.name))
+            if domain is None:
+                domain = Domain(name=source.name)
+                session.add(domain)
+            domain.quota = source.quota
             session.flush()
             for row in rows[source.name]:
                 row.domain_id = domain.id
                 session.add(row)
         session.flush()
         log_event(session, "images", now, detail=f"{number} files")
+        prepare_images(session, now)  # a larger quota takes effect at once
 
     db.run(work)
     counts: dict[str, dict[str, int]] = {}
@@ -184,61 +225,132 @@ def add_images(
     return counts
 
 
-def _image_row(file: ImageFile, rules: Rules, hashes: SeenHashes, digests: dict[str, str]) -> Image:
-    """Return the row of a file: in the pool, or left out with a reason."""
-    row = Image(digest="", path=str(file.path.resolve()), source=file.source, state="pool")
-    row.state_key = ""
+def _remember(session: Session, hashes: SeenHashes, digests: dict[str, str]) -> set[str]:
+    """Enter the images that a campaign has; return the paths of all files that were added."""
+    rows = session.execute(
+        select(Image.path, Image.source, Image.digest, Image.dhash, Image.state_key)
+        .where(Image.domain_id.is_not(None))
+        .order_by(Image.id)
+    ).all()
+    for _, source, digest, dhash, state_key in rows:
+        if not state_key:
+            digests[digest] = source
+            hashes.match_or_add(np.frombuffer(bytes.fromhex(dhash), np.uint8), source)
+    return {row[0] for row in rows}
+
+
+def _stored(name: str) -> str:
+    """Return a file's name as text that a database can hold: what is no text is spelled out.
+
+    >>> _stored("caf\\udce9.png") == r"caf\\udce9.png"
+    True
+    """
+    return name.encode(errors="backslashreplace").decode().replace("\0", "\\0")
+
+
+def _place(path: Path) -> str:
     try:
-        data = file.path.read_bytes()
+        return str(path.resolve())
+    except (OSError, ValueError, RuntimeError):  # a NUL in the name, a loop of links
+        return str(path)
+
+
+def _image_row(
+    file: ImageFile, domain: str, rules: Rules, hashes: SeenHashes, digests: dict[str, str]
+) -> Image:
+    """Return the row of a file: in the pool, or left out with a reason."""
+    path, source = _stored(_place(file.path)), _stored(file.source)
+    row = Image(digest="", path=path, source=source, state="pool", state_key="")
+
+    def left_out(state: str, why: str) -> Image:
+        row.state, row.reason, row.state_key = state, why, f"{domain} {path}"
+        return row
+
+    if path != _place(file.path) or source != file.source:
+        return left_out("unreadable", "its name is not UTF-8 text; rename the file")
+    try:
+        data = image_bytes(file.path)
         row.digest = hashlib.sha256(data).hexdigest()
         image = open_image(data)
-    except (OSError, ImageError, ValueError) as error:
-        why = " ".join(str(getattr(error, "strerror", None) or error).split())
-        row.state, row.reason, row.state_key = "unreadable", why, row.path
-        return row
+    except (ImageError, ValueError) as error:
+        return left_out("unreadable", _stored(" ".join(str(error).split())))
     other = digests.get(row.digest)
     if other is not None:
-        row.state, row.reason, row.state_key = "duplicate", f"the same file as {other}", row.path
-        return row
+        return left_out("duplicate", f"the same file as {other}")
     found = difference_hash(image)
     row.dhash = found.tobytes().hex()
     other = hashes.match_or_add(found, file.source)
     if other:
-        row.state, row.reason, row.state_key = "duplicate", f"looks like {other}", row.path
-        return row
+        return left_out("duplicate", f"looks like {other}")
     digests[row.digest] = file.source
     row.rank = rank_of(rules, row.digest)
     return row
 
 
-def add_gold(db: Database, path: Path, now: float) -> int:
+@dataclass(frozen=True)
+class AddedGold:
+    """How many gold questions were added, and whose images people may meet a second time."""
+
+    questions: int
+    in_domains: tuple[str, ...] = ()
+    """Images that are also compared in a domain: somebody may know the answer from there."""
+    repeated: tuple[str, ...] = ()
+    """Images of more than one question."""
+
+    def warnings(self) -> Iterator[str]:
+        """Yield what an organiser should know, in words."""
+        for names, words in (
+            (self.in_domains, "gold images are in a domain, too, and met twice"),
+            (self.repeated, "images have more than one gold question"),
+        ):
+            if names:
+                shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+                yield f"{len(names)} {words}: {shown}; better use images of their own"
+
+
+def add_gold(db: Database, path: Path, now: float) -> AddedGold:
     """Add gold questions from a table of image, right and wrong: two captions, one clearly bad.
 
-    Returns:
-        How many were added.
+    The same question twice is an error; two questions on one image are not.
     """
     found = []
+    asked: dict[tuple[str, ...], str] = {}
     for number, (where, row) in enumerate(read_rows(path)):
-        file = path.parent / get_text(row, "image", where)
-        right, wrong = (" ".join(get_text(row, name, where).split()) for name in ("right", "wrong"))
+        name = get_text(row, "image", where)
+        file = path.parent / name
+        right, wrong = (
+            check_text(get_text(row, column, where), f"{where}: {column}")
+            for column in ("right", "wrong")
+        )
         if normalized(right) == normalized(wrong):
             raise InputError(f"{where}: right and wrong are the same caption")
         try:
-            data = file.read_bytes()
+            data = image_bytes(file)
             open_image(data)
-        except (OSError, ImageError) as error:
+        except ImageError as error:
             raise InputError(f"{where}: {error}") from error
-        found.append((number, file, hashlib.sha256(data).hexdigest(), right, wrong))
+        digest = hashlib.sha256(data).hexdigest()
+        question = (digest, normalized(right), normalized(wrong))
+        if asked.setdefault(question, where) != where:
+            raise InputError(f"{where}: the same question as {asked[question]}")
+        found.append((number, file, name, digest, right, wrong))
     if not found:
         raise InputError(f"{path.name} holds no gold questions")
+    count = Counter(digest for _, _, _, digest, _, _ in found)
+    names = {digest: name for _, _, name, digest, _, _ in found}
 
-    def work(session: Session) -> None:
+    def work(session: Session) -> list[str]:
         seed = rules_of(session).seed
-        for number, file, digest, right, wrong in found:
+        shared = session.scalars(
+            select(Image.digest)
+            .where(Image.domain_id.is_not(None), Image.digest.in_(list(count)))
+            .distinct()
+        ).all()
+        for number, file, name, digest, right, wrong in found:
             answer = random_bits(seed, "gold", digest, right) & 1
             image = Image(
                 digest=digest, state_key=f"gold {now} {number}", path=str(file.resolve()),
-                source=file.name, state="gold", gold=answer,
+                source=name, state="gold", gold=answer,
             )  # fmt: skip
             session.add(image)
             session.flush()
@@ -251,6 +363,8 @@ def add_gold(db: Database, path: Path, now: float) -> int:
             first, second = pair[::-1] if answer else pair
             image.first, image.second = first.id, second.id
         log_event(session, "gold", now, detail=f"{len(found)} questions")
+        return sorted(names[digest] for digest in shared)
 
-    db.run(work)
-    return len(found)
+    shared = db.run(work)
+    twice = sorted(names[digest] for digest, times in count.items() if times > 1)
+    return AddedGold(len(found), tuple(shared), tuple(twice))

@@ -9,15 +9,25 @@ even if this module were wrong: a slot is held once, and nobody has two slots of
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 
-from sqlalchemy import BindParameter, ColumnElement, Executable, bindparam, func, select
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Executable,
+    bindparam,
+    func,
+    select,
+    union_all,
+)
+from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from discode.errors import InputError, NotAllowedError, StoreError
 from discode.mceval import people
+from discode.mceval.checks import may_pass
 from discode.mceval.database import LOCK, Database, checks_of, rules_of, settings_of
 from discode.mceval.rules import Rules, is_swapped, random_bits
 from discode.mceval.states import log_event, return_slot, settle_image
@@ -28,13 +38,18 @@ from discode.mceval.tables import (
     Domain,
     Image,
     Pass,
+    PassVoid,
     Person,
     Slot,
     Void,
 )  # fmt: skip
-from discode.mceval.texts import check_submission, check_text
+from discode.mceval.texts import check_revision, check_submission, check_text
 
 UNDO_SECONDS = 600.0
+REVISION_TIMES = 2.0
+"""A revision takes at least so many times the seconds of a quick comparison."""
+WINDOW = 16
+"""Images of a domain, in its order, among which a person's next task is drawn."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +90,7 @@ def submit(
     *,
     side: int | None = None,
     text: str | None = None,
+    unchanged: bool = False,
 ) -> Receipt:
     """Record an answer.
 
@@ -86,6 +102,8 @@ def submit(
         now: The time.
         side: 0 if the left caption is better, 1 if the right; of a comparison.
         text: The revised caption; of a revision.
+        unchanged: The person says that the caption is right as it is; without it, a text that was
+            not changed is asked back.
 
     Raises:
         NotAllowedError: The lease ran out and somebody else has the task, or the person may not.
@@ -94,9 +112,8 @@ def submit(
     check_submission(submission)
 
     def work(session: Session) -> tuple[Receipt, str]:
-        receipt = _submit(session, person, lease, submission, now, side, text)
-        compared = text is None and not receipt.again
-        return receipt, people.carelessness_of(session, person) if compared else ""
+        receipt = _submit(session, person, lease, submission, now, side, text, unchanged)
+        return receipt, "" if receipt.again else people.carelessness_of(session, person)
 
     receipt, why = db.run(work)
     if why:  # a transaction of its own: it locks other images than this one
@@ -104,10 +121,13 @@ def submit(
     return receipt
 
 
-def undo(db: Database, person: int, now: float) -> Task:
-    """Take back a person's last answer and give them its task again.
+def undo(db: Database, person: int, now: float) -> Task | None:
+    """Take back a person's last answer, skip or flag, and give them its task again.
 
     A task they hold at the moment goes back to the queue.
+
+    Returns:
+        The task; ``None`` if they had skipped or flagged it and somebody else has it now.
     """
     return db.run(lambda session: _undo(session, person, now))
 
@@ -118,7 +138,11 @@ def skip(db: Database, person: int, lease: str, reason: str, now: float) -> None
 
 
 def flag(db: Database, person: int, lease: str, reason: str, now: float) -> None:
-    """Report that something is wrong with an image; enough people who do discard it."""
+    """Report that something is wrong with an image; enough people who do discard it.
+
+    Every flag is recorded and shown to organisers. One beyond the person's limit
+    (:class:`~discode.mceval.checks.Checks`) does not count towards discarding the image.
+    """
     db.run(lambda session: _skip_or_flag(session, person, lease, "flag", reason, now))
 
 
@@ -170,43 +194,96 @@ def _next(session: Session, person_id: int, now: float) -> Task | None:
     kinds = list(ROLES[person.role])
     if not kinds:
         return None
-    count = _dealt_with(session, person)
+    seen = _dealt_with_by_domain(session, person)
+    count = sum(seen.values())
     if (
         len(kinds) == 2
         and random_bits(rules.seed, "kind", person.id, count) % (rules.people + 1) == 0
     ):
         kinds.reverse()  # people who do both revise as often as there are revisions
+    domains = _domain_order(session, rules, person, seen)
     for wait in (False, True):  # rows that others have locked may become free
         for kind in kinds:
-            slot = _first_free(session, person, kind, now, wait=wait)
+            slot = _draw_slot(session, rules, person, kind, domains, now, wait=wait)
             if slot is not None:
                 return _task(session, _gold_instead(session, rules, person, slot, count, now) or
                              _lease(session, slot, person, now))  # fmt: skip
     return None
 
 
-def _dealt_with(session: Session, person: Person) -> int:
-    """Return how many tasks a person has dealt with: the number in their draws."""
-    counts = [
-        select(func.count()).where(table.person_id == person.id).scalar_subquery()
-        for table in (Answer, Pass)
+def _dealt_with_by_domain(session: Session, person: Person) -> dict[int | None, int]:
+    """Return how many tasks a person has dealt with; gold questions are under ``None``."""
+    rows = session.execute(_by_domain_query(), {"person": person.id}).all()
+    return {row[0]: row[1] for row in rows}
+
+
+@cache
+def _by_domain_query() -> Executable:
+    did = union_all(
+        *(select(table.image_id).where(table.person_id == bindparam("person"))
+          for table in (Answer, Pass))
+    ).subquery()  # fmt: skip
+    return (
+        select(Image.domain_id, func.count())
+        .join(did, did.c.image_id == Image.id)
+        .group_by(Image.domain_id)
+    )
+
+
+def _domain_order(
+    session: Session, rules: Rules, person: Person, seen: Mapping[int | None, int]
+) -> list[int]:
+    """Return the domains in the order in which a person's next task is looked for in them.
+
+    First comes the one of whose quota they have done the least, so that everybody works on all
+    domains in proportion; among equals, a draw of their own decides.
+    """
+    quotas = session.execute(select(Domain.id, Domain.quota)).all()
+    count = sum(seen.values())
+    return [
+        domain
+        for _, _, domain in sorted(
+            (
+                Fraction(seen.get(domain, 0), quota),
+                random_bits(rules.seed, "domain", person.id, count, domain),
+                domain,
+            )
+            for domain, quota in quotas
+        )
     ]
-    return sum(session.execute(select(*counts)).one())
 
 
-def _first_free(
-    session: Session, person: Person, kind: str, now: float, *, wait: bool
+def _draw_slot(
+    session: Session,
+    rules: Rules,
+    person: Person,
+    kind: str,
+    domains: Sequence[int],
+    now: float,
+    *,
+    wait: bool,
 ) -> Slot | None:
-    """Return the first slot that a person may have: expired leases first, then open slots."""
-    for state in ("leased", "open"):
-        given = {"person": person.id, "now": now}
-        found: Slot | None = session.scalar(_free_query(kind, state, wait), given)
-        if found is not None:
-            return found
+    """Return a slot that a person may have, in the first domain that has one.
+
+    Of the images that come first in the domain, which one it is follows from the seed, the person
+    and the image's digest: people who begin together meet different images, and yet images are
+    finished one after another.
+    """
+    given = {"person": person.id, "now": now}
+    for domain in domains:
+        found = session.execute(_free_query(kind), {**given, "domain": domain}).all()
+        for image, _ in sorted(
+            found, key=lambda row: random_bits(rules.seed, "order", person.id, row[1])
+        ):
+            free: Slot | None = session.scalar(_lock_query(kind, wait), {**given, "image": image})
+            if free is not None:
+                return free
     return None
 
 
-def person_may_have(person: int | BindParameter[int]) -> ColumnElement[bool]:
+def person_may_have(
+    person: int | BindParameter[int] | InstrumentedAttribute[int],
+) -> ColumnElement[bool]:
     """Return the condition that a person may have a slot.
 
     They may not if they hold another slot of its image, skipped or flagged the image, or ever
@@ -215,27 +292,54 @@ def person_may_have(person: int | BindParameter[int]) -> ColumnElement[bool]:
     """
     other = aliased(Slot)
     mine = select(other.id).where(other.image_id == Slot.image_id, other.person_id == person)
-    passed = select(Pass.id).where(Pass.image_id == Slot.image_id, Pass.person_id == person)
+    passed = select(Pass.id).where(
+        Pass.image_id == Slot.image_id, Pass.person_id == person, ~people.taken_back()
+    )
     answered = select(Answer.id).where(
         Answer.image_id == Slot.image_id, Answer.person_id == person, Answer.kind != Slot.kind
     )
-    return ~mine.exists() & ~passed.exists() & ~answered.exists()
+    # Said outright: in a condition on people, the slot is two queries further out.
+    one, two, three = (query.correlate(Slot, Person) for query in (mine, passed, answered))
+    return ~one.exists() & ~two.exists() & ~three.exists()
+
+
+def _is_free() -> ColumnElement[bool]:
+    """Return the condition that a slot is open, or that its lease has run out."""
+    late = (Slot.state == "leased") & (Slot.expires <= bindparam("now"))
+    return (Slot.state == "open") | late
 
 
 @cache  # building the query takes longer than running it
-def _free_query(kind: str, state: str, wait: bool) -> Executable:
-    """Return the query for the first slot of a kind that is open, or whose lease ran out."""
-    free = (
-        select(Slot)
-        .join(Image, Image.id == Slot.image_id)
-        .where(Slot.state == state, Slot.kind == kind)
-        .where(Image.state == ("done" if kind == "study" else "active"))
-        .where(person_may_have(bindparam("person")))
-        .order_by(Slot.id)
-        .limit(1)
-        .with_for_update(key_share=True, of=Slot, skip_locked=not wait)
+def _free_query(kind: str) -> Executable:
+    """Return the query for the first images of a domain with a free slot for a person.
+
+    The slots are a condition and not a join: the images are then read in their order and no further
+    than needed.
+    """
+    slots = select(Slot.id).where(
+        Slot.image_id == Image.id, Slot.kind == kind, _is_free(),
+        person_may_have(bindparam("person")),
+    )  # fmt: skip
+    return (
+        select(Image.id, Image.digest)
+        .where(Image.domain_id == bindparam("domain"))
+        .where(Image.state == ("done" if kind == "study" else "active"), slots.exists())
+        .order_by(Image.rank)
+        .limit(WINDOW)
     )
-    return free.where(Slot.expires <= bindparam("now")) if state == "leased" else free
+
+
+@cache
+def _lock_query(kind: str, wait: bool) -> Executable:
+    """Return the query that locks a slot of an image which had a free one a moment ago."""
+    return (
+        select(Slot)
+        .where(Slot.image_id == bindparam("image"), Slot.kind == kind, _is_free())
+        .where(person_may_have(bindparam("person")))
+        .order_by(Slot.number)
+        .limit(1)
+        .with_for_update(key_share=True, skip_locked=not wait)
+    )
 
 
 def _gold_instead(
@@ -243,7 +347,9 @@ def _gold_instead(
 ) -> Slot | None:
     """Return a gold question instead of a slot, at the campaign's rate, if there are new ones."""
     rate = checks_of(session).gold_rate
-    if slot.kind == "revise" or random_bits(rules.seed, "gold", person.id, count) >= rate * 2**64:
+    if slot.kind == "revise" and person.role != "reviser":
+        return None  # people who do both are judged by their comparisons
+    if random_bits(rules.seed, "gold", person.id, count) >= rate * 2**64:
         return None
     seen = select(Slot.id).where(Slot.image_id == Image.id, Slot.person_id == person.id)
     passed = select(Pass.id).where(Pass.image_id == Image.id, Pass.person_id == person.id)
@@ -252,13 +358,35 @@ def _gold_instead(
         .where(Image.state == "gold", ~seen.exists(), ~passed.exists())
         .order_by(Image.id)
     ).all()
+    which = random_bits(rules.seed, "which", person.id, count)
     if not fresh:
-        return None
-    image = fresh[random_bits(rules.seed, "which", person.id, count) % len(fresh)]
+        return _gold_again(session, person, which, now)
+    image = fresh[which % len(fresh)]
     made = Slot(image_id=image, kind="gold", number=person.id, state="open", round=0)
     session.add(made)
     session.flush()
     return _lease(session, made, person, now)
+
+
+def _gold_again(session: Session, person: Person, which: int, now: float) -> Slot | None:
+    """Return a gold question whose answer was returned as careless: a reinstated person's new gold.
+
+    Without it, somebody who has seen all gold questions could not be judged again.
+    """
+    query = (
+        select(Slot)
+        .join(Answer, (Answer.slot_id == Slot.id) & (Answer.round == Slot.round))
+        .join(Void, Void.answer_id == Answer.id)
+        .where(Slot.person_id == person.id, Slot.kind == "gold", Slot.state == "answered")
+        .where(Void.reason == "careless")
+        .order_by(Slot.id)
+    )
+    slots = session.scalars(query).all()
+    if not slots:
+        return None
+    slot = slots[which % len(slots)]
+    slot.round += 1
+    return _lease(session, slot, person, now)
 
 
 def _lease(session: Session, slot: Slot, person: Person, now: float) -> Slot:
@@ -278,21 +406,32 @@ def _task(session: Session, slot: Slot) -> Task:
     domain = session.scalar(select(Domain.name).where(Domain.id == image.domain_id))
     if slot.lease is None or slot.person_id is None:
         raise StoreError(f"nobody holds slot {slot.id}, which was to be shown: the data is damaged")
-    if slot.kind == "revise":
-        captions = _texts(session, (image.revised,))
+    revision = _is_revision(slot, session.get_one(Person, slot.person_id))
+    if revision:
+        captions = _texts(session, (_to_revise(image),))
     else:
         pair = (image.first, image.second)
         swapped = is_swapped(rules_of(session), image.digest, slot.person_id)
         captions = _texts(session, pair[::-1] if swapped else pair)
     return Task(
         slot.lease,
-        "revise" if slot.kind == "revise" else "compare",
+        "revise" if revision else "compare",
         domain or "",
         image.path,
         captions,
         slot.leased_at or 0.0,
         slot.expires or 0.0,
     )
+
+
+def _is_revision(slot: Slot, person: Person) -> bool:
+    """Return whether a slot is answered with a text; a reviser's gold questions are, too."""
+    return slot.kind == "revise" or (slot.kind == "gold" and person.role == "reviser")
+
+
+def _to_revise(image: Image) -> int | None:
+    """Return the caption to revise: the one drawn, or of a gold question the wrong one."""
+    return image.revised if image.gold is None else people.wrong_caption(image)
 
 
 def _texts(session: Session, ids: Sequence[int | None]) -> tuple[str, ...]:
@@ -309,6 +448,7 @@ def _submit(
     now: float,
     side: int | None,
     text: str | None,
+    unchanged: bool,
 ) -> Receipt:
     known = session.scalar(select(Answer).where(Answer.submission == submission))
     if known is not None:
@@ -320,10 +460,16 @@ def _submit(
     image = session.get_one(Image, slot.image_id)
     swapped = is_swapped(rules_of(session), image.digest, person.id)
     choice = None
-    if slot.kind == "revise":
+    seconds = max(0.0, now - (slot.leased_at or now))  # a clock may be set back
+    if _is_revision(slot, person):
         if side is not None:
             raise InputError("a revision is answered with a text, not with a side")
-        text = check_text(text, "a revised caption")
+        (given,) = _texts(session, (_to_revise(image),))
+        text = check_revision(text, given, unchanged=unchanged)
+        if seconds < REVISION_TIMES * checks_of(session).quick_seconds:
+            raise InputError(
+                "that was quick: please look at the image and at every word again, then send"
+            )
     else:
         if text is not None or side not in (0, 1) or isinstance(side, bool):
             raise InputError(f"a comparison is answered with side 0 or 1, not {side!r}")
@@ -332,7 +478,7 @@ def _submit(
         slot_id=slot.id, round=slot.round, image_id=slot.image_id, person_id=person.id,
         kind=slot.kind, submission=submission, choice=choice,
         swapped=swapped and choice is not None, text=text,
-        seconds=now - (slot.leased_at or now), created=now,
+        seconds=seconds, created=now,
     )  # fmt: skip
     record_answer(session, slot, answer, now)
     return Receipt(answer.id)
@@ -350,7 +496,7 @@ def record_answer(session: Session, slot: Slot, answer: Answer, now: float) -> N
         settle_image(session, slot.image_id, now)
 
 
-def _undo(session: Session, person_id: int, now: float) -> Task:
+def _undo(session: Session, person_id: int, now: float) -> Task | None:
     person = _person(session, person_id)
     last = session.scalar(
         select(Answer)
@@ -359,9 +505,19 @@ def _undo(session: Session, person_id: int, now: float) -> Task:
         .order_by(Answer.id.desc())
         .limit(1)
     )
-    if last is None or now - last.created > UNDO_SECONDS:
+    passed = session.scalar(
+        select(Pass)
+        .where(Pass.person_id == person.id, ~people.taken_back())
+        .order_by(Pass.id.desc())
+        .limit(1)
+    )
+    if passed is not None and (last is None or passed.created >= last.created):
+        latest: Answer | Pass | None = passed
+    else:
+        latest = last
+    if latest is None or now - latest.created > UNDO_SECONDS:
         raise NotAllowedError(
-            f"there is nothing to take back: only answers of the last {UNDO_SECONDS / 60:g} "
+            f"there is nothing to take back: only what you did in the last {UNDO_SECONDS / 60:g} "
             "minutes can be taken back"
         )
     held = session.scalars(
@@ -369,14 +525,16 @@ def _undo(session: Session, person_id: int, now: float) -> Task:
         .where(Slot.person_id == person.id, Slot.state == "leased")
         .with_for_update(key_share=True)
     ).all()
-    slot = session.get_one(Slot, last.slot_id, with_for_update=LOCK)
-    if slot.state != "answered" or slot.round != last.round:
+    if isinstance(latest, Pass):
+        return _undo_pass(session, person, latest, held, now)
+    slot = session.get_one(Slot, latest.slot_id, with_for_update=LOCK)
+    if slot.state != "answered" or slot.round != latest.round:
         raise StoreError(
-            f"answer {last.id} counts, but slot {slot.id} has another: data is damaged"
+            f"answer {latest.id} counts, but slot {slot.id} has another: data is damaged"
         )
     for one in held:
         return_slot(session, one)
-    session.add(Void(answer_id=last.id, reason="undo", created=now))
+    session.add(Void(answer_id=latest.id, reason="undo", created=now))
     slot.round += 1
     log_event(session, "undone", now, person=person.id, image=slot.image_id, detail=slot.kind)
     _lease(session, slot, person, now)
@@ -385,14 +543,76 @@ def _undo(session: Session, person_id: int, now: float) -> Task:
     return _task(session, slot)
 
 
+def _undo_pass(
+    session: Session, person: Person, passed: Pass, held: Sequence[Slot], now: float
+) -> Task | None:
+    """Take back a skip or flag; its task is the person's again unless somebody else has it."""
+    for one in held:
+        return_slot(session, one)
+    session.add(PassVoid(pass_id=passed.id, reason="undo", created=now))
+    log_event(session, "undone", now, person=person.id, image=passed.image_id, detail=passed.kind)
+    session.flush()
+    slot = _slot_again(session, person, passed, now)
+    if slot is not None:
+        # before the image's state is settled: an image that somebody works on is not parked
+        _lease(session, slot, person, now)
+    settle_image(session, passed.image_id, now)
+    if slot is None:
+        return None
+    image = session.get_one(Image, passed.image_id)
+    if image.state not in ("active", "gold") and not (
+        slot.kind == "study" and image.state == "done"
+    ):
+        return_slot(session, slot)
+        slot.state = "closed"
+        return None
+    return _task(session, slot)
+
+
+def _slot_again(session: Session, person: Person, passed: Pass, now: float) -> Slot | None:
+    """Return the slot of a task that a person passed on, if nobody has it."""
+    if passed.task == "gold":
+        query = select(Slot).where(Slot.image_id == passed.image_id, Slot.person_id == person.id)
+        slot = session.scalar(query)
+        if slot is None:
+            slot = Slot(image_id=passed.image_id, kind="gold", number=person.id, round=0)
+            session.add(slot)
+            session.flush()
+        return slot
+    free = (
+        select(Slot)
+        .where(Slot.image_id == passed.image_id, Slot.kind == passed.task)
+        .where(_is_free() | (Slot.state == "closed"), person_may_have(bindparam("person")))
+        .order_by(Slot.number)
+        .limit(1)
+        .with_for_update(key_share=True)
+    )
+    found: Slot | None = session.scalar(free, {"person": person.id, "now": now})
+    return found
+
+
 def _skip_or_flag(
     session: Session, person_id: int, lease: str, kind: str, reason: str, now: float
 ) -> None:
     reason = check_text(reason, "a reason")
+    if kind == "skip" and not rules_of(session).skips:
+        raise NotAllowedError("nobody can skip in this campaign; please choose, or flag the image")
     person = _person(session, person_id)
     slot = _leased(session, person, lease)
-    image = slot.image_id
+    image, task = slot.image_id, slot.kind
     return_slot(session, slot)
-    session.add(Pass(image_id=image, person_id=person.id, kind=kind, reason=reason, created=now))
+    counts = may_pass(
+        checks_of(session),
+        kind,
+        people.passes_of(session, person.id, kind),
+        people.dealt_with(session, person.id),
+    )
+    made = Pass(
+        image_id=image, person_id=person.id, kind=kind, reason=reason, created=now, task=task
+    )
+    session.add(made)
+    session.flush()
     log_event(session, kind, now, person=person.id, image=image, detail=reason)
+    if not counts:
+        session.add(PassVoid(pass_id=made.id, reason="limit", created=now))
     settle_image(session, image, now)

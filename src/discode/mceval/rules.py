@@ -44,10 +44,10 @@ class Rules:
     flags: int = 2
     """An image flagged by this many people is discarded."""
     skips: int = 5
-    """An image skipped by this many people is discarded."""
+    """An image skipped by this many people is discarded; 0: nobody may skip, as in the paper."""
 
     def __post_init__(self) -> None:
-        for name, low in (("people", 1), ("writers", 3), ("flags", 1), ("skips", 1)):
+        for name, low in (("people", 1), ("writers", 3), ("flags", 1), ("skips", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= 1000:
                 raise InputError(f"{name}={value!r} must be a whole number from {low} to 1000")
@@ -93,20 +93,24 @@ def rank_of(rules: Rules, digest: str) -> str:
 
 
 def draw_captions(rules: Rules, digest: str, captions: Mapping[str, str]) -> Draw | None:
-    """Draw from the captions of an image, given by writer; ``None`` if no two differ.
+    """Draw from the captions of an image, given by writer; ``None`` if fewer than three differ.
 
-    The order of the pair is random, too. Captions that are the same but for white space and case
-    are not compared with each other: the next writer in the same random order replaces the second.
+    The order of the pair is random, too. The three captions differ, but for white space and case:
+    one that repeats the reference or the first of the pair makes room for the next writer in the
+    same random order, since a comparison with the reference itself would be decided beforehand.
 
     >>> draw_captions(Rules(), "00", dict(a="a dog", b="a cat", c="a cow", d="a fox"))
     Draw(reference='b', pair=('c', 'a'))
+    >>> draw_captions(Rules(), "00", dict(a="a dog", b="a cat", c="A  cat", d="a fox"))
+    Draw(reference='b', pair=('a', 'd'))
     """
-    order = sorted(captions, key=lambda writer: random_bits(rules.seed, "draw", digest, writer))
-    reference, first, *rest = order
-    for second in rest:
-        if normalized(captions[second]) != normalized(captions[first]):
-            return Draw(reference, (first, second))
-    return None
+    drawn: dict[str, str] = {}
+    for writer in sorted(captions, key=lambda one: random_bits(rules.seed, "draw", digest, one)):
+        drawn.setdefault(normalized(captions[writer]), writer)
+    if len(drawn) < 3:
+        return None
+    reference, first, second, *_ = drawn.values()
+    return Draw(reference, (first, second))
 
 
 def normalized(caption: str) -> str:

@@ -9,12 +9,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ColumnElement, func, select, update
 from sqlalchemy.orm import Session
 
 from discode.mceval.database import LOCK, rules_of
 from discode.mceval.rules import Rules, Verdict, draw_captions, verdict
-from discode.mceval.tables import Answer, Candidate, Domain, Event, Image, Pass, Slot
+from discode.mceval.tables import (
+    Answer,
+    Candidate,
+    Domain,
+    Event,
+    Image,
+    Pass,
+    PassVoid,
+    Ruling,
+    Slot,
+)  # fmt: skip
+
+NOT_LOADED = "The image does not load"
+"""A flag with this reason says something about a connection or a file, and discards nothing."""
 
 
 def log_event(
@@ -51,7 +64,7 @@ def prepare_images(session: Session, now: float) -> int:
         by_writer = {row.writer: row for row in rows}
         found = draw_captions(rules, image.digest, {w: row.text for w, row in by_writer.items()})
         if found is None:
-            image.state, image.reason = "discarded", "the captions to compare are all the same"
+            image.state, image.reason = "discarded", "fewer than three of its captions differ"
             log_event(session, "discarded", now, image=image.id, detail=image.reason)
             continue
         image.revised = by_writer[found.reference].id
@@ -61,6 +74,42 @@ def prepare_images(session: Session, now: float) -> int:
     for domain in session.scalars(select(Domain.id).order_by(Domain.id)).all():
         fill_quota(session, domain, rules, now)
     return drawn
+
+
+def reset_unseen(session: Session, image_id: int) -> bool:
+    """Return an image to the pool as if its captions were not drawn, unless somebody has seen it.
+
+    Returns:
+        Whether nobody has, by the log: then its captions may still change.
+    """
+    slots = select(Slot).where(Slot.image_id == image_id).order_by(Slot.id)
+    session.scalars(slots.with_for_update(key_share=True)).all()  # nobody takes one meanwhile
+    image = session.get_one(Image, image_id, with_for_update=LOCK, populate_existing=True)
+    seen = select(Event.id).where(
+        Event.image_id == image_id, Event.kind.in_(("leased", "answered", "exported"))
+    )
+    if session.scalar(seen.limit(1)) is not None:
+        return False
+    image.revised = image.first = image.second = None
+    if image.state == "active" or (
+        image.state == "discarded" and not _taken_down(session, image_id)
+    ):
+        image.state, image.reason = "pool", ""
+        _open_slots(session, image, rules_of(session), Verdict("waiting"))
+    session.flush()
+    return True
+
+
+def log_exported(session: Session, now: float) -> None:
+    """Log that the open tasks were written for a crowd platform: people may see them there."""
+    shown = (
+        select(Image.id)
+        .join(Slot, Slot.image_id == Image.id)
+        .where(Image.state == "active", Slot.state == "open")
+        .distinct()
+    )
+    for image in session.scalars(shown.order_by(Image.id)).all():
+        log_event(session, "exported", now, image=image)
 
 
 def votes_of(session: Session, image: int) -> list[int]:
@@ -92,13 +141,15 @@ def settle_image(session: Session, image_id: int, now: float) -> None:
     found = verdict(rules, votes)
     before = image.state
     image.preference, image.reference, image.reason = found.choice, reference, ""
-    why = _dropped(session, image_id, rules) or _split(found, votes)
+    why = (
+        _taken_down(session, image_id) or _dropped(session, image_id, rules) or _split(found, votes)
+    )
     if why:
         image.state, image.reason = "discarded", why
     elif found.state == "agreed" and reference is not None:
         image.state = "done"
     elif before in ("done", "discarded"):
-        image.state = "active"
+        image.state = "active" if _has_slots(session, image_id) else "pool"
     if image.state != before or image.state != "active" or rules.revise == "agreed":
         _open_slots(session, image, rules, found)  # otherwise they are open, or somebody's
     if image.state != before:
@@ -121,14 +172,38 @@ def _split(found: Verdict, votes: Sequence[int]) -> str:
 def _dropped(session: Session, image: int, rules: Rules) -> str:
     """Return why people want an image gone, or ""."""
     rows = session.execute(
-        select(Pass.kind, Pass.person_id, Pass.reason).where(Pass.image_id == image)
+        select(Pass.kind, Pass.person_id, Pass.reason)
+        .where(Pass.image_id == image, pass_counts())
+        .order_by(Pass.id)
     ).all()
     for kind, limit, word in (("flag", rules.flags, "flagged"), ("skip", rules.skips, "skipped")):
-        said = {person: reason for k, person, reason in rows if k == kind}
-        if len(said) >= limit:
+        said = {
+            person: reason
+            for k, person, reason in rows
+            if k == kind and not reason.startswith(NOT_LOADED)
+        }
+        if limit and len(said) >= limit:
             reasons = "; ".join(dict.fromkeys(said.values()))
             return f"{word} by {len(said)} people: {reasons}"
     return ""
+
+
+def pass_counts() -> ColumnElement[bool]:
+    """Return the condition that a skip or flag counts."""
+    return ~select(PassVoid.id).where(PassVoid.pass_id == Pass.id).exists()
+
+
+def _taken_down(session: Session, image: int) -> str:
+    """Return why organisers took an image down, or "" if they did not or restored it."""
+    last = session.scalar(
+        select(Ruling).where(Ruling.image_id == image).order_by(Ruling.id.desc()).limit(1)
+    )
+    return f"taken down: {last.reason}" if last and last.kind == "take_down" else ""
+
+
+def _has_slots(session: Session, image: int) -> bool:
+    found = select(Slot.id).where(Slot.image_id == image, Slot.kind == "compare").limit(1)
+    return session.scalar(found) is not None
 
 
 def _open_slots(session: Session, image: Image, rules: Rules, found: Verdict) -> None:
@@ -206,10 +281,7 @@ def _activate(session: Session, image: Image, rules: Rules, now: float) -> None:
     image.state = "active"
     log_event(session, "active", now, image=image.id)
     session.flush()
-    known = session.scalar(
-        select(func.count()).where(Slot.image_id == image.id, Slot.kind == "compare")
-    )
-    if not known:
+    if not _has_slots(session, image.id):
         for kind, count in (("compare", rules.people), ("revise", 1)):
             session.add_all(
                 Slot(image_id=image.id, kind=kind, number=i, state="closed") for i in range(count)

@@ -1,7 +1,11 @@
 """The tables of a campaign's database. One database holds one campaign.
 
 Times are seconds since 1970. What people did is only ever added to: an answer that is taken back
-or put back in the queue stays, and a row of :class:`Void` says so.
+or put back in the queue stays, and a row of :class:`Void` says so; for skips and flags it is a row
+of :class:`PassVoid`.
+
+A database of an earlier version is brought up to date when it is opened: tables and columns that
+it lacks are added, so a new column is nullable, and the values that an old check allows are fixed.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 from sqlalchemy import CheckConstraint, ForeignKey, Index, Text, UniqueConstraint, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 ROLES = {
     "reviser": ("revise",),
     "comparer": ("compare",),
@@ -105,7 +109,11 @@ class Candidate(Base):
 
 
 class Person(Base):
-    """Somebody who works on the campaign; only a hash of their token is kept."""
+    """Somebody who works on the campaign; only a hash of their token is kept.
+
+    States: active; careless, whose answers do not count; left, who withdrew or whose invitation was
+    revoked, and whose answers count.
+    """
 
     __tablename__ = "person"
     __table_args__ = (
@@ -118,6 +126,8 @@ class Person(Base):
     state: Mapped[str] = mapped_column(Text, default="active")
     reason: Mapped[str] = mapped_column(Text, default="")
     token_hash: Mapped[str | None] = mapped_column(Text, unique=True)
+    """``None`` where the invitation was used up or revoked."""
+    token_expires: Mapped[float | None]
     worker: Mapped[str | None] = mapped_column(Text, unique=True)
     """The name on a crowd platform, for somebody who came from one."""
     consented: Mapped[float | None]
@@ -197,7 +207,10 @@ class Void(Base):
 
 
 class Pass(Base):
-    """A person skipped or flagged an image, and why; they are not given it again."""
+    """A person skipped or flagged an image, and why; they are not given it again.
+
+    ``task`` is the kind of the task it was about, which they get back if they take this back.
+    """
 
     __tablename__ = "pass"
     __table_args__ = (
@@ -211,6 +224,65 @@ class Pass(Base):
     kind: Mapped[str] = mapped_column(Text)
     reason: Mapped[str] = mapped_column(Text)
     created: Mapped[float]
+    task: Mapped[str | None] = mapped_column(Text)
+
+
+class PassVoid(Base):
+    """A skip or flag that does not count.
+
+    Reasons: "undo" (taken back), "careless", "limit" (the person passed on too many images),
+    "organiser" (somebody looked at it, and the image is all right).
+    """
+
+    __tablename__ = "pass_void"
+    __table_args__ = (Index("pass_void_pass", "pass_id"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    pass_id: Mapped[int] = mapped_column(ForeignKey("pass.id"))
+    reason: Mapped[str] = mapped_column(Text)
+    created: Mapped[float]
+
+
+class Ruling(Base):
+    """An organiser's word on an image, restore or take_down; the newest one counts."""
+
+    __tablename__ = "ruling"
+    __table_args__ = (
+        _one_of("kind", "restore", "take_down"),
+        Index("ruling_image", "image_id", "id"),
+    )
+    id: Mapped[int] = mapped_column(primary_key=True)
+    image_id: Mapped[int] = mapped_column(ForeignKey("image.id"))
+    kind: Mapped[str] = mapped_column(Text)
+    organiser_id: Mapped[int | None] = mapped_column(ForeignKey("person.id"))
+    """``None`` at the command line."""
+    reason: Mapped[str] = mapped_column(Text)
+    created: Mapped[float]
+
+
+class Finding(Base):
+    """A decision about a person (careless, reinstated, left, revoked) and its evidence."""
+
+    __tablename__ = "finding"
+    __table_args__ = (Index("finding_person", "person_id", "id"),)
+    id: Mapped[int] = mapped_column(primary_key=True)
+    person_id: Mapped[int] = mapped_column(ForeignKey("person.id"))
+    kind: Mapped[str] = mapped_column(Text)
+    organiser_id: Mapped[int | None] = mapped_column(ForeignKey("person.id"))
+    """``None`` for the checks, the person's own wish, and the command line."""
+    reason: Mapped[str] = mapped_column(Text)
+    evidence: Mapped[str] = mapped_column(Text)
+    """:class:`~discode.mceval.checks.Evidence` as JSON: the counts at that time."""
+    created: Mapped[float]
+
+
+class Login(Base):
+    """A browser with which somebody joined; only the hash of its key is kept."""
+
+    __tablename__ = "login"
+    key_hash: Mapped[str] = mapped_column(Text, primary_key=True)
+    person_id: Mapped[int] = mapped_column(ForeignKey("person.id"))
+    created: Mapped[float]
+    expires: Mapped[float]
 
 
 class Event(Base):

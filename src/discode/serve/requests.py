@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import codecs
-import io
 import json
 import re
 import warnings
@@ -14,7 +13,6 @@ from typing import Any
 
 from fastapi import Request
 from fastapi.concurrency import run_in_threadpool
-from PIL import Image
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers, UploadFile
@@ -22,14 +20,12 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from discode.decoders import Decoder, named_decoder
 from discode.errors import HttpError, InputError
-from discode.images import MAX_PIXELS
+from discode.images import IMAGE_FORMATS, MAX_PIXELS, open_formats
 from discode.serve.batching import ScoreRequest
 from discode.serve.limits import HeldBytes, Limits, parse_content_length, too_large
 
 FetchImage = Callable[[str], Awaitable[bytes]]
 FIELDS = ("image", "captions", "references", "method")
-FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "MPO", "PNG", "TIFF", "WEBP")
-"""Image formats that are accepted. Pillow knows more, and opens some with other programs."""
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+)?(;[\w=.+-]+)*;base64,", re.IGNORECASE)
 
 
@@ -109,14 +105,12 @@ def check_image(request: ScoreRequest) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about decompression bombs, and about odd tags
-            Image.init()
-            formats = [name for name in FORMATS if name in Image.OPEN]
-            with Image.open(io.BytesIO(image), formats=formats) as opened:
+            with open_formats(image) as opened:
                 width, height = opened.size
     # Pillow raises a different error for every way in which a file can be broken.
     except Exception:
         what = "is empty" if not image else "cannot be opened, or is far too large"
-        names = ", ".join(FORMATS)
+        names = ", ".join(IMAGE_FORMATS)
         raise HttpError(422, "bad_image", f"the image {what}; allowed: {names}") from None
     if width * height > MAX_PIXELS:
         raise HttpError(422, "bad_image", f"{width}x{height} pixels are over {MAX_PIXELS}")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
 
 from discode.mceval.database import Database
+from discode.mceval.guide import DEFINITIONS
 from discode.mceval.people import invite
-from discode.mceval.tables import Answer, Pass, Person, Void
+from discode.mceval.tables import Answer, Candidate, Image, Pass, PassVoid, Person, Slot, Void
 from tests.helpers.annotating import EVIL, images_in, make_campaign, running
 from tests.helpers.chromium import Tabs, chromium, wait_until
 
@@ -22,6 +25,8 @@ PHONE: dict[str, Any] = {
     "has_touch": True,
     "is_mobile": True,
 }
+SIDEWAYS = PHONE | {"viewport": {"width": 844, "height": 390}}
+TABLET = PHONE | {"viewport": {"width": 820, "height": 1180}}
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +155,201 @@ def test_revising_with_the_changes_shown(site: Site) -> None:
         assert session.scalars(select(Answer.text)).all() == ["a caption of my own"]
 
 
+def lengthen(db: Database, times: int) -> None:
+    """Make all captions long."""
+
+    def work(session: Session) -> None:
+        for one in session.scalars(select(Candidate)).all():
+            one.text = f"{one.text} " + "and then there is more to see " * times
+
+    db.run(work)
+
+
+def box(page: Any, selector: str, number: int = 0) -> dict[str, float]:
+    found: dict[str, float] = page.locator(selector).nth(number).bounding_box()
+    return found
+
+
+def test_both_captions_come_before_both_buttons(site: Site) -> None:
+    lengthen(site.db, 30)
+    page = site.visit("comparer", **PHONE)
+    wait_until(page, "document.querySelector('#answer').dataset.missing === 'unread'")
+    buttons = page.locator("#choice [data-key]")
+    assert [buttons.nth(i).is_visible() for i in (0, 1)] == [False, False]
+    assert "Read both captions" in page.locator("#choice").inner_text()
+    page.keyboard.press("1")
+    page.evaluate("document.querySelector('#answer').requestSubmit()")
+    height = page.evaluate("document.documentElement.scrollHeight")
+    page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")  # past the first caption
+    page.wait_for_timeout(200)
+    assert not buttons.first.is_visible(), "the end of the first caption was never in view"
+    for y in range(0, int(height), 150):
+        page.evaluate(f"scrollTo(0, {y})")
+        page.wait_for_timeout(50)
+    buttons.nth(1).wait_for()
+    assert [buttons.nth(i).is_visible() for i in (0, 1)] == [True, True]
+    assert site.count(Answer) == 0
+    bottom = box(page, "#choice")
+    assert bottom["y"] + bottom["height"] <= 844, "the bar is in view"
+    page.evaluate("document.querySelector('#name-2').scrollIntoView({block: 'center'})")
+    image = box(page, "#image")
+    assert image["y"] >= 0, "long captions keep the image in sight"
+    assert image["y"] + image["height"] < box(page, "#name-2")["y"]
+    buttons.nth(1).tap()
+    done(page, 1)
+
+
+def test_a_phone_on_its_side_and_a_tablet_have_two_columns(site: Site) -> None:
+    lengthen(site.db, 12)
+    page = site.visit("comparer", **SIDEWAYS)
+    image, caption = box(page, "#image"), box(page, ".caption")
+    assert image["x"] + image["width"] <= caption["x"]
+    assert image["y"] + image["height"] <= 390
+    page.evaluate("scrollBy(0, 300)")
+    assert 0 <= box(page, "#image")["y"] < 30, "the image stays"
+    page = site.visit("comparer", **TABLET)
+    left, right = box(page, ".caption"), box(page, ".caption", 1)
+    assert left["y"] == right["y"]
+    assert left["x"] + left["width"] <= right["x"]
+    for options in ({}, SIDEWAYS):
+        page = site.visit("reviser", **options)
+        for _ in range(2):  # without and with the word on what was done
+            image, text = box(page, "#image"), box(page, "#text")
+            assert image["x"] + image["width"] <= text["x"]
+            assert image["y"] < text["y"]
+            page.get_by_label("Improve this caption").fill("a caption of my own")
+            page.get_by_role("button", name="Send my version").click()
+            page.locator("#undo").wait_for()
+
+
+def test_a_page_without_its_image_takes_no_answer(site: Site) -> None:
+    page = site.visit("comparer")
+    lost = page.context
+    lost.route("**/image/*", lambda route: route.abort())
+    page.reload()
+    page.get_by_text("The image did not load, so no answer is taken").wait_for()
+    assert not page.locator("#choice [data-key]").first.is_visible()
+    page.keyboard.press("1")
+    page.evaluate("document.querySelector('#answer').requestSubmit()")
+    page.wait_for_timeout(200)
+    assert site.count(Answer) == 0
+    lost.unroute("**/image/*")
+    page.get_by_role("button", name="Try again").click()
+    page.get_by_role("button", name="Caption 1 is better").click()
+    done(page, 1)
+    reviser = site.visit("reviser")
+    reviser.context.route("**/image/*", lambda route: route.abort())
+    reviser.reload()
+    reviser.get_by_text("The image did not load").wait_for()
+    reviser.get_by_label("Improve this caption").fill("written without looking")
+    reviser.keyboard.press("Control+Enter")
+    reviser.wait_for_timeout(200)
+    assert site.count(Answer) == 1
+    wanted = "Failed to load resource: net::ERR_FAILED"
+    assert set(site.complaints) == {wanted}
+    site.complaints.clear()
+
+
+def test_what_was_done_is_said_and_can_be_undone(site: Site) -> None:
+    page = site.visit("comparer")
+    assert page.locator("#undo").count() == 0, "nothing to undo"
+    first = captions(page)
+    page.keyboard.press("2")
+    page.get_by_role("status").filter(has_text="Saved: caption 2 is better").wait_for()
+    second = captions(page)
+    page.keyboard.press("f")
+    page.get_by_role("radio", name="A caption is offensive").check()
+    page.get_by_role("button", name="Flag", exact=True).click()
+    page.get_by_role("status").filter(has_text="Flagged: A caption is offensive").wait_for()
+    with page.expect_navigation():
+        page.keyboard.press("u")
+    assert captions(page) == second, "U after a flag undoes the flag, and not the answer before it"
+    with site.db.read() as session:
+        assert session.scalars(select(PassVoid.reason)).all() == ["undo"]
+        assert session.scalars(select(Void.answer_id)).all() == []
+    page.get_by_role("status").filter(has_text="Saved: caption 2 is better").wait_for()
+    page.get_by_role("button", name="Undo").click()
+    done(page, 0)
+    assert captions(page) == first
+
+
+def test_every_sheet_can_be_cancelled(site: Site) -> None:
+    page = site.visit("comparer", **PHONE)
+    for name in ("skip", "flag"):
+        page.locator(f"#{name} summary").tap()
+        page.locator(f"#{name} input[type=radio]").first.check()
+        page.locator(f"#{name}").get_by_text("Cancel").tap()
+        assert page.locator(f"#{name}[open]").count() == 0
+        assert page.locator(f"#{name} input:checked").count() == 0
+    page.goto(site.url + "/pause")
+    page.get_by_text("Leave for good").tap()
+    page.locator("#withdraw").get_by_text("Cancel").tap()
+    assert page.locator("#withdraw[open]").count() == 0
+    assert site.count(Pass) == 0
+
+
+def test_criteria_open_their_definitions(site: Site) -> None:
+    page = site.visit("comparer")
+    meaning = page.get_by_text(DEFINITIONS["correctness"])
+    assert not meaning.is_visible()
+    page.locator("summary", has_text="Correctness").press("Enter")
+    assert meaning.is_visible()
+    page.locator("summary", has_text="Fluency").click()
+    assert not meaning.is_visible(), "one at a time"
+    page.keyboard.press("Escape")
+    assert not page.get_by_text(DEFINITIONS["fluency"]).is_visible()
+    assert site.count(Answer) == 0
+
+
+def test_single_keys_can_be_turned_off(site: Site) -> None:
+    page = site.visit("comparer")
+    assert page.locator("button kbd").first.is_visible()
+    page.get_by_label("Single-key shortcuts").uncheck()
+    for key in ("1", "2", "u", "s", "f", "z"):
+        page.keyboard.press(key)
+    page.wait_for_timeout(200)
+    assert site.count(Answer) == 0
+    assert page.locator("details.pass[open]").count() == 0
+    assert page.locator("#viewer").is_hidden()
+    page.reload()
+    assert not page.locator("button kbd").first.is_visible(), "they stay off"
+    page.goto(site.url + "/guide")
+    page.get_by_label("Use the single keys").check()
+    page.goto(site.url + "/task")
+    page.keyboard.press("1")
+    done(page, 1)
+
+
+SMALL = """
+[...document.querySelectorAll("a, button, summary, input, select, textarea")]
+  .map((element) => [element, (element.closest("label") ?? element).getBoundingClientRect()])
+  .filter(([element, box]) => box.width > 1 && (box.width < 24 || box.height < 24))
+  .filter(([element]) => element.checkVisibility({ visibilityProperty: true }))
+  .filter(([element]) => !element.closest(".jump"))
+  .map(([element, box]) => `${element.outerHTML.slice(0, 80)} ${box.width}x${box.height}`)
+"""
+
+
+@pytest.mark.parametrize("options", [{}, PHONE, SIDEWAYS])
+def test_targets_are_large_enough(site: Site, options: dict[str, Any]) -> None:
+    worker = site.visit("both", **options)
+    assert worker.evaluate(SMALL) == []
+    worker.locator("#flag summary").click()
+    assert worker.evaluate(SMALL) == []
+    worker.get_by_role("radio", name="Other").check()
+    worker.get_by_role("button", name="Flag", exact=True).click()
+    worker.wait_for_selector("#undo")
+    for path in ("/guide", "/pause"):
+        worker.goto(site.url + path)
+        assert worker.evaluate(SMALL) == [], path
+    admin = site.visit("admin", "Boss", **options)
+    for path in ("/admin", "/admin/invitations", "/admin/person/1"):
+        admin.goto(site.url + path)
+        assert admin.evaluate(SMALL) == [], path
+        wide = admin.evaluate("document.documentElement.scrollWidth")
+        assert wide <= admin.viewport_size["width"], f"{path}: tables scroll, pages do not"
+
+
 def test_on_a_phone(site: Site) -> None:
     page = site.visit("comparer", **PHONE)
     page.get_by_role("button", name="Caption 2 is better").tap()
@@ -162,7 +362,9 @@ def test_on_a_phone(site: Site) -> None:
     with page.expect_navigation():
         page.get_by_role("button", name="Skip", exact=True).tap()
     assert site.count(Pass) == 1
-    page.get_by_role("button", name="Undo last").tap()
+    page.get_by_role("button", name="Undo").tap()
+    page.get_by_role("status").filter(has_text="Saved").wait_for()
+    page.get_by_role("button", name="Undo").tap()
     done(page, 0)
 
 
@@ -170,7 +372,7 @@ def test_without_scripts(site: Site) -> None:
     page = site.visit("comparer", java_script_enabled=False)
     page.get_by_role("button", name="Caption 1 is better").click()
     done(page, 1)
-    page.get_by_role("button", name="Undo last").click()
+    page.get_by_role("button", name="Undo").click()
     done(page, 0)
     page.locator("#skip summary").click()
     page.get_by_label("I cannot tell which is better").check()
@@ -193,7 +395,7 @@ def test_organising(site: Site) -> None:
         assert page.locator("table tbody th").first.inner_text() == "photo"
         page.get_by_role("link", name="Carl <i>Sloppy</i>").click()
         page.get_by_role("heading", name="Put this work back in the queue").wait_for()
-    page.get_by_label("Reason").fill("asleep")
+    page.get_by_label("Reason").first.fill("asleep")
     page.get_by_role("button", name="Put it back").click()
     assert site.count(Void) == 0, "not without the tick"
     page.get_by_label("Yes, put all of it back").check()
@@ -203,3 +405,72 @@ def test_organising(site: Site) -> None:
     with site.db.read() as session:
         (reason,) = session.scalars(select(Person.reason).where(Person.state == "careless")).all()
     assert reason == "asleep (by Boss)"
+
+
+def test_organisers_look_at_flags_and_overrule_them(site: Site) -> None:
+    for name in ("Ann", "Bob"):
+        page = site.visit("comparer", name)
+        with site.db.read() as session:
+            held = session.scalars(select(Slot.image_id).where(Slot.state == "leased")).all()
+        site.db.run(partial(only_open, image=held[0]))
+        page.reload()
+        page.keyboard.press("f")
+        page.get_by_role("radio", name="The image is offensive or private").check()
+        page.get_by_role("button", name="Flag", exact=True).click()
+        page.wait_for_selector("#undo")
+    with site.db.read() as session:
+        assert session.get_one(Image, held[0]).state == "discarded"
+    admin = site.visit("admin", "Boss", **PHONE)
+    flags = admin.locator("section", has=admin.locator("#flags"))
+    assert flags.locator("li").count() == 2, "every single flag"
+    wait_until(admin, "document.querySelector('#flags ~ ul img').naturalWidth > 0")
+    assert "by Bob" in flags.locator("li").first.inner_text()
+    restore = flags.locator("li").first
+    restore.locator("summary", has_text="Restore").tap()
+    restore.get_by_text("Cancel").tap()
+    assert flags.locator("details[open]").count() == 0
+    restore.locator("summary", has_text="Restore").tap()
+    restore.get_by_label("Reason").fill("it is a painting")
+    with admin.expect_navigation():
+        restore.get_by_role("button", name="Restore").tap()
+    with site.db.read() as session:
+        assert session.get_one(Image, held[0]).state in ("active", "pool")
+    assert "does not count: set aside" in flags.inner_text()
+    flags.locator("summary", has_text="Take down").first.tap()
+    flags.get_by_label("Reason").first.fill("it is private after all")
+    with admin.expect_navigation():
+        flags.get_by_role("button", name="Take down").first.tap()
+    with site.db.read() as session:
+        assert session.get_one(Image, held[0]).reason == "taken down: it is private after all"
+
+
+def only_open(session: Session, image: int) -> None:
+    """Give all who ask for a task this image."""
+    session.execute(update(Slot).where(Slot.image_id != image).values(state="closed"))
+
+
+def test_inviting_on_a_page(site: Site) -> None:
+    admin = site.visit("admin", "Boss")
+    admin.get_by_role("link", name="Invitations").click()
+    admin.get_by_label("Names, one per line").fill("Xenia\n\n Yannick <b>")
+    admin.get_by_label("Role").select_option("reviser")
+    admin.get_by_label("Days").fill("7")
+    admin.get_by_role("button", name="Invite").click()
+    links = admin.locator(".links code").all_inner_texts()
+    assert len(links) == 2
+    assert all(link.startswith(f"{site.url}/join/") for link in links)
+    admin.emulate_media(media="print")
+    assert admin.locator(".links code").first.is_visible()
+    assert not admin.get_by_role("navigation").is_visible()
+    admin.emulate_media(media="screen")
+    guest = site.open(links[1].removeprefix(site.url))
+    assert guest.get_by_role("heading").inner_text() == "Welcome, Yannick <b>"
+    guest.get_by_role("button", name="Come in").click()
+    guest.wait_for_url("**/guide")
+    admin.goto(site.url + "/admin/invitations")
+    admin.get_by_label("Yes, end the old links").check()
+    admin.get_by_role("button", name="Make new links").click()
+    assert admin.locator(".links b").all_inner_texts() == ["Xenia"], "the other has joined"
+    admin.goto(links[0])
+    assert "unknown or has expired" in admin.locator("main").inner_text()
+    site.complaints.clear()  # of the 404

@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass
 from PIL import ExifTags, Image
 
 from discode.backends.served.client import Prices
-from discode.images import ImageSource, SharedImage, image_bytes, open_image
+from discode.images import ImageSource, SharedImage, image_bytes, open_formats, open_image
 
 _MIME = {"JPEG": "image/jpeg", "PNG": "image/png"}
 _TILE, _SHORT, _LONG = 512, 768, 2048  # how OpenAI's models cut an image into tiles
@@ -32,7 +32,7 @@ def data_url(image: ImageSource, image_size: int | None = None) -> tuple[str, in
         image = image.source
     if not isinstance(image, Image.Image):
         data = image_bytes(image)
-        with Image.open(io.BytesIO(data)) as stored:
+        with open_formats(data) as stored:
             kind = stored.format or ""
             as_it_is = (
                 kind in _MIME

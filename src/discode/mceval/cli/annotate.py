@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import typer
 
 from discode.cli.output import stderr
 from discode.errors import InputError, require
-from discode.mceval.cli.common import DatabaseArgument
+from discode.mceval.cli.common import DatabaseArgument, read_public_url
 
 
 def annotate(
@@ -39,21 +38,29 @@ def annotate(
     from discode.http.server import open_socket, serve_until_signal, url_of
     from discode.mceval.database import open_database
     from discode.mceval.web.app import AnnotationOptions, make_annotation_app
+    from discode.mceval.web.images import CampaignImages
 
     if pause_every < 1:
         raise InputError(f"--pause-every {pause_every} is not allowed; give 1 or more")
-    public = urlsplit(public_url or "")
-    if public_url is not None and (public.scheme not in ("http", "https") or not public.hostname):
-        raise InputError(f"--public-url {public_url!r} is not an address; give https://NAME")
-    hosts = allowed_hosts(host, filter(None, (*(allow_host or ()), public.hostname)))
-    secure = public.scheme == "https"
+    public = read_public_url(public_url) if public_url is not None else None
+    hosts = allowed_hosts(host, [*(allow_host or ()), *([public.host] if public else [])])
+    secure = public is not None and public.origin.startswith("https:")
     with open_database(database) as db, open_socket(host, port) as listening:
         options = AnnotationOptions(
-            images=images, hosts=hosts, secure=secure, trust_proxy=trust_proxy,
-            pause_every=pause_every,
+            images=images, hosts=hosts, origin=public.origin if public else None, secure=secure,
+            trust_proxy=trust_proxy, pause_every=pause_every,
         )  # fmt: skip
         app = make_annotation_app(db, options)
-        where = (public_url or url_of(listening)).rstrip("/")
+        missing = CampaignImages(db, images).missing()
+        if missing:
+            shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
+            stderr.print(
+                f"{len(missing)} images are not where they were: {shown}; put them back, or say "
+                "with --images FOLDER where they are now. Nobody can answer a task whose image "
+                "does not load",
+                style="yellow", markup=False, highlight=False, soft_wrap=True,
+            )  # fmt: skip
+        where = public.origin if public else url_of(listening).rstrip("/")
         stderr.print(
             f"people work at {where} (Ctrl-C ends it); invitations are {where}/join/TOKEN",
             markup=False, highlight=False, soft_wrap=True,

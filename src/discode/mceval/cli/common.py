@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 from rich.table import Table
 
-from discode.errors import require
+from discode.errors import InputError, require
 
 if TYPE_CHECKING:
     from discode.mceval.database import Database
@@ -27,11 +29,44 @@ def open_campaign(url: str) -> Database:
     return open_database(url)
 
 
-def make_table(*columns: str) -> Table:
-    """Return an empty table with numbers on the right."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
+@dataclass(frozen=True)
+class PublicAddress:
+    """The address that people use: its origin ("https://NAME", as browsers write it) and name."""
+
+    origin: str
+    host: str
+
+
+def read_public_url(text: str) -> PublicAddress:
+    """Return the address that --public-url names.
+
+    >>> read_public_url("https://Captions.example.org:443/").origin
+    'https://captions.example.org'
+    """
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise InputError(f"--public-url {text!r} is not an address; give https://NAME") from None
+    name = (parts.hostname or "").lower()
+    if parts.scheme not in ("http", "https") or not name or "@" in parts.netloc:
+        raise InputError(f"--public-url {text!r} is not an address; give https://NAME")
+    if parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise InputError(
+            f"--public-url {text!r} has a path; the pages need a name of their own, such as "
+            f"{parts.scheme}://captions.{name}"
+        )
+    shown = f"[{name}]" if ":" in name else name
+    if port is not None and port != {"http": 80, "https": 443}[parts.scheme]:
+        shown += f":{port}"
+    return PublicAddress(f"{parts.scheme}://{shown}", name)
+
+
+def make_table(*columns: str, left: int = 1) -> Table:
+    """Return an empty table: so many columns of text, the others of numbers, on the right."""
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
     for number, name in enumerate(columns):
-        table.add_column(name, overflow="fold", justify="right" if number else "left")
+        table.add_column(name, overflow="fold", justify="left" if number < left else "right")
     return table
 
 

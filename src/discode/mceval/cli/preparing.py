@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,8 +12,8 @@ from rich.markup import escape
 
 from discode.cli.model_options import BaseUrl, ModelOption, model_options
 from discode.cli.output import progress, stderr, stdout
-from discode.errors import InputError, require
-from discode.mceval.cli.common import DatabaseArgument, make_table, open_campaign
+from discode.errors import InputError, lookup, require
+from discode.mceval.cli.common import DatabaseArgument, make_table, number_cell, open_campaign
 
 if TYPE_CHECKING:
     from discode.mceval.intake import DomainSource
@@ -30,8 +30,16 @@ def plan(
     accuracy: Annotated[float, typer.Option(help="How often they choose right.")] = 0.942,
     spread: Annotated[float, typer.Option(help="Its deviation between people.")] = 0.03,
     hard: Annotated[float, typer.Option(help="Share of images on which they guess.")] = 0.0,
-    compare_seconds: Annotated[float, typer.Option(help="Time of a comparison.")] = 30.0,
-    revise_seconds: Annotated[float, typer.Option(help="Time of a revision.")] = 50.0,
+    compare_seconds: Annotated[
+        float | None, typer.Option(help="Time of a comparison.", show_default="30")
+    ] = None,
+    revise_seconds: Annotated[
+        float | None, typer.Option(help="Time of a revision.", show_default="50")
+    ] = None,
+    from_campaign: Annotated[
+        str | None,
+        typer.Option("--from", metavar="DATABASE", help="Take both times from this campaign."),
+    ] = None,
     pay_per_hour: Annotated[float, typer.Option(help="Their pay.")] = 23.0,
     fee: Annotated[float, typer.Option(help="The platform's share on top.")] = 0.0,
     gold_rate: Annotated[float, typer.Option(help="Share of gold questions.")] = 0.0,
@@ -42,9 +50,10 @@ def plan(
     from discode.mceval.plan import Target, make_plan
     from discode.mceval.rules import Rules
 
+    compare, revised = _seconds(compare_seconds, revise_seconds, from_campaign)
     target = Target(
-        domains, images, workers, accuracy, spread, hard, compare_seconds, revise_seconds,
-        pay_per_hour, fee, gold_rate,
+        domains, images, workers, accuracy, spread, hard, compare, revised, pay_per_hour, fee,
+        gold_rate,
     )  # fmt: skip
     rules = Rules(people=people, consensus=consensus, revise=revise)
     found = make_plan(target, rules, rounds=rounds, seed=seed)
@@ -66,6 +75,58 @@ def plan(
     )
 
 
+def _seconds(
+    compare: float | None, revise: float | None, from_campaign: str | None
+) -> tuple[float, float]:
+    """Return the times of a task: as given, else as measured in a campaign, else the defaults."""
+    from discode.mceval.plan import Target
+
+    if from_campaign is None:
+        usual = Target()
+        return (
+            usual.compare_seconds if compare is None else compare,
+            usual.revise_seconds if revise is None else revise,
+        )
+    with open_campaign(from_campaign) as db:
+        from discode.mceval.report import task_timings
+
+        with db.read() as session:
+            found = task_timings(session)
+    for given, count, option, word in (
+        (compare, found.compared, "--compare-seconds", "comparisons"),
+        (revise, found.revised, "--revise-seconds", "revisions"),
+    ):
+        if given is None and not count:
+            raise InputError(f"{from_campaign} has no {word} to take the time from; give {option}")
+    seconds = (
+        found.compare_seconds if compare is None else compare,
+        found.revise_seconds if revise is None else revise,
+    )
+    typer.echo(
+        f"times of {from_campaign}: {found.compared:,} comparisons of "
+        f"{number_cell(found.compare_seconds, 1)} s, {found.revised:,} revisions of "
+        f"{number_cell(found.revise_seconds, 1)} s (means)"
+    )
+    return seconds
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What a campaign checks unless options say otherwise."""
+
+    near: int
+    gold_rate: float
+    quick_seconds: float
+    skips: int
+
+
+PROTOCOLS = {
+    "checked": Protocol(near=6, gold_rate=0.1, quick_seconds=2.0, skips=5),
+    "paper": Protocol(near=-1, gold_rate=0.0, quick_seconds=0.0, skips=0),
+}
+"""By the name that --protocol takes; docs/mceval.md says what the paper names and what not."""
+
+
 def init(
     database: DatabaseArgument,
     domain: Annotated[
@@ -78,14 +139,26 @@ def init(
     consensus: Annotated[str, typer.Option(help="all or majority.")] = "all",
     writers: Annotated[int, typer.Option(help="Captions per image.")] = 4,
     revise: Annotated[str, typer.Option(help="always, or once agreed (cheaper).")] = "always",
-    near: Annotated[int, typer.Option(help="Bits of 256 in which duplicates differ; -1: off.")] = 6,
+    protocol: Annotated[
+        str, typer.Option(help="checked, or paper: without checks that the paper does not name.")
+    ] = "checked",
+    near: Annotated[
+        int | None,
+        typer.Option(help="Bits of 256 in which duplicates differ; -1: off.", show_default="6"),
+    ] = None,
     gold: Annotated[
         Path | None, typer.Option(help="Gold questions: a table of image, right, wrong.")
     ] = None,
-    gold_rate: Annotated[float, typer.Option(help="Share of gold questions.")] = 0.1,
-    quick_seconds: Annotated[float, typer.Option(help="Sooner answers are careless.")] = 2.0,
+    gold_rate: Annotated[
+        float | None, typer.Option(help="Share of gold questions.", show_default="0.1")
+    ] = None,
+    quick_seconds: Annotated[
+        float | None, typer.Option(help="Sooner answers are careless.", show_default="2")
+    ] = None,
     lease_minutes: Annotated[float, typer.Option(help="How long a task is held.")] = 15.0,
-    pay_per_hour: Annotated[float, typer.Option(help="For the reports.")] = 23.0,
+    pay_per_hour: Annotated[
+        float | None, typer.Option(help="USD; told to people and reported only if given.")
+    ] = None,
     name: Annotated[str, typer.Option(help="The campaign's name.")] = "mceval",
     instructions: Annotated[
         Path | None, typer.Option(help="A text that people read before they begin.")
@@ -97,29 +170,42 @@ def init(
     from discode.mceval.database import Database
     from discode.mceval.intake import add_gold, add_images, list_images
     from discode.mceval.rules import Rules
+    from discode.mceval.tables import Base
 
-    rules = Rules(seed, people, consensus, writers, revise)
-    checks = Checks(gold_rate=gold_rate, quick_seconds=quick_seconds)
-    sources = [_source(text, per_domain) for text in domain]
+    usual = lookup(PROTOCOLS, protocol, "protocol")
+    if gold is not None and gold_rate is None and not usual.gold_rate:
+        raise InputError(f"--protocol {protocol} has no gold questions; give --gold-rate as well")
+    rules = Rules(seed, people, consensus, writers, revise, skips=usual.skips)
+    checks = Checks(
+        gold_rate=usual.gold_rate if gold_rate is None else gold_rate,
+        quick_seconds=usual.quick_seconds if quick_seconds is None else quick_seconds,
+    )
+    sources = [read_domain(text, per_domain) for text in domain]
     total = sum(len(list_images(source)) for source in sources)  # mistakes show before the database
     words = _text(instructions) if instructions else ""
     new = "://" not in database and not Path(database).exists()
-    now = time.time()
+    now, created = time.time(), False
     with Database(database) as db:
         try:
             db.create(
                 rules, name=name, checks=checks, lease_seconds=lease_minutes * 60,
-                pay_per_hour=pay_per_hour, instructions=words, now=now,
+                pay_per_hour=pay_per_hour or 0.0, instructions=words, now=now,
             )  # fmt: skip
+            created = True
             with progress() as bar:
                 task = bar.add_task("", total=total)
                 counts = add_images(
-                    db, sources, now=now, near=near,
+                    db, sources, now=now, near=usual.near if near is None else near,
                     progress=lambda done: bar.update(task, completed=done),
                 )  # fmt: skip
             if gold is not None:
-                typer.echo(f"{add_gold(db, gold, now)} gold questions")
+                added = add_gold(db, gold, now)
+                typer.echo(f"{added.questions} gold questions")
+                for warning in added.warnings():
+                    stderr.print(warning, style="yellow", markup=False, soft_wrap=True)
         except BaseException:
+            if created and not new:  # tables on a server, or in a file that was there
+                Base.metadata.drop_all(db.engine)
             db.close()
             for end in ("", "-wal", "-shm") if new else ():
                 Path(f"{database}{end}").unlink(missing_ok=True)  # a failed start leaves nothing
@@ -137,7 +223,8 @@ def init(
     stdout.print(table)
 
 
-def _source(text: str, quota: int) -> DomainSource:
+def read_domain(text: str, quota: int) -> DomainSource:
+    """Return the domain of an option NAME=FOLDER, NAME=LIST or NAME:COUNT=...."""
     from discode.mceval.intake import DomainSource
 
     name, equals, path = text.partition("=")
@@ -172,11 +259,16 @@ def candidates(
     spare: Annotated[
         float, typer.Option(help="Images beyond the quota to caption, as a share of it.")
     ] = 0.5,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="With --file: new captions where nobody saw the old.")
+    ] = False,
 ) -> None:
     """Add a writer's captions, from a file or from a model; run again, it continues."""
     options = model_options(model_option, base_url=base_url)
     if (file is None) == (model is None):
         raise InputError("give either --file or --model")
+    if replace and file is None:
+        raise InputError("--replace goes with --file")
     if model is None and options:
         raise InputError(f"{next(iter(options))} is an option of a model; give --model as well")
     with open_campaign(database) as db:
@@ -188,7 +280,7 @@ def candidates(
         )
 
         if file is not None:
-            added = add_captions(db, writer, file, time.time())
+            added = add_captions(db, writer, file, time.time(), replace=replace)
         else:
             chat = open_caption_writer(model or "", options)
             with progress() as bar:
@@ -199,7 +291,24 @@ def candidates(
                 )  # fmt: skip
     known = f", {added.known} known" if added.known else ""
     unknown = f", {added.unknown} of images not in the campaign" if added.unknown else ""
-    typer.echo(f"{added.new} captions of {writer}{known}{unknown}")
+    replaced = f", {added.replaced} replaced" if added.replaced else ""
+    typer.echo(f"{added.new} captions of {writer}{replaced}{known}{unknown}")
+    if added.equal:
+        stderr.print(
+            f"{len(added.equal)} captions are another writer's as well, e.g. of {added.equal[0]}; "
+            "equal captions are not compared with each other or with the reference",
+            style="yellow", markup=False, soft_wrap=True,
+        )  # fmt: skip
+    if added.too_few:
+        stderr.print(
+            f"{added.too_few} images are discarded: fewer than three of their captions differ",
+            style="yellow", markup=False, soft_wrap=True,
+        )  # fmt: skip
+    if added.seen:
+        stderr.print(
+            f"{added.seen} captions differ and stay: people have been shown these images",
+            style="yellow", markup=False,
+        )  # fmt: skip
     failed = dict(added.failed or {})
     for source, why in list(failed.items())[:5]:
         stderr.print(f"failed: {source}: {why}", style="red", markup=False, soft_wrap=True)

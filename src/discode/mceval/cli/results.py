@@ -1,4 +1,4 @@
-"""Verbs for a finished campaign: the user study and the exported dataset."""
+"""Verbs for what a campaign has brought: a backup, the user study, the exported dataset."""
 
 from __future__ import annotations
 
@@ -12,6 +12,18 @@ from rich.markup import escape
 from discode.cli.output import stdout
 from discode.errors import InputError
 from discode.mceval.cli.common import DatabaseArgument, interval_cell, make_table, open_campaign
+
+
+def backup(
+    database: DatabaseArgument,
+    file: Annotated[Path, typer.Argument(help="A new file.")],
+) -> None:
+    """Copy the campaign into a file, also while people work; nothing that was confirmed is lost."""
+    with open_campaign(database) as db:
+        from discode.mceval.backup import backup_campaign
+
+        answers = backup_campaign(db, file)
+    typer.echo(f"{answers} answers in {file}")
 
 
 def study(

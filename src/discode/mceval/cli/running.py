@@ -1,9 +1,10 @@
-"""Verbs while people work: invite them, exchange tasks with a crowd platform, see how far it is."""
+"""Verbs while people work: people, images, tasks of a crowd platform, and how far it is."""
 
 from __future__ import annotations
 
 import csv
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from discode.cli.output import stdout
+from discode.cli.output import stderr, stdout
 from discode.errors import InputError
 from discode.files import replacing
 from discode.mceval.cli.common import (
@@ -20,9 +21,13 @@ from discode.mceval.cli.common import (
     make_table,
     number_cell,
     open_campaign,
+    read_public_url,
 )
+from discode.mceval.cli.preparing import read_domain
+from discode.mceval.texts import csv_cell
 
 if TYPE_CHECKING:
+    from discode.mceval.database import Database
     from discode.mceval.people import Invitation
 
 
@@ -36,55 +41,94 @@ def people(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the tokens here (CSV).")
     ] = None,
+    days: Annotated[
+        float | None, typer.Option(help="The invitation can be used this long; default: always.")
+    ] = None,
+    reissue: Annotated[
+        int | None, typer.Option(help="A new invitation for this person; the old one ends.")
+    ] = None,
     careless: Annotated[
         int | None, typer.Option(help="Return this person's work to the queue.")
     ] = None,
     reinstate: Annotated[int | None, typer.Option(help="Let this person work again.")] = None,
-    reason: Annotated[str, typer.Option(help="For --careless.")] = "by an organiser",
+    revoke: Annotated[
+        int | None, typer.Option(help="End this person's part, or an admin's, at once.")
+    ] = None,
+    reason: Annotated[str, typer.Option(help="For --careless and --revoke.")] = "by an organiser",
+    public_url: Annotated[
+        str | None, typer.Option(help="The address that people use: links are written as well.")
+    ] = None,
 ) -> None:
     """Invite people, or list them; a token is shown once and cannot be recovered."""
+    where = read_public_url(public_url).origin if public_url is not None else None
     with open_campaign(database) as db:
         from discode.mceval import people as members
+        from discode.mceval.database import settings_of
         from discode.mceval.report import person_rows
 
+        now = time.time()
         if careless is not None:
-            voided = members.mark_careless(db, careless, reason, time.time())
+            voided = members.mark_careless(db, careless, reason, now)
             typer.echo(f"{voided} answers of person {careless} are returned to the queue")
             return
         if reinstate is not None:
-            members.reinstate(db, reinstate, time.time())
+            members.reinstate(db, reinstate, now)
             typer.echo(f"person {reinstate} may work again")
             return
+        if revoke is not None:
+            members.revoke(db, revoke, reason, now)
+            typer.echo(f"person {revoke} is out: their link and browsers no longer work")
+            return
+        if reissue is not None:
+            _hand_out([members.reissue(db, reissue, now, days=days)], output, where)
+            return
         if role is not None:
-            names = [*(name or []), *(f"{role} {i + 1}" for i in range(count))]
+            with db.read() as session:
+                names = [*(name or []), *members.numbered_names(session, role, count)]
+                members.check_new_names(session, names)
             if not names:
                 raise InputError("give --name (once or more) or --count")
-            _hand_out(members.invite(db, names, role, time.time()), output)
+            _hand_out(members.invite(db, names, role, now, days=days), output, where)
             return
         if name or count:
             raise InputError("give --role as well: reviser, comparer, both, study or admin")
         with db.read() as session:
             rows = person_rows(session)
-    table = make_table("person", "name", "role", "state", "answers", "void", "hours", "pay", "s",
-                       "gold", "quick", "agreed")  # fmt: skip
+            paid = settings_of(session).pay_per_hour > 0
+    # What nobody has is not shown: the table fits a terminal of 80 columns.
+    some = {
+        "void": any(row.void for row in rows), "pay": paid, "gold": any(row.gold for row in rows),
+        "quick": any(row.quick for row in rows),
+    }  # fmt: skip
+    shown = [name for name in ("person", "name", "role", "state", "answers", "void", "hours", "pay",
+                               "s", "gold", "quick", "agreed") if some.get(name, True)]  # fmt: skip
+    table = make_table(*shown, left=4)
     for row in rows:
-        table.add_row(
-            str(row.id), escape(row.name), row.role, row.state, str(row.answers), str(row.void),
-            f"{row.hours:.2f}", f"{row.pay:.2f}", number_cell(row.median_seconds, 1),
-            f"{row.right}/{row.gold}", str(row.quick), f"{row.agreed}/{row.shared}",
-        )  # fmt: skip
+        cells = {
+            "person": str(row.id), "name": escape(row.name), "role": row.role, "state": row.state,
+            "answers": str(row.answers), "void": str(row.void), "hours": f"{row.hours:.2f}",
+            "pay": f"{row.pay:.2f}", "s": number_cell(row.median_seconds, 1),
+            "gold": f"{row.right}/{row.gold}", "quick": str(row.quick),
+            "agreed": f"{row.agreed}/{row.shared}",
+        }  # fmt: skip
+        table.add_row(*(cells[name] for name in shown))
     stdout.print(table)
 
 
-def _hand_out(invitations: Sequence[Invitation], output: Path | None) -> None:
+def _hand_out(invitations: Sequence[Invitation], output: Path | None, where: str | None) -> None:
+    """Print invitations, or write them to a table; with an address, a link for each."""
+    links = [[f"{where}/join/{one.token}"] if where else [] for one in invitations]
     if output is None:
-        for one in invitations:
-            typer.echo(f"{one.person}\t{one.name}\t{one.role}\t{one.token}")
+        for one, link in zip(invitations, links, strict=True):
+            typer.echo("\t".join([str(one.person), one.name, one.role, one.token, *link]))
         return
     with replacing(output) as temp, temp.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["person", "name", "role", "token"])
-        writer.writerows([one.person, one.name, one.role, one.token] for one in invitations)
+        writer.writerow(["person", "name", "role", "token", *(["link"] if where else [])])
+        writer.writerows(
+            [one.person, csv_cell(one.name), one.role, one.token, *link]
+            for one, link in zip(invitations, links, strict=True)
+        )
     output.chmod(0o600)
     typer.echo(f"{len(invitations)} tokens in {output}")
 
@@ -97,17 +141,28 @@ def tasks(
     ],
     form: Annotated[str, typer.Option(help="mturk or csv.")] = "mturk",
     gold: Annotated[int, typer.Option(help="People per gold question; 0: none.")] = 9,
+    study: Annotated[
+        bool, typer.Option("--study", help="The user study's tasks instead of the campaign's.")
+    ] = False,
+    copy_images: Annotated[
+        Path | None,
+        typer.Option(help="Write the images to host here: one frame, without metadata."),
+    ] = None,
 ) -> None:
     """Write what is open as tasks for a crowd platform."""
     with open_campaign(database) as db:
-        from discode.mceval.card import GUIDELINES
         from discode.mceval.crowd import crowd_tasks, write_tasks
         from discode.mceval.database import settings_of
+        from discode.mceval.states import log_exported
 
         with db.read() as session:
-            found = crowd_tasks(session, image_url, gold_assignments=gold)
-            words = settings_of(session).instructions or GUIDELINES
-    write_tasks(found, folder, form, words)
+            found = crowd_tasks(
+                session, image_url, gold_assignments=gold, study=study, copies=copy_images
+            )
+            settings = settings_of(session)
+        write_tasks(found, folder, form, settings.instructions, settings.pay_per_hour)
+        if not study:
+            db.run(lambda session: log_exported(session, time.time()))
     wanted = sum(task.assignments for task in found)
     typer.echo(f"{len(found)} tasks for {wanted} answers in {folder}")
 
@@ -136,28 +191,113 @@ def import_answers(
     )
 
 
-def status(database: DatabaseArgument) -> None:
-    """Show how far each domain is, how people agree, and what it has cost."""
+def images(
+    database: DatabaseArgument,
+    domain: Annotated[
+        list[str] | None,
+        typer.Option(help="Add images: NAME=FOLDER or NAME=LIST; NAME:COUNT=... sets the quota."),
+    ] = None,
+    near: Annotated[int, typer.Option(help="Bits of 256 in which duplicates differ; -1: off.")] = 6,
+    take_down: Annotated[int | None, typer.Option(help="Discard this image for good.")] = None,
+    restore: Annotated[
+        int | None, typer.Option(help="Bring back this image: its flags no longer count.")
+    ] = None,
+    reason: Annotated[
+        str, typer.Option(help="For --take-down and --restore.")
+    ] = "an organiser looked at it",
+) -> None:
+    """List flagged and discarded images; add images; take one down or bring one back."""
     with open_campaign(database) as db:
-        from discode.mceval.report import domain_rows, person_rows
+        from discode.mceval import organising
+        from discode.mceval.report import flag_rows, pass_warnings
+
+        now = time.time()
+        if take_down is not None:
+            organising.take_down(db, take_down, reason, now)
+            typer.echo(f"image {take_down} is taken down")
+        if restore is not None:
+            organising.restore(db, restore, reason, now)
+            typer.echo(f"image {restore} is restored")
+        if domain:
+            _add_images(db, domain, near, now)
+        if take_down is not None or restore is not None or domain:
+            return
+        with db.read() as session:
+            flags, warnings = flag_rows(session), pass_warnings(session)
+            discarded = organising.discarded_images(session)
+    shown = {image.id: (image.domain, image.source, image.reason) for image in discarded}
+    table = make_table("image", "domain", "source", "why it is discarded, or flagged", left=4)
+    for number, row in shown.items():
+        table.add_row(str(number), *map(escape, row))
+    for flag in flags:
+        if flag.image not in shown:
+            by = f"flag of {flag.name}: {flag.reason}"
+            why = f"{by} ({flag.set_aside})" if flag.set_aside else by
+            table.add_row(str(flag.image), *map(escape, (flag.domain, flag.source, why)))
+    stdout.print(table)
+    for warning in warnings:
+        stderr.print(str(warning), style="yellow", markup=False)
+
+
+def _add_images(db: Database, domains: Sequence[str], near: int, now: float) -> None:
+    from sqlalchemy import select
+
+    from discode.mceval.intake import add_images
+    from discode.mceval.tables import Domain
+
+    with db.read() as session:
+        rows = session.execute(select(Domain.name, Domain.quota)).all()
+    quotas = {row[0]: row[1] for row in rows}
+    sources = []
+    for text in domains:
+        name = text.partition("=")[0]
+        if name not in quotas and ":" not in name:
+            raise InputError(
+                f"--domain {text!r}: the campaign has {', '.join(quotas)}; "
+                "for a new domain, say how many images it should have: NAME:COUNT=FOLDER"
+            )
+        sources.append(read_domain(text, quotas.get(name, 1)))
+    for name, counts in add_images(db, sources, now=now, near=near).items():
+        left_out = counts.get("duplicate", 0) + counts.get("unreadable", 0)
+        typer.echo(f"{name}: {counts.get('pool', 0)} new images, {left_out} left out")
+    typer.echo("next: their captions, with discode mceval candidates")
+
+
+def status(database: DatabaseArgument) -> None:
+    """Show how far each domain is, how people agree, and what stands still."""
+    with open_campaign(database) as db:
+        from discode.mceval.database import settings_of
+        from discode.mceval.report import domain_rows, pass_warnings, person_rows, side_rows
+        from discode.mceval.stalls import find_stalls
 
         with db.read() as session:
             domains, members = domain_rows(session), person_rows(session)
-    table = make_table("domain", "done", "wanted", "active", "pool", "discarded", "left out",
+            stalls, warnings = find_stalls(session, time.time()), pass_warnings(session)
+            sides = side_rows(session)[-1]
+            paid = settings_of(session).pay_per_hour > 0
+    table = make_table("domain", "done", "wanted", "active", "pool", "discarded", "left\nout",
                        "no consensus", "κ", "α")  # fmt: skip
     for row in domains:
         left_out = row.states.get("duplicate", 0) + row.states.get("unreadable", 0)
         counts = [row.states.get(state, 0) for state in ("active", "pool", "discarded")]
         table.add_row(
             escape(row.name), str(row.done), str(row.quota), *map(str, counts), str(left_out),
-            interval_cell(row.discard), number_cell(row.kappa, 3), number_cell(row.alpha, 3),
+            interval_cell(row.no_consensus), number_cell(row.kappa, 3), number_cell(row.alpha, 3),
         )  # fmt: skip
     stdout.print(table)
     answers = sum(row.answers for row in members)
     worked = sum(row.answers > 0 for row in members)
-    hours, pay = sum(row.hours for row in members), sum(row.pay for row in members)
-    careless = sum(row.state == "careless" for row in members)
+    hours = sum(row.hours for row in members)
+    pay = f", pay {sum(row.pay for row in members):.2f}" if paid else ""
+    count = Counter(row.state for row in members)
     typer.echo(
-        f"{answers} answers by {worked} of {len(members)} people in {hours:.1f} h, pay {pay:.2f}; "
-        f"{careless} careless, {sum(row.void for row in members)} answers void"
+        f"{answers} answers by {worked} of {len(members)} people in {hours:.1f} h{pay}; "
+        f"{count['careless']} careless, {count['left']} left, "
+        f"{sum(row.void for row in members)} answers void"
     )
+    if sides.compared:
+        typer.echo(f"left caption chosen: {interval_cell(sides.left)} of {sides.compared}")
+    for warning in warnings:
+        typer.echo(f"warning: {warning}")
+    for stall in stalls:
+        typer.echo(f"stalled: {stall.what}\n  cure: {stall.cure}")

@@ -25,6 +25,7 @@ from discode.errors import DiscodeError, HttpError, InputError, NotAllowedError,
 from discode.http.guard import SECURITY_HEADERS, Guard
 from discode.mceval import people, queue
 from discode.mceval.database import CampaignSettings, Database, settings_of
+from discode.mceval.shown import ShownImage
 from discode.mceval.tables import Person
 from discode.mceval.texts import LONGEST
 from discode.mceval.web.admin import AdminPages
@@ -33,13 +34,13 @@ from discode.mceval.web.auth import (
     GuessLimiter,
     Visitor,
     begin_session,
-    create_login_table,
     end_session,
     find_visitor,
+    network_of,
 )  # fmt: skip
 from discode.mceval.web.forms import read_form, reason_of
-from discode.mceval.web.images import CampaignImages, ServedImage
-from discode.mceval.web.progress import campaign_progress, may_get_task_later, person_progress
+from discode.mceval.web.images import CampaignImages
+from discode.mceval.web.progress import campaign_progress, open_to, person_progress, why_wait
 from discode.mceval.web.rendering import Pages, annotation_files, file_response
 from discode.version import __version__
 
@@ -48,10 +49,10 @@ HEADERS = SECURITY_HEADERS | {
     "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'",
     # With "no-referrer", browsers would send our own forms with the origin "null".
-    "referrer-policy": "same-origin",
+    # The origin alone, so that a link with an invitation's token never travels as the referrer.
+    "referrer-policy": "strict-origin",
 }
 HEADINGS: dict[str | int, str] = {
-    "ended": "Thank you for your time",
     "unknown": "Who are you?",
     404: "Nothing here",
     409: "That did not count",
@@ -72,6 +73,7 @@ class AnnotationOptions:
     Attributes:
         images: Where the images are now, if they were moved.
         hosts: The names that the server answers to, or None for any.
+        origin: The origin that people's browsers name ("https://NAME"), if there is a proxy.
         secure: Whether people use https: cookies are then for https only.
         trust_proxy: Take a visitor's address from X-Forwarded-For, which a proxy of yours sets.
         pause_every: After this many answers a break is suggested.
@@ -80,6 +82,7 @@ class AnnotationOptions:
 
     images: Path | None = None
     hosts: tuple[str, ...] | None = None
+    origin: str | None = None
     secure: bool = False
     trust_proxy: bool = False
     pause_every: int = 40
@@ -127,7 +130,6 @@ class _AnnotationApp:
         self.files = annotation_files()
         self.pages = Pages(self.files)
         self.cookie = "__Host-discode" if options.secure else "discode"
-        create_login_table(db)
         with db.read() as session:
             self.settings: CampaignSettings = settings_of(session)
         self.admin = AdminPages(db, self.pages)
@@ -152,19 +154,26 @@ class _AnnotationApp:
             ("POST", "/flag", WORKER, self.flag),
             ("POST", "/beat", WORKER, self.heartbeat),
             ("GET", "/pause", WORKER, self.pause),
+            ("POST", "/withdraw", WORKER, self.withdraw),
             ("GET", "/image/{lease}", WORKER, self.image),
             ("GET", "/admin", ADMIN, self.overview),
             ("GET", "/admin/person/{number}", ADMIN, self.person),
             ("POST", "/admin/person/{number}", ADMIN, self.act_on_person),
+            ("POST", "/admin/person/{number}/invitation", ADMIN, self.new_invitation),
+            ("GET", "/admin/invitations", ADMIN, self.invitations),
+            ("POST", "/admin/invitations", ADMIN, self.invite),
+            ("GET", "/admin/export", ADMIN, self.download),
             ("GET", "/admin/image/{number}", ADMIN, self.image_by_id),
+            ("POST", "/admin/image/{number}", ADMIN, self.act_on_image),
         ):
             app.add_api_route(path, self.checked(allowed, handler), methods=[method])
         app.add_api_route("/static/{name}", self.file, methods=["GET"])
         app.add_api_route("/healthz", self.health, methods=["GET"])
         app.add_exception_handler(HTTPException, self.error_page)
         app.add_middleware(
-            Guard, hosts=self.options.hosts, headers=HEADERS, on_error=self.error_page
-        )
+            Guard, hosts=self.options.hosts, headers=HEADERS, on_error=self.error_page,
+            origin=self.options.origin,
+        )  # fmt: skip
         return app
 
     @asynccontextmanager
@@ -199,14 +208,16 @@ class _AnnotationApp:
         visitor = asked.visitor
         if request.method == "POST":
             visitor.check_form(form.get("form_token", ""))
-        if allowed == ADMIN and visitor.person.role != "admin":
-            raise HttpError(403, "not_admin", "this page is for the organisers")
+        if allowed == ADMIN:
+            if visitor.person.role != "admin":
+                raise HttpError(403, "not_admin", "this page is for the organisers")
+            if visitor.person.state != "active":
+                return self.ended(asked)
         if allowed == WORKER:
             if visitor.person.role == "admin":
                 return _redirect("/admin")
             if visitor.person.state != "active":
-                why = "your part in this campaign has ended; its organisers can tell you more"
-                raise HttpError(403, "ended", why)
+                return self.ended(asked)
             if visitor.person.consented is None:
                 return _redirect("/guide")
         return handler(asked)
@@ -242,6 +253,8 @@ class _AnnotationApp:
     def home(self, asked: PageRequest) -> Response:
         if asked.known_visitor is None:
             return self.pages.show("home.html", campaign=self.settings.name)
+        if asked.person.state != "active":
+            return self.ended(asked)
         return _redirect("/admin" if asked.person.role == "admin" else "/task")
 
     def invitation(self, asked: PageRequest) -> Response:
@@ -265,13 +278,15 @@ class _AnnotationApp:
 
     def invited(self, asked: PageRequest, token: str) -> Person:
         address = self.address(asked.request)
-        self.guesses.check(address, asked.now)
-        person = people.person_by_token(self.db, token)
-        if person is None:
+        person = people.person_by_token(self.db, token, asked.now)
+        if person is None:  # only then: a valid link works whatever others at this address tried
+            self.guesses.check(address, asked.now)
             self.guesses.failed(address, asked.now)
-            raise HttpError(
-                404, "no_invitation", "this invitation is unknown; is the link complete?"
+            why = (
+                "this invitation is unknown or has expired; is the link complete? "
+                "The organisers can send a new one"
             )
+            raise HttpError(404, "no_invitation", why)
         return person
 
     def address(self, request: Request) -> str:
@@ -279,10 +294,12 @@ class _AnnotationApp:
         address = request.client.host if request.client else ""
         if self.options.trust_proxy:
             address = request.headers.get("x-forwarded-for", address).split(",")[-1].strip()
-        return ":".join(address.split(":")[:4]) if ":" in address else address
+        return network_of(address)
 
     def leave(self, asked: PageRequest) -> Response:
         end_session(self.db, asked.visitor.key)
+        if asked.form.get("invitation") == "end":
+            people.use_up_invitation(self.db, asked.person.id, asked.now)
         response = _redirect("/")
         response.delete_cookie(self.cookie, path="/", secure=self.options.secure, httponly=True)
         return response
@@ -302,11 +319,17 @@ class _AnnotationApp:
         task = queue.next_task(self.db, asked.person.id, asked.now)
         if task is None:
             with self.db.read() as session:
-                later = may_get_task_later(session, asked.person)
-            return self.page("wait.html" if later else "done.html", asked)
-        submission = asked.visitor.new_submission(task.lease)
+                why = why_wait(session, asked.person)
+                self._progress = (asked.now, campaign_progress(session))  # said in words there
+            return self.page("wait.html" if why else "done.html", asked, why=why)
+        # Without a name for the answer there can be none: not to an image that nobody sees.
+        there = self.images.has_file(asked.person.id, task.lease)
+        submission = asked.visitor.new_submission(task.lease) if there else ""
         page = "revise.html" if task.kind == "revise" else "compare.html"
-        return self.page(page, asked, task=task, submission=submission, longest=LONGEST)
+        return self.page(
+            page, asked, task=task, submission=submission, longest=LONGEST,
+            skips=self.settings.rules.skips,
+        )  # fmt: skip
 
     def answer(self, asked: PageRequest) -> Response:
         lease, submission = asked.form.get("lease", ""), asked.form.get("submission", "")
@@ -315,7 +338,7 @@ class _AnnotationApp:
         queue.submit(
             self.db, asked.person.id, lease, submission, asked.now,
             side={"left": 0, "right": 1}.get(side, -1) if side is not None else None,
-            text=asked.form.get("text"),
+            text=asked.form.get("text"), unchanged=asked.form.get("unchanged") == "yes",
         )  # fmt: skip
         with self.db.read() as session:
             count = person_progress(session, asked.person.id).answers
@@ -343,7 +366,17 @@ class _AnnotationApp:
         return Response(status_code=204)
 
     def pause(self, asked: PageRequest) -> Response:
-        return self.page("pause.html", asked)
+        return self.page("pause.html", asked, pays=self.settings.pay_per_hour > 0)
+
+    def withdraw(self, asked: PageRequest) -> Response:
+        if asked.form.get("sure") != "yes":
+            raise InputError("please tick the box if you want to leave")
+        people.withdraw(self.db, asked.person.id, asked.now)
+        return _redirect("/")
+
+    def ended(self, asked: PageRequest) -> Response:
+        """Return the last page of somebody whose part has ended; it leads nowhere else."""
+        return self.page("ended.html", asked, code=403)
 
     def image(self, asked: PageRequest) -> Response:
         lease = str(asked.request.path_params["lease"])
@@ -355,11 +388,39 @@ class _AnnotationApp:
         return self.admin.overview(asked.visitor, asked.now)
 
     def person(self, asked: PageRequest) -> Response:
-        return self.admin.person(asked.visitor, _number(asked))
+        return self.admin.person(asked.visitor, _number(asked), asked.now)
 
     def act_on_person(self, asked: PageRequest) -> Response:
         self.admin.act_on_person(asked.person, _number(asked), asked.form, asked.now)
         return _redirect(f"/admin/person/{_number(asked)}")
+
+    def invitations(self, asked: PageRequest) -> Response:
+        return self.admin.invitations(asked.visitor, asked.now)
+
+    def invite(self, asked: PageRequest) -> Response:
+        """Show the links of new invitations, once."""
+        made = self.admin.invite(asked.person, asked.form, asked.now)
+        return self.admin.links(asked.visitor, made, self.address_of(asked.request))
+
+    def new_invitation(self, asked: PageRequest) -> Response:
+        """Show a person's new link, once."""
+        made = self.admin.new_invitation(asked.person, _number(asked), asked.form, asked.now)
+        return self.admin.links(asked.visitor, [made], self.address_of(asked.request))
+
+    def address_of(self, request: Request) -> str:
+        """Return the address under which people reach this server."""
+        return self.options.origin or f"{request.url.scheme}://{request.url.netloc}"
+
+    def download(self, asked: PageRequest) -> Response:
+        name, data = self.admin.export()
+        headers = {"content-disposition": f'attachment; filename="{name}"'}
+        return Response(data, media_type="application/zip", headers=headers)
+
+    def act_on_image(self, asked: PageRequest) -> Response:
+        self.admin.act_on_image(asked.person, _number(asked), asked.form, asked.now)
+        return _redirect(
+            "/admin#flags" if asked.form.get("from") == "flags" else "/admin#discarded"
+        )
 
     def image_by_id(self, asked: PageRequest) -> Response:
         return _image(self.images.by_id(_number(asked)))
@@ -376,15 +437,16 @@ class _AnnotationApp:
     async def health(self) -> Response:
         return Response('{"status": "ok"}', media_type="application/json")
 
-    def page(self, name: str, asked: PageRequest, **values: Any) -> Response:
+    def page(self, name: str, asked: PageRequest, code: int = 200, **values: Any) -> Response:
         """Return a page with the person's progress and the campaign's."""
         with self.db.read() as session:
             mine = person_progress(session, asked.person.id)
+            left = open_to(session, asked.person, asked.now)
             if asked.now - self._progress[0] > PROGRESS_SECONDS:
                 self._progress = (asked.now, campaign_progress(session))
         undoable = mine.last is not None and asked.now - mine.last < queue.UNDO_SECONDS
         return self.pages.show(
-            name, campaign=self.settings.name, person=asked.person, answers=mine.answers,
+            name, code, campaign=self.settings.name, person=asked.person, mine=mine, left=left,
             undoable=undoable, progress=self._progress[1],
             form_token=asked.visitor.form_token, **values,
         )  # fmt: skip
@@ -401,6 +463,6 @@ def _redirect(path: str) -> RedirectResponse:
     return RedirectResponse(path, 303)
 
 
-def _image(found: ServedImage) -> Response:
+def _image(found: ShownImage) -> Response:
     headers = {"cache-control": "private, max-age=900", "content-disposition": "inline"}
     return Response(found.data, media_type=found.media_type, headers=headers)

@@ -8,30 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import secrets
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
-from sqlalchemy import ForeignKey, Text, bindparam, delete, select
-from sqlalchemy.orm import Mapped, Session, mapped_column
+from sqlalchemy import bindparam, delete, select
+from sqlalchemy.orm import Session
 
 from discode.errors import HttpError
 from discode.mceval.database import Database
 from discode.mceval.people import hash_token
-from discode.mceval.tables import Base, Person
+from discode.mceval.tables import Login, Person
 
 SESSION_SECONDS = 30 * 86400.0
 _LONGEST_KEY = 100
-
-
-class Login(Base):
-    """A browser with which somebody joined; only the hash of its key is kept."""
-
-    __tablename__ = "login"
-    key_hash: Mapped[str] = mapped_column(Text, primary_key=True)
-    person_id: Mapped[int] = mapped_column(ForeignKey("person.id"))
-    created: Mapped[float]
-    expires: Mapped[float]
 
 
 # Run for every request, so it is built once.
@@ -79,11 +70,6 @@ def _mac(key: str, *parts: str) -> str:
     return hmac.new(key.encode(), text, hashlib.sha256).hexdigest()[:40]
 
 
-def create_login_table(db: Database) -> None:
-    """Create the table of sessions, if it is missing."""
-    Base.metadata.create_all(db.engine, tables=[Base.metadata.tables[Login.__tablename__]])
-
-
 def begin_session(db: Database, person: int, now: float) -> str:
     """Begin a session and return its key. Sessions that have run out are deleted."""
     key = secrets.token_urlsafe(32)
@@ -114,6 +100,23 @@ def end_session(db: Database, key: str) -> None:
     """End a session."""
     gone = delete(Login).where(Login.key_hash == hash_token(key))
     db.run(lambda session: session.execute(gone))
+
+
+def network_of(address: str) -> str:
+    """Return the address by which guesses are counted: of IPv6 the /64, which one holder has.
+
+    >>> network_of("2001:db8::1"), network_of("::1"), network_of("::ffff:192.0.2.1")
+    ('2001:db8::/64', '::/64', '192.0.2.1')
+    """
+    try:
+        found = ipaddress.ip_address(address.strip().strip("[]"))
+    except ValueError:
+        return address
+    if isinstance(found, ipaddress.IPv4Address):
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(found), 64), strict=False))
 
 
 @dataclass

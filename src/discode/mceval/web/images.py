@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import hashlib
-import io
-from dataclasses import dataclass
+import shutil
+import tempfile
+import threading
+import weakref
 from pathlib import Path
 
-from PIL import Image as Pillow
 from sqlalchemy import select
 
 from discode.errors import HttpError, ImageError, InputError
-from discode.images import open_image
+from discode.images import image_bytes
 from discode.mceval.database import Database
+from discode.mceval.shown import ShownImage, shown_copy, without_metadata
 from discode.mceval.tables import Image, Slot
-
-_MEDIA_TYPES = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF": "image/gif"}
-"""Formats that every browser shows; others are sent as PNG."""
-_LARGEST = 4096
-"""The longest side, in pixels, of what is sent as PNG."""
-
-
-@dataclass(frozen=True)
-class ServedImage:
-    """The bytes of an image and their media type."""
-
-    data: bytes
-    media_type: str
 
 
 class CampaignImages:
     """Finds the images of a campaign.
+
+    An image that must be decoded is decoded once: its copy is kept in a folder of the server, which
+    goes when the server does. One at a time, since a large image takes a gigabyte.
 
     Args:
         db: The campaign.
@@ -43,32 +35,69 @@ class CampaignImages:
         self.folder = folder.resolve() if folder is not None else None
         if self.folder is not None and not self.folder.is_dir():
             raise InputError(f"--images {folder} is not a folder")
+        self._kept = Path(tempfile.mkdtemp(prefix="discode-images-"))
+        weakref.finalize(self, shutil.rmtree, self._kept, ignore_errors=True)
+        self._decoding = threading.Lock()
 
-    def of_task(self, person: int, lease: str) -> ServedImage:
-        """Return the image of a task that a person holds."""
+    def missing(self) -> list[str]:
+        """Return the sources of images that people may meet and whose file is not there."""
         with self.db.read() as session:
-            image = session.scalar(
+            rows = session.scalars(
+                select(Image)
+                .where(Image.state.in_(("pool", "active", "done", "gold")))
+                .order_by(Image.id)
+            ).all()
+        return [row.source or row.path for row in rows if not self._is_there(row)]
+
+    def _is_there(self, image: Image) -> bool:
+        try:
+            return self._path(image).is_file()
+        except (OSError, HttpError):
+            return False
+
+    def of_task(self, person: int, lease: str) -> ShownImage:
+        """Return the image of a task that a person holds."""
+        return self._open(self._of_task(person, lease))
+
+    def has_file(self, person: int, lease: str) -> bool:
+        """Return whether the file of a task's image is there."""
+        image = self._of_task(person, lease)
+        return image is not None and self._is_there(image)
+
+    def _of_task(self, person: int, lease: str) -> Image | None:
+        with self.db.read() as session:
+            return session.scalar(
                 select(Image)
                 .join(Slot, Slot.image_id == Image.id)
                 .where(Slot.lease == lease, Slot.person_id == person, Slot.state == "leased")
             )
-        return self._open(image)
 
-    def by_id(self, number: int) -> ServedImage:
+    def by_id(self, number: int) -> ShownImage:
         """Return an image by its number, for admins."""
         with self.db.read() as session:
             return self._open(session.get(Image, number))
 
-    def _open(self, image: Image | None) -> ServedImage:
+    def _open(self, image: Image | None) -> ShownImage:
         if image is None:
             raise HttpError(404, "no_image", "there is no such image, or it is not yours")
+        kept = self._kept / f"{image.digest}.png"
+        if not kept.is_file():
+            found = without_metadata(self._read(image))
+            if found is not None:
+                return found
+            with self._decoding:
+                if not kept.is_file():
+                    _keep(self._read(image), kept)
+        return ShownImage(kept.read_bytes(), kept.suffix)
+
+    def _read(self, image: Image) -> bytes:
         try:
-            data = self._path(image).read_bytes()
-        except OSError as error:
+            data = image_bytes(self._path(image))
+        except ImageError as error:
             raise HttpError(404, "no_image", "the image's file cannot be read") from error
         if hashlib.sha256(data).hexdigest() != image.digest:
             raise HttpError(404, "no_image", "the image's file has changed since intake")
-        return for_browser(data)
+        return data
 
     def _path(self, image: Image) -> Path:
         if self.folder is None:
@@ -79,23 +108,10 @@ class CampaignImages:
         return path
 
 
-def for_browser(data: bytes) -> ServedImage:
-    """Return an image's bytes as they are if browsers can show them, otherwise as PNG.
-
-    >>> buffer = io.BytesIO()
-    >>> Pillow.new("RGB", (2, 2)).save(buffer, "TIFF")
-    >>> for_browser(buffer.getvalue()).media_type
-    'image/png'
-    """
+def _keep(data: bytes, path: Path) -> None:
     try:
-        with Pillow.open(io.BytesIO(data)) as opened:
-            media_type = _MEDIA_TYPES.get(opened.format or "")
-        if media_type is None:
-            buffer = io.BytesIO()
-            image = open_image(data)
-            image.thumbnail((_LARGEST, _LARGEST))
-            image.save(buffer, "PNG")
-            return ServedImage(buffer.getvalue(), "image/png")
-    except (OSError, ImageError, Pillow.DecompressionBombError) as error:
+        made = shown_copy(data)
+    except ImageError as error:
         raise HttpError(404, "no_image", "the image cannot be opened") from error
-    return ServedImage(data, media_type)
+    path.with_suffix(".part").write_bytes(made.data)
+    path.with_suffix(".part").replace(path)

@@ -8,30 +8,67 @@ from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import Session
 
 from discode.mceval.database import rules_of
+from discode.mceval.people import taken_back
 from discode.mceval.queue import person_may_have
-from discode.mceval.tables import ROLES, Answer, Domain, Image, Person, Slot, Void
+from discode.mceval.tables import ROLES, Answer, Domain, Image, Pass, Person, Slot, Void
+
+MANY = 100
+"""Up to here the images that are open to a person are counted; beyond, there are just many."""
 
 
 @dataclass(frozen=True)
 class PersonProgress:
-    """A person's work so far: the answers that count."""
+    """A person's work so far: what counts, and what they did last."""
 
-    answers: int
+    compared: int
+    revised: int
+    skipped: int
+    flagged: int
     last: float | None
-    """When the last one was given: for a while it can be taken back."""
+    """When they last did something: for a while it can be taken back."""
+    last_act: str
+    """What that was, in words."""
+
+    @property
+    def answers(self) -> int:
+        """Comparisons and revisions."""
+        return self.compared + self.revised
 
 
-# Run for every page, so it is built once.
-_COUNTING = select(func.count(), func.max(Answer.created)).where(
-    Answer.person_id == bindparam("person"),
-    ~select(Void.answer_id).where(Void.answer_id == Answer.id).exists(),
+# Run for every page, so they are built once.
+_COUNTED = (Answer.person_id == bindparam("person")) & (
+    ~select(Void.answer_id).where(Void.answer_id == Answer.id).exists()
 )
+_NOT_UNDONE = (Pass.person_id == bindparam("person")) & ~taken_back()
+_ANSWERS = select(Answer.kind, func.count()).where(_COUNTED).group_by(Answer.kind)
+_PASSES = select(Pass.kind, func.count()).where(_NOT_UNDONE).group_by(Pass.kind)
+_LAST_ANSWER = select(Answer).where(_COUNTED).order_by(Answer.id.desc()).limit(1)
+_LAST_PASS = select(Pass).where(_NOT_UNDONE).order_by(Pass.id.desc()).limit(1)
 
 
 def person_progress(session: Session, person: int) -> PersonProgress:
-    """Return how many answers of a person count, and when the last was given."""
-    count, last = session.execute(_COUNTING, {"person": person}).one()
-    return PersonProgress(count, last)
+    """Return what a person has done, and what they did last."""
+    given = {"person": person}
+    answers = {row[0]: int(row[1]) for row in session.execute(_ANSWERS, given)}
+    passes = {row[0]: int(row[1]) for row in session.execute(_PASSES, given)}
+    answer: Answer | None = session.scalar(_LAST_ANSWER, given) if answers else None
+    passed: Pass | None = session.scalar(_LAST_PASS, given) if passes else None
+    last, words = None, ""
+    if answer is not None:
+        last, words = answer.created, _answer_in_words(answer)
+    if passed is not None and (last is None or passed.created >= last):
+        last = passed.created
+        words = f"{'Flagged' if passed.kind == 'flag' else 'Skipped'}: {passed.reason}"
+    revised = answers.pop("revise", 0)
+    return PersonProgress(
+        sum(answers.values()), revised, passes.get("skip", 0), passes.get("flag", 0), last, words
+    )
+
+
+def _answer_in_words(answer: Answer) -> str:
+    if answer.choice is None:
+        return "Saved: your caption"
+    return f"Saved: caption {1 + (answer.choice ^ answer.swapped)} is better"
 
 
 def campaign_progress(session: Session) -> tuple[int, int]:
@@ -41,23 +78,48 @@ def campaign_progress(session: Session) -> tuple[int, int]:
     return done or 0, quota or 0
 
 
-def may_get_task_later(session: Session, person: Person) -> bool:
-    """Return whether a person for whom there is no task now may find one later.
+def open_to(session: Session, person: Person, now: float) -> int:
+    """Return how many images are open to a person now, counted up to :data:`MANY`.
+
+    Others work on them as well, and images that are discarded are replaced, so that this is what
+    there is to do and not what will be left for them.
+    """
+    if not ROLES[person.role]:
+        return 0
+    free = (Slot.state == "open") | ((Slot.state == "leased") & (Slot.expires <= now))
+    mine = (Slot.state == "leased") & (Slot.person_id == person.id)
+    images = (
+        select(Slot.image_id)
+        .join(Image, Image.id == Slot.image_id)
+        .where(Slot.kind.in_(ROLES[person.role]), (free & person_may_have(person.id)) | mine)
+        .where(Image.state == ("done" if person.role == "study" else "active"))
+        .distinct()
+        .limit(MANY)
+    )
+    return session.scalar(select(func.count()).select_from(images.subquery())) or 0
+
+
+def why_wait(session: Session, person: Person) -> str:
+    """Return why a person for whom there is no task now may find one later; "" if they will not.
 
     That is so if somebody else holds a task that this person may have, or if an image that is
     being compared may be discarded and replaced by one that waits.
     """
     kinds = ROLES[person.role]
     held = (
-        select(Slot.id)
+        select(func.count(Slot.image_id.distinct()))
         .where(Slot.kind.in_(kinds), Slot.state == "leased", Slot.person_id != person.id)
         .where(person_may_have(person.id))
-        .limit(1)
     )
-    if session.scalar(held) is not None:
-        return True
+    count = session.scalar(held)
+    if count:
+        images = "1 image that is" if count == 1 else f"{count} images that are"
+        return (
+            f"Other people hold {images} open to you, too. What they do not finish goes to whoever "
+            "asks next: look again in a quarter of an hour."
+        )
     if "study" in kinds:
-        return False
+        return ""
     undecided = (
         select(Slot.id)
         .join(Image, Image.id == Slot.image_id)
@@ -65,8 +127,16 @@ def may_get_task_later(session: Session, person: Person) -> bool:
         .limit(1)
     )
     if session.scalar(undecided) is None:
-        return False
+        return ""
     if "revise" in kinds and rules_of(session).revise == "agreed":
-        return True  # revisions open once people agree
+        return (
+            "Captions are improved once people agree on them, and those who compare have not got "
+            "that far. There is no telling when: look again tomorrow."
+        )
     waiting = select(Image.id).where(Image.state == "pool", Image.first.is_not(None)).limit(1)
-    return session.scalar(waiting) is not None
+    if session.scalar(waiting) is None:
+        return ""
+    return (
+        "You have dealt with all images that are open. Where people disagree, a new image takes "
+        "the place of the old one, and then there is work for you again: look again tomorrow."
+    )

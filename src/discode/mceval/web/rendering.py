@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from discode.http.static import ICON, StaticFile, read_static
 from discode.images import demo_path
+from discode.mceval import guide
 
 HERE = Path(__file__).parent
 
@@ -39,9 +41,10 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self.environment.globals["static"] = self.static
+        self.environment.globals |= {"static": self.static, "guide": guide}
         self.environment.filters |= {
-            "percent": percent, "fixed": fixed, "span": span, "count": "{:,}".format
+            "percent": percent, "fixed": fixed, "span": span, "count": "{:,}".format,
+            "date": date,
         }  # fmt: skip
 
     def static(self, name: str) -> str:
@@ -73,6 +76,15 @@ def fixed(value: float, digits: int = 2) -> str:
     ('0.76', '–')
     """
     return "–" if math.isnan(value) else f"{value:,.{digits}f}"
+
+
+def date(seconds: float) -> str:
+    """Return a time in words, in UTC: people and servers are in many places.
+
+    >>> date(0.0)
+    '1970-01-01 00:00 UTC'
+    """
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(seconds))
 
 
 def span(seconds: float) -> str:

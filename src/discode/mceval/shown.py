@@ -1,0 +1,153 @@
+"""The copy of an image that people see and that is published: one frame, without metadata.
+
+A photograph's metadata may say where somebody lives. JPEG, PNG and WebP lose theirs without being
+decoded, so their pixels stay what they were; all others, animations, and images that a browser
+might not turn upright become a PNG of the frame that was hashed at intake.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+from dataclasses import dataclass
+
+from PIL import ExifTags
+from PIL import Image as Pillow
+
+from discode.errors import ImageError
+from discode.images import open_formats, open_image
+
+MEDIA_TYPES = {".jpg": "image/jpeg", ".png": "image/png", ".webp": "image/webp"}
+"""What a copy may be, by the suffix of its file."""
+LONGEST_SIDE = 4096
+"""In pixels, of a copy that had to be decoded."""
+_PNG = b"\x89PNG\r\n\x1a\n"
+_PNG_KEPT = {b"tRNS", b"gAMA", b"cHRM", b"sRGB", b"iCCP", b"cICP", b"sBIT", b"bKGD", b"pHYs"}
+"""Chunks that a PNG need not have and that change how it looks."""
+_MARKER = re.compile(rb"\xff+([^\x00\xd0-\xd7\xff])", re.S)
+"""A marker of a JPEG, not the escaped bytes and restarts within its scans."""
+
+
+@dataclass(frozen=True)
+class ShownImage:
+    """The bytes of a copy, and the suffix that its file would have."""
+
+    data: bytes
+    suffix: str
+
+    @property
+    def media_type(self) -> str:
+        """The media type that a browser is told."""
+        return MEDIA_TYPES[self.suffix]
+
+
+def shown_copy(data: bytes) -> ShownImage:
+    """Return the copy of an image that people see, or raise :class:`ImageError`.
+
+    >>> buffer = io.BytesIO()
+    >>> Pillow.new("RGB", (2, 2)).save(buffer, "TIFF")
+    >>> shown_copy(buffer.getvalue()).media_type
+    'image/png'
+    """
+    return without_metadata(data) or _decoded(data)
+
+
+def without_metadata(data: bytes) -> ShownImage | None:
+    """Return a JPEG, PNG or WebP less its metadata, or ``None`` if it must be decoded."""
+    try:
+        with open_formats(data) as opened:
+            kind = opened.format or ""
+            turned = int(opened.getexif().get(ExifTags.Base.Orientation, 1))
+            # A PNG's own image, and the first of an MPO, is the first frame.
+            still = kind in ("JPEG", "MPO", "PNG") or getattr(opened, "n_frames", 1) == 1
+        if kind in ("JPEG", "MPO"):
+            return ShownImage(_clean_jpeg(data, turned), ".jpg")
+        if kind == "PNG" and turned == 1:
+            return ShownImage(_clean_png(data), ".png")
+        if kind == "WEBP" and turned == 1 and still:
+            return ShownImage(_clean_webp(data), ".webp")
+    # Pillow raises a different error for every way a file can be broken; decoding will say so.
+    except Exception:
+        return None
+    return None
+
+
+def _decoded(data: bytes) -> ShownImage:
+    image = open_image(data)
+    image.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+    # A new image: what Pillow knows about the file would be written along.
+    clean = Pillow.new("RGB", image.size)
+    clean.paste(image)
+    buffer = io.BytesIO()
+    clean.save(buffer, "PNG")
+    return ShownImage(buffer.getvalue(), ".png")
+
+
+def _clean_jpeg(data: bytes, turned: int) -> bytes:
+    """Return a JPEG without application segments but colour and orientation, up to its end.
+
+    What follows the end of the image (an MPO's other images, a phone's film) is left out as well.
+    """
+    exif = b""
+    if 1 < turned <= 8:  # browsers turn a JPEG by this one tag, and nothing else is in it
+        tags = Pillow.Exif()
+        tags[ExifTags.Base.Orientation] = turned
+        words = tags.tobytes()
+        exif = b"\xff\xe1" + struct.pack(">H", len(words) + 2) + words
+    parts, place = [b"\xff\xd8"], 2
+    jfif = data[2:4] == b"\xff\xe0"  # JFIF's segment must be the first
+    if not jfif:
+        parts.append(exif)
+    while True:
+        found = _MARKER.search(data, place)
+        if found is None:  # cut short: the decoder shows what there is
+            parts.append(data[place:])
+            return b"".join(parts)
+        marker = found[1][0]
+        parts.append(data[place : found.start()])  # within a scan: its coded pixels
+        if marker == 0xD9:
+            return b"".join([*parts, b"\xff\xd9"])
+        if marker in (0x01, 0xD8):
+            raise ImageError("a JPEG within a JPEG")
+        start = found.end()
+        (length,) = struct.unpack_from(">H", data, start)
+        place = start + length
+        body = data[start + 2 : place]
+        kept = not (0xE0 <= marker <= 0xEF or marker == 0xFE)
+        kept |= marker == 0xE0 and body.startswith(b"JFIF\0")
+        kept |= marker == 0xE2 and body.startswith(b"ICC_PROFILE\0")
+        kept |= marker == 0xEE and body.startswith(b"Adobe")
+        if kept:
+            parts.append(b"\xff" + found[1] + data[start:place])
+        if jfif:
+            parts.append(exif)
+            jfif = False
+
+
+def _clean_png(data: bytes) -> bytes:
+    parts, place = [_PNG], len(_PNG)
+    while place + 12 <= len(data):
+        length, kind = struct.unpack_from(">I4s", data, place)
+        end = place + 12 + length
+        if kind[:1].isupper() or kind in _PNG_KEPT:
+            parts.append(data[place:end])
+        if kind == b"IEND":
+            break
+        place = end
+    return b"".join(parts)
+
+
+def _clean_webp(data: bytes) -> bytes:
+    parts, place = [], 12
+    while place + 8 <= len(data):
+        kind, length = struct.unpack_from("<4sI", data, place)
+        end = place + 8 + length + length % 2
+        chunk = data[place:end]
+        if kind == b"VP8X":  # its flags say that there is EXIF (8) and XMP (4)
+            chunk = chunk[:8] + bytes([chunk[8] & ~0x0C]) + chunk[9:]
+        if kind in (b"VP8X", b"VP8 ", b"VP8L", b"ALPH", b"ICCP"):
+            parts.append(chunk)
+        place = end
+    body = b"WEBP" + b"".join(parts)
+    return b"RIFF" + struct.pack("<I", len(body)) + body

@@ -1,0 +1,155 @@
+"""Invitations that end, people who leave, and what decisions about them were made on."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from sqlalchemy import func, select
+
+from discode.errors import InputError, NotAllowedError
+from discode.mceval.checks import Checks, Evidence
+from discode.mceval.database import Database
+from discode.mceval.people import (
+    DAY,
+    invite,
+    mark_careless,
+    person_by_token,
+    reinstate,
+    reissue,
+    revoke,
+    use_up_invitation,
+    withdraw,
+)
+from discode.mceval.queue import flag, next_task, submit
+from discode.mceval.report import finding_rows, person_rows
+from discode.mceval.rules import Rules
+from discode.mceval.tables import Answer, Person, Slot, Void
+from discode.mceval.web.auth import begin_session, find_visitor
+from tests.helpers.campaigns import better, fill, invite_people, new_submission, work_once
+
+
+def test_invitations_expire_and_are_reissued(db: Database) -> None:
+    fill(db, Rules(), {"a": (1, 1)})
+    (one,) = invite(db, ["one"], "comparer", 0.0, days=2)
+    (two,) = invite(db, ["two"], "comparer", 0.0)
+    assert person_by_token(db, one.token, 2 * DAY - 1) is not None
+    assert person_by_token(db, one.token, 2 * DAY) is None
+    assert person_by_token(db, two.token, 1e9) is not None
+    key = begin_session(db, one.person, 1.0)
+    again = reissue(db, one.person, 3 * DAY, days=1)
+    assert (again.person, again.name, again.role) == (one.person, "one", "comparer")
+    assert person_by_token(db, one.token, 0.0) is None, "the old link ends"
+    assert find_visitor(db, key, 2.0) is None, "and so do their browsers"
+    assert person_by_token(db, again.token, 3 * DAY + 1) is not None
+    use_up_invitation(db, one.person, 3 * DAY)
+    assert person_by_token(db, again.token, 3 * DAY + 1) is None
+    with db.read() as session:
+        assert session.get_one(Person, one.person).state == "active"
+    for days in (0, -1, float("nan"), 5000):
+        with pytest.raises(InputError, match="days="):
+            invite(db, ["x"], "comparer", 0.0, days=days)
+    with pytest.raises(NotAllowedError, match="nobody has the number 99"):
+        reissue(db, 99, 0.0)
+
+
+def test_an_admin_is_revoked_at_once(db: Database) -> None:
+    fill(db, Rules(), {"a": (1, 1)})
+    one, two = invite(db, ["one", "two"], "admin", 0.0)
+    key = begin_session(db, one.person, 1.0)
+    with pytest.raises(InputError, match="yourself"):
+        revoke(db, two.person, "x", 2.0, by=two.person)
+    revoke(db, one.person, "left the institute", 2.0, by=two.person)
+    assert find_visitor(db, key, 3.0) is None
+    assert person_by_token(db, one.token, 3.0) is None
+    with pytest.raises(NotAllowedError, match="is left; reinstate"):
+        reissue(db, one.person, 3.0)
+    with db.read() as session:
+        (row,) = finding_rows(session, one.person)
+    assert (row.kind, row.reason, row.organiser) == ("revoked", "left the institute", "two")
+
+
+def test_withdrawing_is_not_careless(db: Database) -> None:
+    fill(db, Rules(), {"a": (3, 3)})
+    one, two, _ = invite_people(db, 2)
+    work_once(db, one, 0.0, random.Random(0))
+    held = next_task(db, one, 10.0)
+    assert held is not None
+    withdraw(db, one, 11.0)
+    withdraw(db, one, 11.0)
+    with pytest.raises(NotAllowedError, match="has ended"):
+        submit(db, one, held.lease, new_submission(), 12.0, side=0)
+    with db.read() as session:
+        assert session.get_one(Person, one).state == "left"
+        assert session.scalar(select(func.count(Void.answer_id))) == 0, "what they did counts"
+        assert session.scalar(select(func.count()).where(Slot.state == "leased")) == 0
+        (row,) = finding_rows(session)
+    assert (row.kind, row.reason, row.evidence.answers) == ("left", "withdrew", 1)
+    reinstate(db, one, 20.0)
+    assert next_task(db, one, 21.0) is not None
+    assert next_task(db, two, 21.0) is not None
+
+
+def test_a_decision_keeps_its_evidence(db: Database) -> None:
+    checks = Checks(gold_rate=0.9, gold_after=4, gold_least=0.6, quick_seconds=2.0)
+    fill(db, Rules(), {"a": (12, 12)}, checks=checks, gold=5)
+    (bad,) = invite_people(db, 1, 0)
+    task = next_task(db, bad, 0.0)
+    assert task is not None
+    flag(db, bad, task.lease, "odd", 1.0)
+    answers = 0
+    for now in range(1000, 100_000, 1000):
+        try:
+            task = next_task(db, bad, now)
+        except NotAllowedError:
+            break
+        assert task is not None
+        submit(db, bad, task.lease, new_submission(), now + 9, side=1 - better(task))
+        answers += 1
+    with db.read() as session:
+        (found,) = finding_rows(session, bad)
+        (row,) = person_rows(session)
+    assert found.reason == "gold questions: 0 of 4 right, at least 60 % are wanted"
+    assert found.evidence == Evidence(
+        answers=answers, compared=answers, gold=4, right=0, quick=0, median_seconds=9.0, flags=1
+    )
+    assert (row.gold, row.void) == (0, answers), "nothing of it counts any more"
+
+    reinstate(db, bad, 200_000.0)
+    gold = 0
+    for now in range(200_000, 300_000, 1000):
+        task = next_task(db, bad, now)
+        if task is None:
+            break
+        gold += task.domain == ""
+        submit(db, bad, task.lease, new_submission(), now + 9, side=better(task))
+    assert gold == 4, "all gold questions were seen before, and are asked again"
+    with db.read() as session:
+        (row,) = person_rows(session)
+        assert (row.gold, row.right, row.state) == (4, 4, "active")
+        assert [one.kind for one in finding_rows(session, bad)] == ["careless", "reinstated"]
+        kept = select(func.count(Answer.id)).where(Answer.kind == "gold")
+        assert session.scalar(kept) == 8, "the first answers stay"
+
+
+def test_new_gold_comes_before_gold_that_was_seen(sqlite: Database) -> None:
+    checks = Checks(gold_rate=1.0, gold_after=1000, quick_seconds=0)
+    fill(sqlite, Rules(), {"a": (12, 12)}, checks=checks, gold=6)
+    (one,) = invite_people(sqlite, 1, 0)
+    seen = [_gold(sqlite, one) for _ in range(3)]
+    mark_careless(sqlite, one, "by hand", 9.0)
+    reinstate(sqlite, one, 10.0)
+    after = [_gold(sqlite, one) for _ in range(6)]
+    assert not set(after[:3]) & set(seen)
+    assert set(after[3:]) == set(seen)
+    task = next_task(sqlite, one, 1.0)
+    assert task is not None
+    assert task.domain == "a"
+
+
+def _gold(db: Database, person: int) -> str:
+    task = next_task(db, person, 1.0)
+    assert task is not None
+    assert task.domain == ""
+    submit(db, person, task.lease, new_submission(), 5.0, side=better(task))
+    return task.path

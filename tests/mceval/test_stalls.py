@@ -1,0 +1,86 @@
+"""What stands still is named, with a cure that helps."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from discode.mceval.candidates import add_captions
+from discode.mceval.database import Database
+from discode.mceval.intake import DomainSource, add_images
+from discode.mceval.people import invite
+from discode.mceval.rules import Rules
+from discode.mceval.stalls import Stall, find_stalls
+from tests.helpers.campaigns import fill, invite_people, work_all
+from tests.helpers.images import caption_files, image_folders
+
+
+def stalls(db: Database, now: float = 2000.0) -> list[Stall]:
+    with db.read() as session:
+        return find_stalls(session, now)
+
+
+def test_three_people_of_role_both_on_everything(db: Database) -> None:
+    fill(db, Rules(), {"a": (3, 3)})
+    people = [one.person for one in invite(db, ["x", "y", "z"], "both", 0.0)]
+    (few,) = stalls(db)
+    assert few.what.startswith("3 active people are too few: 3 compare an image, and somebody else")
+    work_all(db, people, random.Random(0))
+    few, *stuck = stalls(db)
+    assert few.cure == "invite more with discode mceval people --role reviser"
+    assert stuck
+    assert all("are for nobody" in one.what for one in stuck)
+    work_all(db, [one.person for one in invite(db, ["new"], "both", 0.0)], random.Random(0))
+    assert stalls(db) == []
+
+
+def test_roles_that_are_missing(sqlite: Database) -> None:
+    fill(sqlite, Rules(), {"a": (2, 2)})
+    assert stalls(sqlite)[0].what == "0 active people compare, and every image needs 3 of them"
+    invite_people(sqlite, 3, 0)
+    (one, other) = stalls(sqlite)
+    assert one == Stall(
+        "nobody who is active revises captions",
+        "invite more with discode mceval people --role reviser",
+    )
+    assert other.what.startswith("2 open revisions are for nobody")
+    people = invite_people(sqlite, 0, 1)
+    assert stalls(sqlite) == []
+    work_all(sqlite, people, random.Random(0))
+    (quiet,) = stalls(sqlite, now=1e6)
+    assert quiet.what.startswith("the last answer came 11.6 days ago")
+
+
+def test_missing_captions_and_images(sqlite: Database, tmp_path: Path) -> None:
+    places = image_folders(tmp_path, {"a": 4})
+    sqlite.create(Rules())
+    add_images(sqlite, [DomainSource("a", places["a"], 6)], now=0.0)
+    files = caption_files(tmp_path, {"a": 4}, tmp_path)
+    for i, path in enumerate(files[:3]):
+        add_captions(sqlite, f"w{i}", path, 0.0)
+    invite_people(sqlite, 4)
+    captions, images = stalls(sqlite)
+    assert captions.what == (
+        "a: 6 images are missing; 4 wait for captions of 4 writers (there are: w0 4, w1 4, w2 4)"
+    )
+    assert captions.cure == "add the missing ones with discode mceval candidates"
+    assert images.what == "a: 2 more images are needed than there are (0 were discarded)"
+    assert images.cure == "add some with discode mceval images --domain a=FOLDER"
+    add_captions(sqlite, "w3", files[3], 0.0)
+    (images,) = stalls(sqlite)
+    assert "2 more images" in images.what
+
+
+def test_all_split(sqlite: Database) -> None:
+    fill(sqlite, Rules(), {"a": (5, 30)})
+    people = invite_people(sqlite, 3)
+    for person in people[:3]:  # the first two choose alike, the third against them
+        work_all(sqlite, [person], random.Random(0), accuracy=float(person != people[2]))
+    for _ in range(8):
+        for person in people[:3]:
+            accuracy = float(person != people[2])
+            work_all(sqlite, [person], random.Random(0), accuracy=accuracy)
+    found = [one for one in stalls(sqlite) if "disagree" in one.what]
+    assert len(found) == 1
+    assert found[0].what.startswith("a: people disagree on 100% of")
+    assert "majority" in found[0].cure

@@ -1,0 +1,131 @@
+"""What the server does about images: missing ones are told, large ones are decoded once."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image as Pillow
+from sqlalchemy import select
+
+from discode.errors import HttpError
+from discode.images import open_image
+from discode.mceval.database import Database
+from discode.mceval.intake import DomainSource, add_images, difference_hash
+from discode.mceval.people import invite
+from discode.mceval.rules import Rules
+from discode.mceval.tables import Image
+from discode.mceval.web.images import CampaignImages
+from tests.helpers.annotating import Worker, images_in, kind, make_campaign, running
+
+
+def rows(db: Database) -> list[Image]:
+    with db.read() as session:
+        return list(session.scalars(select(Image).order_by(Image.id)).all())
+
+
+def frames(seed: int) -> list[Pillow.Image]:
+    rng = np.random.default_rng(seed)
+    return [
+        Pillow.fromarray(rng.integers(0, 255, (20, 20, 3), np.uint8)).resize((60, 60))
+        for _ in range(3)
+    ]
+
+
+def test_an_animation_is_shown_as_the_frame_that_was_hashed(
+    sqlite: Database, tmp_path: Path
+) -> None:
+    folder = tmp_path / "a"
+    folder.mkdir()
+    for i, suffix in enumerate((".gif", ".webp", ".png")):
+        first, *rest = frames(i)
+        first.save(folder / f"{i}{suffix}", save_all=True, append_images=rest, duration=50)
+    sqlite.create(Rules())
+    add_images(sqlite, [DomainSource("a", folder, 3)], now=0.0)
+    images = CampaignImages(sqlite)
+    for row in rows(sqlite):
+        assert row.state == "pool"
+        shown = images.by_id(row.id)
+        with Pillow.open(io.BytesIO(shown.data)) as opened:
+            assert getattr(opened, "n_frames", 1) == 1
+        assert difference_hash(open_image(shown.data)).tobytes().hex() == row.dhash
+
+
+def test_a_large_image_is_decoded_once(
+    sqlite: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six requests at the same time: one decoding, and no second copy in memory."""
+    folder = tmp_path / "a"
+    folder.mkdir()
+    frames(0)[0].resize((900, 900)).save(folder / "large.tif")
+    sqlite.create(Rules())
+    add_images(sqlite, [DomainSource("a", folder, 1)], now=0.0)
+    decoded: list[int] = []
+
+    def decode(data: bytes) -> Pillow.Image:
+        decoded.append(len(data))
+        return open_image(data)
+
+    monkeypatch.setattr("discode.mceval.shown.open_image", decode)
+    images = CampaignImages(sqlite)
+    (row,) = rows(sqlite)
+    got: list[str] = []
+    begin = threading.Barrier(6)
+
+    def ask() -> None:
+        begin.wait()
+        got.append(hashlib.sha256(images.by_id(row.id).data).hexdigest())
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(decoded) == 1
+    assert len(got) == 6
+    assert len(set(got)) == 1
+    (folder / "large.tif").unlink()  # the copy is of the image that people judge
+    assert images.by_id(row.id).media_type == "image/png"
+
+
+def test_missing_images_are_told(sqlite: Database, tmp_path: Path) -> None:
+    made = images_in(tmp_path / "in", {"a": 4})
+    make_campaign(sqlite, made, 2, gold=1)
+    images = CampaignImages(sqlite)
+    assert images.missing() == []
+    made["a"][2].unlink()
+    made["a"][3].unlink()
+    made["a"][3].mkdir()
+    assert images.missing() == ["a/2.png", "a/3.png"]
+    (row,) = [row for row in rows(sqlite) if row.source == "a/2.png"]
+    with pytest.raises(HttpError, match="cannot be read"):
+        images.by_id(row.id)
+    (tmp_path / "elsewhere").mkdir()
+    moved = CampaignImages(sqlite, tmp_path / "elsewhere")
+    assert len(moved.missing()) == 5
+
+
+def test_reports_that_images_do_not_load_discard_none(sqlite: Database, tmp_path: Path) -> None:
+    """Everybody whose page shows no image reports it, and the campaign goes on."""
+    made = images_in(tmp_path / "in", {"a": 3})
+    make_campaign(sqlite, made, 3)
+    away = [path.rename(path.with_suffix(".away")) for path in made["a"]]
+    with running(sqlite, clock=lambda: 1000.0) as where:
+        people = [Worker(where, one) for one in invite(sqlite, ["A", "B", "C"], "comparer", 0.0)]
+        for worker in people:
+            page = worker.join()
+            while kind(page) == "compare":
+                worker.post("/task", page, side="left")
+                page = worker.post("/flag", page, reason="The image does not load")
+        states = {row.state for row in rows(sqlite)}
+        assert states == {"active"}, "none discarded, and no answer was taken"
+        for path in away:
+            path.rename(path.with_suffix(".png"))
+        (late,) = invite(sqlite, ["D"], "comparer", 0.0)
+        worker = Worker(where, late)
+        worker.join()
+        assert worker.work() == 3
