@@ -97,8 +97,8 @@ FLAG_REASONS = (
 def guide_text(*, compare: bool = True, revise: bool = True, instructions: str = "") -> str:
     """Return the guide as plain text, for a dataset's card.
 
-    >>> print(guide_text(revise=False).splitlines()[1])
-    - relevance: It is about what matters in the image.
+    >>> guide_text(revise=False).splitlines()[1]
+    '- relevance: It is about what matters in the image.'
     """
     lines = [instructions] if instructions else []
     if compare:

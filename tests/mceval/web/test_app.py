@@ -134,7 +134,7 @@ def test_a_campaign_of_eight_people(
     check_rules(db, settled=False)
     with db.read() as session:
         done = {row.name: row.done for row in domain_rows(session)}
-        assert all(done[name] >= QUOTA for name in images)
+        assert all(done[name] >= QUOTA for name in images), done
         sloppy = session.get_one(Person, people[5].person)
         void = set(session.scalars(select(Void.answer_id)).all())
         theirs = session.scalars(select(Answer.id).where(Answer.person_id == sloppy.id)).all()
@@ -423,6 +423,7 @@ def test_the_organisers_page_counts_sides_skips_and_flags(sqlite: Database, tmp_
         assert re.search(r"The left caption was chosen</dt><dd>75 % .*? of 4<", page.text)
         assert re.search(r"Passed on</dt><dd>1 <small>skip, 0 flags<", page.text), "one is undone"
         assert "USD" not in page.text, "no pay was promised"
+        assert re.search(r"Discarded by people, for any reason</dt><dd>0 % .*? of 4<", page.text)
         assert admin.http.get("/admin/export").status_code == 400, "nothing is finished"
         reviser.join()
         reviser.work()

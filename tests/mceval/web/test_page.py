@@ -211,8 +211,15 @@ def test_a_phone_on_its_side_and_a_tablet_have_two_columns(site: Site) -> None:
     left, right = box(page, ".caption"), box(page, ".caption", 1)
     assert left["y"] == right["y"]
     assert left["x"] + left["width"] <= right["x"]
-    page = site.visit("reviser", **SIDEWAYS)
-    assert box(page, "#image")["x"] + box(page, "#image")["width"] <= box(page, "#text")["x"]
+    for options in ({}, SIDEWAYS):
+        page = site.visit("reviser", **options)
+        for _ in range(2):  # without and with the word on what was done
+            image, text = box(page, "#image"), box(page, "#text")
+            assert image["x"] + image["width"] <= text["x"]
+            assert image["y"] < text["y"]
+            page.get_by_label("Improve this caption").fill("a caption of my own")
+            page.get_by_role("button", name="Send my version").click()
+            page.locator("#undo").wait_for()
 
 
 def test_a_page_without_its_image_takes_no_answer(site: Site) -> None:

@@ -332,7 +332,9 @@ def test_text_is_text(place: Place) -> None:
 def test_a_caption_that_looks_like_sql(place: Place) -> None:
     reviser = place.person("reviser")
     page = reviser.join()
-    written = f"{EVIL} \\x27 ${{jndi}} 漢字 \u200f"
+    turned = f"{EVIL} \u202e"
+    assert reviser.post("/task", page, text=turned).status_code == 400, "it would be read backwards"
+    written = f"{EVIL} \\x27 ${{jndi}} 漢字"
     assert kind(reviser.post("/task", page, text=written)) == "revise"
     with place.db.read() as session:
         assert session.scalars(select(Answer.text)).all() == [written]
