@@ -24,7 +24,7 @@ from discode.mceval.database import Database, rules_of
 from discode.mceval.rules import normalized
 from discode.mceval.states import log_event, prepare_images, reset_unseen
 from discode.mceval.tables import Candidate, Domain, Image
-from discode.mceval.texts import check_name, check_text
+from discode.mceval.texts import check_label, check_text
 from discode.pairs import read_pairs
 
 PROMPT = "Describe this image in one sentence."
@@ -55,7 +55,7 @@ class AddedCaptions:
 
 def check_writer(session: Session, writer: str) -> None:
     """Raise if the campaign has all its writers already and this is not one of them."""
-    check_name(writer, "a writer's name")
+    check_label(writer, "a writer's name")
     query = select(Candidate.writer).join(Image, Image.id == Candidate.image_id)
     known = sorted(session.scalars(query.where(Image.state != "gold").distinct()).all())
     limit = rules_of(session).writers

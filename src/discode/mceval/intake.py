@@ -30,7 +30,7 @@ from discode.mceval.database import Database, rules_of
 from discode.mceval.rules import Rules, normalized, random_bits, rank_of
 from discode.mceval.states import log_event, prepare_images
 from discode.mceval.tables import Candidate, Domain, Image
-from discode.mceval.texts import check_name, check_text
+from discode.mceval.texts import check_label, check_text
 
 NEAR = 6
 FULL = 128
@@ -60,7 +60,7 @@ class DomainSource:
                 f"domain {self.name!r} is not a name; give letters, without slashes, not beginning "
                 "with a point"
             )
-        check_name(self.name, "a domain's name")
+        check_label(self.name, "a domain's name")
         if self.name.casefold() == "all":
             raise InputError("a domain cannot be called 'all': that is the row of all domains")
         if self.quota < 1:
@@ -242,8 +242,8 @@ def _remember(session: Session, hashes: SeenHashes, digests: dict[str, str]) -> 
 def _stored(name: str) -> str:
     """Return a file's name as text that a database can hold: what is no text is spelled out.
 
-    >>> print(_stored("caf\\udce9.png"))
-    caf\\udce9.png
+    >>> _stored("caf\\udce9.png") == r"caf\\udce9.png"
+    True
     """
     return name.encode(errors="backslashreplace").decode().replace("\0", "\\0")
 

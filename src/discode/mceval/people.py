@@ -30,7 +30,7 @@ from discode.mceval.tables import (
     Slot,
     Void,
 )  # fmt: skip
-from discode.mceval.texts import check_name
+from discode.mceval.texts import check_label
 
 DAY = 86400.0
 
@@ -55,7 +55,7 @@ def invite(
     lookup(ROLES, role, "role")
     expires = _expiry(now, days)
     for name in names:
-        check_name(name, "a person's name")
+        check_label(name, "a person's name")
     tokens = [secrets.token_urlsafe(24) for _ in names]
 
     def work(session: Session) -> list[Invitation]:

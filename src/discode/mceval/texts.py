@@ -37,10 +37,10 @@ def _is_unsafe(character: str) -> bool:
     )
 
 
-def check_name(name: str, what: str) -> str:
+def check_label(name: str, what: str) -> str:
     """Return a name of 1 to 200 characters as it was given, or raise.
 
-    >>> check_name("Ada\\u202e", "a person's name")
+    >>> check_label("Ada\\u202e", "a person's name")
     Traceback (most recent call last):
         ...
     discode.errors.InputError: a person's name holds an invalid character: U+202E

@@ -61,14 +61,15 @@ def proxy(command: list[str], folder: Path, port: int) -> Iterator[None]:
     with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out) as server:
         try:
             deadline = time.monotonic() + PATIENCE
-            while True:
+            while time.monotonic() < deadline:
                 try:
                     socket.create_connection(("127.0.0.1", port), 1).close()
                     break
                 except OSError:
                     assert server.poll() is None, log.read_text()
-                    assert time.monotonic() < deadline, log.read_text()
                     time.sleep(0.05)
+            else:
+                pytest.fail(log.read_text())
             yield
         finally:
             server.terminate()
