@@ -175,6 +175,7 @@ class Show:
         else:
             found = TEXT.search(page)
             text = unescape(found[1]) if found else ""
+            text = text.replace("z wrong", "a right")  # a gold question: they see what is wrong
             await asyncio.sleep(3 * QUICK)
             form = {"text": f"{text}, and a little more of it"}
         status, page = await browser.ask("/task", {**sent, **form})
