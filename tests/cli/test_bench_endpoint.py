@@ -56,7 +56,7 @@ def test_dry_run_caps_and_going_on(server: Server, tmp_path: Path) -> None:
         assert list(results) == ["raw", "fleur", "discode"]
         assert all(np.isfinite(result.value).all() for result in results.values())
         assert dict(results["raw"].signature)["model"].startswith("tiny@127.0.0.1")
-    assert "paper" not in done.stdout
+    assert "\n  paper" not in done.stdout
 
 
 def test_a_cap_on_the_cost_without_a_place_to_keep(server: Server, tmp_path: Path) -> None:
@@ -80,4 +80,4 @@ def test_dry_runs_that_are_refused(tmp_path: Path) -> None:
     assert "none of these metrics asks it" in done.stderr
     done = run(*command, "-m", "cider", "-m", "raw", *served)
     assert done.returncode == 0, done.stderr
-    assert "2 pairs cannot be sent and would be NaN" in done.stdout
+    assert "3 pairs cannot be sent and would be NaN" in done.stdout
