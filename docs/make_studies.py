@@ -27,10 +27,11 @@ DOCS = Path(__file__).parent
 
 @dataclass(frozen=True)
 class PageNote:
-    """What the page says about a study's numbers, and whether it shows its figure."""
+    """What the page says about a study's numbers, whether it shows its figure, and its options."""
 
     text: str
     figure: bool = False
+    options: tuple[str, ...] = ()
 
 
 HEAD = """\
@@ -133,6 +134,7 @@ NOTES = {
         "and not how people see drawings. Which decoder is best depends on the domain, and the "
         "sentences below the tables name only differences whose interval has no 0.",
         figure=True,
+        options=("--images", "100"),
     ),
 }
 """By study. A study without a note is shown with what it says about itself."""
@@ -181,6 +183,9 @@ def section(study: Study, data: Path, out: Path, benchmarks: list[str]) -> str:
         chosen = [word for text in mine for word in ("-b", text)]
         arguments += ["--data", str(data), *chosen]
         shown += ["--data", "DATA", *chosen]
+    note = NOTES.get(study.name, PageNote(""))
+    arguments += note.options
+    shown += note.options
     before = {path: path.stat().st_mtime_ns for path in out.glob("*.png")}
     done = subprocess.run(
         [sys.executable, "-m", "discode", *arguments, "-o", str(out)],
@@ -190,7 +195,6 @@ def section(study: Study, data: Path, out: Path, benchmarks: list[str]) -> str:
     if done.returncode:
         said += [line for line in done.stderr.strip().splitlines() if keeps(line)]
     lines = "\n".join(filter(None, said)).replace(str(data), "DATA").replace(str(out), "studies")
-    note = NOTES.get(study.name, PageNote(""))
     paper = f" (the paper's {', '.join(study.paper)})" if study.paper else ""
     parts = [f"## {study.name}", f"{study.about[:1].upper()}{study.about[1:]}{paper}."]
     parts += [textwrap.fill(note.text, 100)] if note.text else []
