@@ -106,6 +106,8 @@ class Embedded:
         """Return the session of this process; a fork does not inherit its threads."""
         with self._lock:
             if self._owner != os.getpid():
+                # From 1.29 on onnxruntime reports what it runs to its makers, unless told before.
+                os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
                 import onnxruntime as ort  # here: `import discode` stays light
 
                 options = ort.SessionOptions()
