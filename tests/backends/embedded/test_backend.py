@@ -19,7 +19,7 @@ from discode.cli.demo import demo_pairs
 from discode.errors import InputError
 from discode.images import ImageSource, demo_path
 from discode.scores import Scores
-from tests.helpers.command_line import CAT, run
+from tests.helpers.command_line import run
 from tests.helpers.samples import encoded
 
 CAT = demo_path() / "cat.jpg"
