@@ -218,14 +218,14 @@ class PairColumns:
 
     @classmethod
     def among(cls, names: Iterable[str]) -> PairColumns:
-        """Find them; two columns that differ in capitals only are refused."""
+        """Find them; two that differ in capitals only, or in nothing, are refused."""
         found: dict[str, str] = {}
         for name in names:
             plain = re.sub(r"[\s-]+", "_", str(name).strip().lower())
             if plain in found and plain in _KNOWN:
                 raise InputError(
-                    f"the columns {found[plain]!r} and {name!r} are the same but for capitals; "
-                    "rename or remove one of them"
+                    f"the columns {found[plain]!r} and {name!r} mean the same; rename or remove "
+                    "one of them"
                 )
             found[plain] = name
         kinds = (IMAGE_COLUMNS, CAPTION_COLUMNS, REFERENCE_COLUMNS, ID_COLUMNS)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from discode.cli import main
 from discode.images import demo_path
 
 CAT = str(demo_path() / "cat.jpg")
@@ -26,6 +31,21 @@ def run(
         cwd=cwd,
         input=stdin,
         env=os.environ | {"COLUMNS": "100", "NO_COLOR": "1"} | env,
+    )
+
+
+def call(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end in this process, which takes milliseconds, as :func:`run` does."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        for name, value in ({"COLUMNS": "100", "NO_COLOR": "1"} | env).items():
+            patch.setenv(name, value)
+        patch.setattr("sys.argv", ["discode", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+    code = left.value.code
+    return subprocess.CompletedProcess(
+        sys.argv, code if isinstance(code, int) else 0, out.getvalue(), err.getvalue()
     )
 
 

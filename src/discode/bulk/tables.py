@@ -153,7 +153,10 @@ def _by_block(
 
 def check_columns(path: Path, names: Sequence[str]) -> PairColumns:
     """Return which columns of a table hold what; raise where it has no image or no caption."""
-    found = PairColumns.among(names)
+    try:
+        found = PairColumns.among(names)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
     for columns, allowed in ((found.image, IMAGE_COLUMNS), (found.caption, CAPTION_COLUMNS)):
         if not columns:
             raise InputError(
