@@ -173,7 +173,7 @@ def _pair(image: Any, caption: Any, references: Iterable[Any], name: str) -> Pai
 def read_pairs(
     path: str | os.PathLike[str], images: str | os.PathLike[str] | None = None
 ) -> list[Pair]:
-    """Read pairs from CSV, TSV, JSONL, Parquet, or JSON (COCO results or a list of rows).
+    """Read pairs from CSV, TSV, JSONL, Parquet, or JSON (COCO results, annotations, or any list).
 
     Rows have an image, a caption, and optionally references (a list, in CSV a JSON list) and
     an id. ``images`` is the folder that image names, or COCO's image numbers, are found in; a name
