@@ -129,6 +129,7 @@ def csv_rows(path: Path, name: str, check: CheckHeader | None = None) -> Iterato
                 reader = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
             else:  # strict: a quote that is never closed would swallow all later rows
                 reader = csv.reader(file, strict=True)
+            header: list[str]
             try:
                 header = next(reader, [])
             except csv.Error as error:

@@ -273,7 +273,7 @@ class PairParser:
         image = _field(row, columns.image, IMAGE_COLUMNS, where)
         if isinstance(image, Mapping):  # as `datasets` writes images: {"bytes": ..., "path": ...}
             image = next((image[k] for k in ("bytes", "path") if image.get(k) is not None), "")
-        references: Any = next((row[name] for name in columns.references if row.get(name)), [])
+        references = first_filled(row, columns.references) or []
         if isinstance(references, str):
             references = _reference_list(references, where)
         if not isinstance(references, list):
@@ -285,7 +285,8 @@ class PairParser:
         return Pair(pair.image, pair.caption, pair.references, name)
 
     def _path(self, image: Any, where: str) -> str:
-        if image != self._last[0]:  # the captions of an image mostly come together
+        # The captions of an image mostly come together; True is no image, though it equals 1.
+        if type(image) is not type(self._last[0]) or image != self._last[0]:
             self._last = (image, self._find(image, where))
         return self._last[1]
 
@@ -309,6 +310,8 @@ class PairParser:
             return str(found[0])
         if self._folder is None or re.match(r"\w+://", name):  # addresses are refused when opened
             return name
+        if ".." not in name and not os.path.isabs(name):  # noqa: PTH117  # most of them: quickly
+            return str(self._folder / name)
         path = os.path.normpath(self._folder / name)  # a Path would keep ".."
         if not os.path.abspath(path).startswith(self._root):  # noqa: PTH100  # as above
             raise InputError(
@@ -329,7 +332,10 @@ def row_id(row: Mapping[str, Any], columns: PairColumns, number: str, prefix: st
 
 def first_filled(row: Mapping[str, Any], names: Iterable[str]) -> Any:
     """Return the first of some fields of a row that is there and not None; else None."""
-    return next((row[name] for name in names if row.get(name) is not None), None)
+    for name in names:
+        if (value := row.get(name)) is not None:
+            return value
+    return None
 
 
 def image_name(row: Mapping[str, Any], columns: PairColumns | None = None) -> str | None:
@@ -363,18 +369,17 @@ def _field(
     return found
 
 
-def lacking(allowed: Sequence[str], names: Iterable[Any]) -> str:
-    """Say that none of the ``allowed`` columns is among the ``names``.
+def lacking(allowed: Sequence[str], names: Iterable[Any], what: str = "") -> str:
+    """Say that none of the ``allowed`` columns is among the ``names``; ``what`` they are called.
 
-    >>> lacking(("image", "file_name"), ["imge", "url"])
-    "has no 'image' (nor file_name); did you mean 'imge'? It has: imge, url"
+    >>> lacking(("image", "file_name"), ["imge", "url"], "column ")
+    "has no column 'image' (nor file_name); did you mean 'imge'? It has: imge, url"
     """
     given = list(map(str, names))
     near = difflib.get_close_matches(allowed[0], given, n=1)
     hint = f" did you mean {near[0]!r}? It has:" if near else " it has:"
-    return f"has no {allowed[0]!r} (nor {', '.join(allowed[1:])});{hint} " + (
-        ", ".join(given) or "nothing"
-    )
+    others = f"{what}{allowed[0]!r} (nor {', '.join(allowed[1:])})"
+    return f"has no {others};{hint} {', '.join(given) or 'nothing'}"
 
 
 def _by_number(folder: Path | None) -> dict[str, list[Path]]:

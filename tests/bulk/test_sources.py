@@ -278,7 +278,6 @@ OUTSIDE = "../secret.png"
         ("{folder}/../secret.png", False),
         ("{folder}2/a.png", False),
         ("/etc/passwd", False),
-        (".", False),
         ("./../x://y", False),
     ],
 )
@@ -298,7 +297,6 @@ def test_names_stay_below_the_folder_of_images(tmp_path: Path, name: str, inside
         assert (pairs[1] is not None) == inside
         assert inside or "leads out of the folder" in errors[1]
     if name == OUTSIDE:
-        assert not read(tmp_path / "a.jsonl", images="/")[2] or "leads out" not in str(errors)
         pairs, _, errors = read(tmp_path / "a.jsonl")  # no folder: names are taken as they are
         assert pairs[1] is not None
         write(tmp_path / "a.jsonl", [{"image": str(tmp_path / "x.png"), "caption": "y"}])

@@ -50,5 +50,7 @@ def test_what_has_no_value() -> None:
         wilson(3, 2)
     with pytest.raises(InputError, match="level"):
         wilson(1, 2, 1.0)
+    with pytest.raises(InputError, match="must be numbers"):
+        auc(np.array([1j, 2]), [0, 1])
     with pytest.raises(InputError, match="0 \\(bad\\) or 1"):
         auc([1, 2], [0, 2])

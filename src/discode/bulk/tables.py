@@ -159,9 +159,7 @@ def check_columns(path: Path, names: Sequence[str]) -> PairColumns:
         raise InputError(f"{path}: {error}") from None
     for columns, allowed in ((found.image, IMAGE_COLUMNS), (found.caption, CAPTION_COLUMNS)):
         if not columns:
-            raise InputError(
-                f"{path} {lacking(allowed, names)}".replace("has no", "has no column", 1)
-            )
+            raise InputError(f"{path} {lacking(allowed, names, 'column ')}")
     return found
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from io import TextIOWrapper
 
 import typer
-from PIL import Image
+from PIL import _imaging
 
 import discode
 from discode.backends import KINDS
@@ -126,7 +126,7 @@ def _quiet_pillow() -> None:
     warnings.filterwarnings("ignore", module=r"PIL\.")
     logging.getLogger("PIL").setLevel(logging.CRITICAL)
     with suppress(OSError, AttributeError):  # a Pillow without libtiff, or inside one file with it
-        pillow = ctypes.CDLL(Image.core.__file__)
+        pillow = ctypes.CDLL(_imaging.__file__)
         for name in ("TIFFSetErrorHandler", "TIFFSetWarningHandler"):
             handler = getattr(pillow, name)
             handler.argtypes, handler.restype = [ctypes.c_void_p], ctypes.c_void_p

@@ -59,7 +59,7 @@ def echo(text: str) -> None:
 class _SafeConsole(Console):
     """A console whose texts are :func:`printable`, whichever part of a table they are."""
 
-    def render_str(self, text: str, **options: Any) -> Text:  # type: ignore[override]
+    def render_str(self, text: str, **options: Any) -> Text:
         """Return a text as rich draws it."""
         return super().render_str(printable(text), **options)
 
