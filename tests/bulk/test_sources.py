@@ -257,6 +257,7 @@ def test_quotes_of_tsv_are_text_and_its_header_may_be_missing(tmp_path: Path) ->
         assert not errors
         assert [pair and pair.caption for pair in pairs] == captions
         assert ids == ["0", "1", "2", "3"]
+        assert find_inputs(path).count_rows() == 4
         assert [pair.caption for pair in read_pairs(path)] == captions
     score_to_folder(make_judge(), path, tmp_path / "out", min_score=0)
     (passed,) = (tmp_path / "out" / "passed").iterdir()
