@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import array
 import atexit
-import contextlib
 import functools
+import io
 import json
 import os
 import signal
@@ -13,9 +13,13 @@ import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from discode.cli import main
 from discode.images import demo_path
 from tests.helpers import warm
 
@@ -34,7 +38,7 @@ def run(
             command, capture_output=True, text=True, cwd=cwd, input=stdin, env=environment
         )
     request = json.dumps([command[len(DISCODE) :], cwd and str(cwd), environment]).encode()
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         streams = [stack.enter_context(tempfile.TemporaryFile()) for _ in range(3)]
         streams[0].write((stdin or "").encode())
         streams[0].seek(0)
@@ -59,6 +63,25 @@ def _warm() -> socket.socket:
     atexit.register(server.wait)
     atexit.register(near.close)  # the last one registered is the first one called
     return near
+
+
+def call(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end in this process, which takes milliseconds, as :func:`run` does."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        for name, value in ({"COLUMNS": "100", "NO_COLOR": "1"} | env).items():
+            patch.setenv(name, value)
+        patch.setattr("sys.argv", ["discode", *map(str, arguments)])
+        with pytest.raises(SystemExit) as left:
+            main()
+    code = left.value.code
+    return subprocess.CompletedProcess(
+        sys.argv, code if isinstance(code, int) else 0, out.getvalue(), err.getvalue()
+    )
 
 
 def start(*command: object, **options: Any) -> subprocess.Popen[str]:

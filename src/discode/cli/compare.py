@@ -41,7 +41,7 @@ def compare(
             | {"verdict": pair.verdict()}
             for pair in done.pairs
         ]
-        typer.echo(json.dumps(asdict(done) | {"pairs": pairs}, ensure_ascii=False, indent=1))
+        output.echo(json.dumps(asdict(done) | {"pairs": pairs}, ensure_ascii=False, indent=1))
         return
     name = done.pairs[0].measure
     table = Table(box=None, header_style="bold", pad_edge=False)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from discode.errors import InputError
-from discode.files import read_rows
+from discode.files import csv_text, read_rows
 from discode.metrics.base import make_scores, report_progress
 from discode.pairs import Pair
 from discode.scores import Progress, Scores
@@ -119,17 +119,19 @@ _Row = tuple[float, str | None, str]
 
 def _read(path: Path, column: str) -> dict[tuple[str, ...], _Row]:
     rows: dict[tuple[str, ...], _Row] = {}
+    # Our own CSV has an apostrophe before what a spreadsheet would compute.
+    plain = csv_text if path.suffix.lower() == ".csv" else str
     for where, row in read_rows(path):
         if column not in row:
             raise InputError(f"{where} has no column {column!r}; it has {', '.join(map(str, row))}")
         score = _number(row[column], where, column)
         caption = row.get("caption")
-        text = None if caption is None else str(caption).strip()
+        text = None if caption is None else plain(str(caption)).strip()
         keys: list[tuple[str, ...]] = []
         if row.get("id") not in (None, ""):
-            keys.append(("id", str(row["id"])))
+            keys.append(("id", plain(str(row["id"]))))
         if row.get("image") not in (None, "") and text is not None:
-            keys.append(("image", Path(str(row["image"])).name, text))
+            keys.append(("image", Path(plain(str(row["image"]))).name, text))
         if not keys:
             raise InputError(f"{where} has neither 'id' nor 'image' and 'caption'")
         for key in keys:

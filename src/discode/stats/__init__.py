@@ -38,6 +38,7 @@ from discode.stats.resampling import (
     paired_bootstrap,
     resample,
 )
+from discode.stats.shares import auc, wilson
 from discode.stats.tau import KendallPlan
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "acc23",
     "accuracy",
     "accuracy_by",
+    "auc",
     "bootstrap",
     "bootstrap_all",
     "credit",
@@ -69,4 +71,5 @@ __all__ = [
     "tie_calibrated",
     "tie_rate",
     "weighted",
+    "wilson",
 ]
