@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +68,7 @@ def _warm() -> socket.socket:
 def call(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a command to its end in this process, which takes milliseconds, as :func:`run` does."""
     out, err = io.StringIO(), io.StringIO()
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         for name, value in ({"COLUMNS": "100", "NO_COLOR": "1"} | env).items():
             patch.setenv(name, value)
         patch.setattr("sys.argv", ["discode", *map(str, arguments)])
