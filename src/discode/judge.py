@@ -144,6 +144,7 @@ class Judge:
             made.with_fields(references=share),
             {"defused": defused},
             truncation_bound(decoder, readings) if np.any(readings.truncated) else None,
+            pairs,
         )
 
     def read(
