@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from discode.cli import main, output
 from discode.images import demo_path
 
 CAT = str(demo_path() / "cat.jpg")
@@ -27,6 +32,18 @@ def run(
         input=stdin,
         env=os.environ | {"COLUMNS": "100", "NO_COLOR": "1"} | env,
     )
+
+
+def call(*arguments: object, width: int = 140) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end in this process: in a moment, where a new one takes seconds."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["discode", *map(str, arguments)])
+        patch.setattr(output.stdout, "width", width)  # a console asks its terminal only once
+        with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as stopped:
+            main()
+    code = int(stopped.value.code or 0)
+    return subprocess.CompletedProcess(sys.argv, code, out.getvalue(), err.getvalue())
 
 
 def start(*command: object, **options: Any) -> subprocess.Popen[str]:

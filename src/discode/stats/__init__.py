@@ -16,6 +16,7 @@ from discode.stats.correlation import (
     tie_rate,
     weighted,
 )
+from discode.stats.effects import MeansPlan, PairedEffect, paired_effect
 from discode.stats.multiple import holm, significance_clusters
 from discode.stats.permutation import (
     Permutation,
@@ -46,6 +47,8 @@ __all__ = [
     "Comparison",
     "Interval",
     "KendallPlan",
+    "MeansPlan",
+    "PairedEffect",
     "Permutation",
     "UndefinedWarning",
     "acc23",
@@ -59,6 +62,7 @@ __all__ = [
     "kendall_weighted",
     "paired",
     "paired_bootstrap",
+    "paired_effect",
     "pearson",
     "permutation_test",
     "permutation_test_preference",
