@@ -139,6 +139,14 @@ def test_a_notebook_shows_the_first_rows_of_many(scores: Scores) -> None:
     assert len(Cells(scores[:0]._repr_html_()).rows) == 1
 
 
+def test_the_notebook_of_the_docs_is_of_today(scores: Scores) -> None:
+    page = Path(__file__).parents[1] / "docs" / "notebook.html"  # python docs/make_notebook.py
+    text = page.read_text(encoding="utf-8")
+    table = scores._repr_html_()
+    assert table.partition("\n")[0] in text
+    assert re.findall(r"<span style=\"(.*?)\"", table)[0] in text
+
+
 def test_another_metric_has_no_bars() -> None:
     made = make_scores(np.array([17.0, np.nan]), {}, Signature.of(metric="cider"))
     found = Cells(made._repr_html_())

@@ -211,11 +211,12 @@ class Scores:
         ]
         for row, values in enumerate(self[:HTML_ROWS].rows()):
             found = [f"<td {left}>{_clamped(column[row])}</td>" for column in texts.values()]
-            found.append(f"<td {left}>{_bar(values['score'], low, high)}</td>")
+            whole = 'style="text-align:left;white-space:nowrap"'
+            found.append(f"<td {whole}>{_bar(values['score'], low, high)}</td>")
             if self.distribution is not None:
                 marks = _heights(self.distribution[row])
                 told = html.escape(" ".join(self.answers), quote=True)
-                found.append(f'<td {left} title="{told}">{marks}</td>')
+                found.append(f'<td {whole} title="{told}">{marks}</td>')
             said = values["error"] or " ".join(values["flags"])
             found.append(f'<td style="text-align:left;opacity:.7">{_clamped(said)}</td>')
             lines.append(f"<tr><td>{row}</td>{''.join(found)}</tr>")

@@ -146,7 +146,7 @@ def _compare_files(
         table.add_row(
             escape(one.a), escape(one.b), f"{one.difference:+.4f}",
             f"{one.low:+.4f} to {one.high:+.4f}", f"{one.p:.4f}", f"{one.adjusted:.4f}",
-            f"{one.above:.1%}", f"{one.below:.1%}", f"{one.standardised:+.2f}",
+            f"{100 * one.above:.1f} %", f"{100 * one.below:.1f} %", f"{one.standardised:+.2f}",
         )  # fmt: skip
     output.stdout.print()
     output.stdout.print(table)
