@@ -15,8 +15,10 @@ from discode.errors import InputError, lookup, require
 from discode.pairs import Pair, PairParser, make_pairs
 from discode.scores import Metric, Scores
 
-NEW_COLUMNS = ("score", "raw", "error", "signature")
-"""What ``Dataset.map`` gets; a frame also has the columns that are there for some judges only."""
+MAP_COLUMNS = ("score", "raw", "error", "signature")
+"""What ``Dataset.map`` gets."""
+FRAME_COLUMNS = (*MAP_COLUMNS, "distribution", "bound", "flags")
+"""What a frame gets, as far as the metric has it."""
 
 
 def score_columns(
@@ -36,6 +38,10 @@ def score_columns(
         references: A list of texts per row, or one text.
         folder: Where images are found.
     """
+    if isinstance(captions, str) or isinstance(images, str | bytes):
+        raise InputError(
+            "images and captions are columns, a list each; put a single one into a list"
+        )
     groups = [None] * len(captions) if references is None else references
     lengths = {"images": len(images), "captions": len(captions), "references": len(groups)}
     if len(set(lengths.values())) > 1:
@@ -114,8 +120,9 @@ class RowScorer:
 
     def __call__(self, rows: Mapping[str, Any]) -> dict[str, Any]:
         """Return the new columns of a batch (a list per column), or of one row."""
-        self._check(rows, NEW_COLUMNS)
-        one = not isinstance(rows[self.caption], list)
+        self._check(rows, MAP_COLUMNS)
+        text = rows[self.caption]
+        one = isinstance(text, str) or not hasattr(text, "__len__")
         given = {name: [rows[name]] if one else rows[name] for name in self._names()}
         scores = self._score(given)
         nothing = np.full(len(scores), np.nan)
@@ -126,17 +133,16 @@ class RowScorer:
             [scores.errors.get(row, "") for row in range(len(scores))],
             [str(scores.signature)] * len(scores),
         )
-        found = zip(NEW_COLUMNS, columns, strict=True)
+        found = zip(MAP_COLUMNS, columns, strict=True)
         return {self.prefix + name: column[0] if one else column for name, column in found}
 
     def frame(self, frame: Any) -> Any:
         """Return a copy of a ``pandas.DataFrame`` with columns of ``Scores.to_pandas`` added."""
         if not isinstance(frame, require("pandas", "pandas").DataFrame):
             raise InputError(f"frame is a pandas.DataFrame, not {type(frame).__name__}")
-        self._check(frame, NEW_COLUMNS)
+        self._check(frame, FRAME_COLUMNS)
         scores = self._score({name: frame[name].tolist() for name in self._names()})
         made = scores.to_pandas().drop(columns=["image", "caption"], errors="ignore")
-        self._check(frame, made.columns)
         return frame.assign(**{self.prefix + name: made[name].array for name in made})
 
     def _names(self) -> list[str]:

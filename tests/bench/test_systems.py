@@ -61,7 +61,7 @@ def test_files_are_joined_by_image(write: Write) -> None:
     assert explain_join(found) == [
         "2 images compared, joined by image",
         "left out: 2 images not in every file (a 1, b 1)",
-        "left out: 1 image without a score (rows: a 1)",
+        "rows without a score: a 1 (1 image left out)",
     ]
     done = compare_systems(found, resamples=100)
     assert (done.images, done.left_out) == (2, 3)
@@ -75,6 +75,21 @@ def test_captions_of_an_image_count_once(write: Write) -> None:
     assert np.allclose(found.value, [[0.4, 0.5], [0.1, 0.5]])
     assert (found.rows, found.failed) == ((4, 2), (1, 0))
     assert compare_systems(found, resamples=10).pairs[0].difference == pytest.approx(0.15)
+    assert explain_join(found)[-1].endswith("their mean (a 4 rows of 2, b 2 rows of 2 images)")
+
+
+def test_rows_that_could_not_be_read_change_nothing_but_the_counts(write: Write) -> None:
+    """They have no image and say "references:none", whatever the other rows have."""
+    made = MADE.replace("none", "all")
+    a = write("a", rows({"1.jpg": 0.5, "2.jpg": 0.25, "3.jpg": 0.75}, made), id="7")
+    lost = {"id": "0", "image": None, "caption": None, "score": None, "signature": MADE}
+    b = write("b", [lost, *rows({"3.jpg": 0.5, "2.jpg": 0.25, "1.jpg": 0.5}, made)], id="8")
+    found = join_systems({"a": a, "b": b})
+    assert (found.by, found.images) == ("image", ("1.jpg", "2.jpg", "3.jpg"))
+    assert found.signatures == (made,)
+    assert (found.rows, found.failed) == ((3, 4), (0, 1))
+    assert found.value[1].tolist() == [0.5, 0.25, 0.5]
+    assert "rows without a score: b 1 (0 images left out)" in explain_join(found)
 
 
 def test_what_joins_files(write: Write, tmp_path: Path) -> None:
@@ -97,6 +112,9 @@ def test_what_joins_files(write: Write, tmp_path: Path) -> None:
         join_systems({"c": c, "d": d}, by="image")
     with pytest.raises(InputError, match="rows need an image"):
         join_systems({"c": c, "d": write("d", [{"image": "x", "score": 1}])})
+    nothing = write("nothing", [{"id": "1", "image": None, "score": None}])
+    with pytest.raises(InputError, match="d begins with 'x', nothing begins with None"):
+        join_systems({"d": d, "nothing": nothing})
     with pytest.raises(InputError, match="by='caption' is not allowed"):
         join_systems({"c": c, "d": d}, by="caption")
 

@@ -43,7 +43,7 @@ def test_two_captioners(files: list[Path], tmp_path: Path) -> None:
     assert lines[4].split()[:2] == ["A", "B"]
     assert lines[5].split()[:2] == ["short", "long"]
     assert "39 images compared, joined by image" in lines
-    assert "left out: 1 image without a score (rows: short 1)" in lines
+    assert "rows without a score: short 1 (1 image left out)" in lines
     assert "199 permutations that swap images" in done.stdout
     assert "model:fake" in lines[-1]
     assert (tmp_path / "two.png").stat().st_size > 10_000

@@ -61,6 +61,12 @@ def test_images_of_the_library_and_other_names(judge: discode.Judge, image: Path
         assert math.isnan(found["discode_score"][2])
 
 
+def test_batches_of_arrays(judge: discode.Judge, image: Path) -> None:
+    data = datasets.Dataset.from_dict({"image": [str(image)] * 2, "caption": CAPTIONS[:2]})
+    found = data.with_format("numpy").map(judge.map_fn(), batched=True).with_format(None)
+    assert list(found["score"]) == judge.score(image, CAPTIONS[:2]).value.tolist()
+
+
 def test_a_folder_of_images(judge: discode.Judge, image: Path) -> None:
     data = datasets.Dataset.from_dict({"image": [image.name], "caption": ["a cat"]})
     found = data.map(judge.map_fn(images=image.parent))

@@ -53,6 +53,11 @@ def test_columns_may_have_other_names(judge: discode.Judge, image: Path) -> None
     assert found["score"].tolist() == [1, 2]
     assert found["d_score"].notna().all()
     assert "references:some" in found["d_signature"].iloc[0]
+    asked = judge.backend.asked  # type: ignore[attr-defined]  # a FakeModel
+    asked.clear()
+    with pytest.raises(InputError, match="a column 'flags' already"):
+        judge.score_frame(frame.rename(columns={"score": "flags"}), image="img", caption="text")
+    assert asked == []
     with pytest.raises(InputError, match="a column 'score' already"):
         judge.score_frame(frame, image="img", caption="text")
     with pytest.raises(UnknownNameError, match="unknown column 'image'; did you mean 'images'"):

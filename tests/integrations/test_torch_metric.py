@@ -45,6 +45,8 @@ def test_update_compute_reset() -> None:
     metric.update([png(), None], ["a bad one", "x"])
     assert math.isnan(metric.compute().item())
     assert metric.failed.item() == 2
+    with pytest.raises(InputError, match="put a single one into a list"):
+        metric.update(png(), "a cat")
     with pytest.raises(InputError, match="equally long, not 1 images, 2 captions"):
         metric.update([png()], ["a", "b"])
 

@@ -124,6 +124,10 @@ class _FileRow:
     score: float
     signature: str
 
+    @property
+    def failed(self) -> bool:
+        return math.isnan(self.score)
+
 
 def join_systems(
     files: Mapping[str, str | os.PathLike[str]],
@@ -147,14 +151,17 @@ def join_systems(
         raise InputError("give the score files of two systems or more")
     if by is not None and by not in KEYS:
         raise InputError(f"by={by!r} is not allowed; give {' or '.join(map(repr, KEYS))}")
-    read = {name: _read_rows(Path(path), method, column) for name, path in files.items()}
-    signatures = _check_signatures(read)
-    key = by or _common_key(read)
-    for name, rows in read.items():
+    whole = {name: _read_rows(Path(path), method, column) for name, path in files.items()}
+    # What failed may lack a name and differ in its signature: no reason to join the others by id.
+    scored = {name: [row for row in rows if not row.failed] for name, rows in whole.items()}
+    signatures = _check_signatures({name: rows or whole[name] for name, rows in scored.items()})
+    key = by or _common_key(scored)
+    for name, rows in scored.items():
         if not all(key in row.keys for row in rows):
             raise InputError(
                 f"{name}: not every row has {'an image' if key == 'image' else 'an id'}"
             )
+    read = {name: [row for row in rows if key in row.keys] for name, rows in whole.items()}
     found = {name: _by_key([row.keys[key] for row in rows]) for name, rows in read.items()}
     if key == "image" and not set.intersection(*map(set, found.values())):
         short = {
@@ -164,7 +171,7 @@ def join_systems(
             found, key = short, "file name"
     if not set.intersection(*map(set, found.values())):
         firsts = ", ".join(
-            f"{name} begins with {next(iter(rows))!r}" for name, rows in found.items()
+            f"{name} begins with {next(iter(rows), None)!r}" for name, rows in found.items()
         )
         raise InputError(f"no {key} is in all files: {firsts}; score the same images")
     images = list(dict.fromkeys(image for rows in found.values() for image in rows))
@@ -179,8 +186,8 @@ def join_systems(
                 value[s, n] = math.fsum(judged) / len(judged)
     return JoinedScores(
         tuple(read), tuple(images), value, present,
-        tuple(map(len, read.values())),
-        tuple(sum(math.isnan(row.score) for row in rows) for rows in read.values()),
+        tuple(map(len, whole.values())),
+        tuple(sum(row.failed for row in rows) for rows in whole.values()),
         key, signatures,
     )  # fmt: skip
 
@@ -341,7 +348,17 @@ def explain_join(joined: JoinedScores) -> list[str]:
         lines.append(f"left out: {_images(int((~everywhere).sum()))} not in every file ({each})")
     if any(joined.failed):
         lost = _images(int((everywhere & ~joined.shared).sum()))
-        lines.append(f"left out: {lost} without a score (rows: {_counts(names, joined.failed)})")
+        lines.append(f"rows without a score: {_counts(names, joined.failed)} ({lost} left out)")
+    mine = joined.present.sum(axis=1)
+    if any(
+        rows - failed > count
+        for rows, failed, count in zip(joined.rows, joined.failed, mine, strict=True)
+    ):
+        each = ", ".join(
+            f"{name} {rows} rows of {count}"
+            for name, rows, count in zip(names, joined.rows, mine.tolist(), strict=True)
+        )
+        lines.append(f"an image with several captions counts once, with their mean ({each} images)")
     if not joined.signatures:
         lines.append("the files have no signatures: nothing says that they were scored alike")
     return lines
