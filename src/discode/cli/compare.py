@@ -26,7 +26,7 @@ from discode.cli import output
 from discode.errors import InputError
 
 FEW_IMAGES = 30
-"""Below this an interval is worth little."""
+"""Below this an interval is too narrow; :func:`compare_systems` says by how much."""
 
 
 def compare(
@@ -157,7 +157,7 @@ def _compare_files(
     for line in notes:
         _print(line)
     if done.images < FEW_IMAGES:
-        _print(f"with {done.images} images an interval is worth little: score some dozens")
+        _print(f"with {done.images} images intervals are too narrow: score some dozens")
     _print(
         f"p by {resamples} permutations that swap images; intervals by as many resamples of "
         f"images; d is the difference in standard deviations; seed {seed}"
