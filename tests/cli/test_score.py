@@ -241,7 +241,7 @@ def test_repeated_options_have_a_name_for_their_value() -> None:
 
 
 def test_lists_break_between_words() -> None:
-    printed = call("methods", COLUMNS="80").stdout
+    printed = call("methods", width=80).stdout
     for word in ("tau=alpha", "alpha_scale=unit", "divergence=jensen-shannon"):
         assert word in printed
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from discode.cli import main
+from discode.cli import main, output
 from discode.images import demo_path
 from tests.helpers import warm
 
@@ -65,19 +65,16 @@ def _warm() -> socket.socket:
     return near
 
 
-def call(*arguments: object, **env: str) -> subprocess.CompletedProcess[str]:
+def call(*arguments: object, width: int = 100) -> subprocess.CompletedProcess[str]:
     """Run a command to its end in this process, which takes milliseconds, as :func:`run` does."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
-        for name, value in ({"COLUMNS": "100", "NO_COLOR": "1"} | env).items():
-            patch.setenv(name, value)
-        patch.setattr("sys.argv", ["discode", *map(str, arguments)])
-        with pytest.raises(SystemExit) as left:
+        patch.setattr(sys, "argv", ["discode", *map(str, arguments)])
+        patch.setattr(output.stdout, "width", width)  # a console asks its terminal only once
+        with pytest.raises(SystemExit) as stopped:
             main()
-    code = left.value.code
-    return subprocess.CompletedProcess(
-        sys.argv, code if isinstance(code, int) else 0, out.getvalue(), err.getvalue()
-    )
+    code = int(stopped.value.code or 0)
+    return subprocess.CompletedProcess(sys.argv, code, out.getvalue(), err.getvalue())
 
 
 def start(*command: object, **options: Any) -> subprocess.Popen[str]:

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -117,21 +117,27 @@ _Row = tuple[float, str | None, str]
 """Score, caption where an id could point at the wrong pair, and the place in the file."""
 
 
-def _read(path: Path, column: str) -> dict[tuple[str, ...], _Row]:
-    rows: dict[tuple[str, ...], _Row] = {}
-    # Our own CSV has an apostrophe before what a spreadsheet would compute.
-    plain = csv_text if path.suffix.lower() == ".csv" else str
+def read_scores(path: Path, column: str = "score") -> Iterator[tuple[str, dict[str, Any], float]]:
+    """Yield where each row of a score file is, the row, and its score; NaN where it has none."""
     for where, row in read_rows(path):
         if column not in row:
             raise InputError(f"{where} has no column {column!r}; it has {', '.join(map(str, row))}")
         score = _number(row[column], where, column)
+        if path.suffix.lower() == ".csv":  # an apostrophe before what a spreadsheet would compute
+            row = {k: csv_text(v) if isinstance(v, str) else v for k, v in row.items()}
+        yield where, row, score
+
+
+def _read(path: Path, column: str) -> dict[tuple[str, ...], _Row]:
+    rows: dict[tuple[str, ...], _Row] = {}
+    for where, row, score in read_scores(path, column):
         caption = row.get("caption")
-        text = None if caption is None else plain(str(caption)).strip()
+        text = None if caption is None else str(caption).strip()
         keys: list[tuple[str, ...]] = []
         if row.get("id") not in (None, ""):
-            keys.append(("id", plain(str(row["id"]))))
+            keys.append(("id", str(row["id"])))
         if row.get("image") not in (None, "") and text is not None:
-            keys.append(("image", Path(plain(str(row["image"]))).name, text))
+            keys.append(("image", Path(str(row["image"])).name, text))
         if not keys:
             raise InputError(f"{where} has neither 'id' nor 'image' and 'caption'")
         for key in keys:

@@ -16,6 +16,7 @@ from discode.stats.correlation import (
     tie_rate,
     weighted,
 )
+from discode.stats.effects import MeansPlan, PairedEffect, paired_effect
 from discode.stats.multiple import holm, significance_clusters
 from discode.stats.permutation import (
     Permutation,
@@ -47,6 +48,8 @@ __all__ = [
     "Comparison",
     "Interval",
     "KendallPlan",
+    "MeansPlan",
+    "PairedEffect",
     "Permutation",
     "UndefinedWarning",
     "acc23",
@@ -61,6 +64,7 @@ __all__ = [
     "kendall_weighted",
     "paired",
     "paired_bootstrap",
+    "paired_effect",
     "pearson",
     "permutation_test",
     "permutation_test_preference",
