@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -96,6 +96,11 @@ class Embedded:
         self._limit = int(metadata["limit"])
         self._side = int(self._run_session().get_inputs()[0].shape[-1])
         self.identity = Identity(MODEL, f"{metadata['version']}-{digest[:8]}", "int8")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let another process open the same file: ``datasets`` sends judges to its workers."""
+        path = None if self.path == SHIPPED else self.path
+        return partial(Embedded, threads=self._threads), (path,)
 
     @property
     def advised_trust(self) -> float | None:
