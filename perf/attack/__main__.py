@@ -42,7 +42,7 @@ def main() -> None:
         start, cpu = time.perf_counter(), time.process_time()
         with tempfile.TemporaryDirectory() as folder:
             report = attack(count, np.random.default_rng(args.seed), Path(folder))
-        report.print()
+        print("\n".join(report.lines()))
         took, own = time.perf_counter() - start, time.process_time() - cpu
         print(f"  {took:.0f} s, {own:.0f} s of CPU in this process\n")
         broken += len(report.broken)

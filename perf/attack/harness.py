@@ -54,12 +54,10 @@ class Report:
         else:
             self.say(what, "held")
 
-    def print(self) -> None:
-        """Print the table."""
+    def lines(self) -> list[str]:
+        """Return the table."""
         width = max(len(what) for what, _ in self._lines) + 2
-        print(self.title)
-        for what, value in self._lines:
-            print(f"  {what:{width}}{value}")
+        return [self.title, *(f"  {what:{width}}{value}" for what, value in self._lines)]
 
 
 class StandIn(Instant):

@@ -2,7 +2,7 @@
 
 Eight formats are damaged in seven ways; and some files are made to be hard: depths that are easily
 read wrong, pixels that are no numbers, sizes that fill a memory, files that never end, files that
-other programs would be asked to open. Where the picture is known, what is decoded must look like it.
+other programs would open. Where the picture is known, what is decoded must look like it.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def attack(count: int, rng: np.random.Generator, folder: Path) -> Report:
     spy = folder / "bin" / "gs"
     spy.write_text(f"#!/bin/sh\necho called >> {folder}/called\nexit 1\n")
     spy.chmod(0o755)
-    os.environ["PATH"] = f"{spy.parent}{os.pathsep}{os.environ['PATH']}"
+    env = {"PATH": f"{spy.parent}{os.pathsep}{os.environ['PATH']}"}
     truths = dict(itertools.islice(hard_files(files), count // 2))
     for number in range(len(truths), count):
         name, data = mutated(rng, number)
         (files / name).write_bytes(data)
         truths[str(files / name)] = None
     names = list(truths)
-    outcomes, peak = open_all(names, truths)
+    outcomes, peak = open_all(names, truths, env)
     report = Report(f"images: {len(names)} files, each opened as a judge would")
     report.count(Counter(kind if kind != "refused" else f"refused: {_short(why)}"
                          for kind, why in outcomes))  # fmt: skip
@@ -64,7 +64,7 @@ def attack(count: int, rng: np.random.Generator, folder: Path) -> Report:
     ]
     report.promise("decoded as it is, or refused with a reason", bad)
     report.promise(f"within {MOST_MB} MB ({peak})", [peak] if peak > MOST_MB else [])
-    _score(report, [Path(name).name for name in names[::SAMPLE]], folder)
+    _score(report, [Path(name).name for name in names[::SAMPLE]], folder, env)
     report.promise("no other program called", ["gs"] if (folder / "called").exists() else [])
     return report
 
@@ -73,14 +73,16 @@ def _short(reason: str) -> str:
     return reason.rpartition(": ")[2].translate(str.maketrans("0123456789", "##########"))
 
 
-def open_all(names: list[str], truths: dict[str, Truth]) -> tuple[list[tuple[str, str]], int]:
+def open_all(
+    names: list[str], truths: dict[str, Truth], env: dict[str, str]
+) -> tuple[list[tuple[str, str]], int]:
     """Return what became of each file, and the most memory of the processes that opened them."""
     outcomes: list[tuple[str, str]] = []
     peak = 0
     while len(outcomes) < len(names):  # again after a crash, from the file after it
         rest = names[len(outcomes) :]
         here, there = CONTEXT.Pipe(duplex=False)
-        worker = CONTEXT.Process(target=_open, args=(there, rest, [truths[n] for n in rest]))
+        worker = CONTEXT.Process(target=_open, args=(there, rest, [truths[n] for n in rest], env))
         worker.start()
         there.close()
         try:
@@ -95,8 +97,9 @@ def open_all(names: list[str], truths: dict[str, Truth]) -> tuple[list[tuple[str
     return outcomes, peak
 
 
-def _open(there: Connection, names: list[str], truths: list[Truth]) -> None:
+def _open(there: Connection, names: list[str], truths: list[Truth], env: dict[str, str]) -> None:
     """Open files in a process of its own; SIGPROF, which nothing handles here, ends a hang."""
+    os.environ.update(env)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libtiff's own words
     for name, truth in zip(names, truths, strict=True):
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
@@ -120,14 +123,14 @@ def _open(there: Connection, names: list[str], truths: list[Truth]) -> None:
     there.close()
 
 
-def _score(report: Report, names: list[str], folder: Path) -> None:
+def _score(report: Report, names: list[str], folder: Path, env: dict[str, str]) -> None:
     """Score a sample as a user would, and check its rows."""
     table = folder / "pairs.jsonl"
     rows = [{"id": str(i), "image": name, "caption": "a cat"} for i, name in enumerate(names)]
     table.write_text("".join(json.dumps(row) + "\n" for row in rows))
     command = Command(
         folder, "score", "-i", table, "--images", "files", "-o", "scores.jsonl",
-        "--model", "embedded",
+        "--model", "embedded", env=env,
     )  # fmt: skip
     code = command.wait()
     out = folder / "scores.jsonl"
@@ -135,9 +138,9 @@ def _score(report: Report, names: list[str], folder: Path) -> None:
     scored = [json.loads(line) for line in lines]
     report.say("discode score, a sample", len(names))
     report.say("  with a score", sum(row["score"] is not None for row in scored))
-    report.promise("  every row is there, in order",
-                   [] if [row["id"] for row in scored] == [row["id"] for row in rows]
-                   else [f"{len(scored)} rows, exit code {code}: {command.stderr[-200:]}"])  # fmt: skip
+    whole = [row["id"] for row in scored] == [row["id"] for row in rows]
+    said = f"{len(scored)} rows, exit code {code}: {command.stderr[-200:]}"
+    report.promise("  every row is there, in order", [] if whole else [said])
     odd = [
         row
         for row in scored
@@ -154,8 +157,7 @@ def _score(report: Report, names: list[str], folder: Path) -> None:
 
 def picture(side: int = 96) -> Image.Image:
     """Return a photograph, small."""
-    with Image.open(demo_path() / "cat.jpg") as image:
-        return image.convert("RGB").resize((side, side))
+    return open_image(demo_path() / "cat.jpg").resize((side, side))
 
 
 def encoded(form: str, image: Image.Image, **options: Any) -> bytes:
@@ -278,7 +280,8 @@ def hard_files(folder: Path) -> Iterator[tuple[str, Truth]]:
     yield made("grey.webp", encoded("WEBP", grey), shown)
     clear = Image.merge("RGBA", (*photo.split(), Image.new("L", photo.size, 0)))
     yield made("clear.png", encoded("PNG", clear), np.full_like(rgb, 255))
-    yield made("grey-alpha.png", encoded("PNG", Image.merge("LA", (grey, Image.new("L", grey.size, 255)))), shown)  # fmt: skip
+    solid = Image.merge("LA", (grey, Image.new("L", grey.size, 255)))
+    yield made("grey-alpha.png", encoded("PNG", solid), shown)
 
     # Size: what a header declares, and what little data may become.
     yield made("wide.png", _png(200_000, 1, 8, 0, 1), None)
@@ -350,4 +353,3 @@ def _text_bomb() -> bytes:
     plain = encoded("PNG", picture(8))
     text = _chunk(b"zTXt", b"Comment\0\0" + zlib.compress(b"\0" * (256 << 20)))
     return plain[:33] + text * 4 + plain[33:]
-

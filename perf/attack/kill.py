@@ -70,7 +70,9 @@ def attack(count: int, rng: np.random.Generator, folder: Path) -> Report:
         code = _start(folder, place, name).wait()
         found = _results(folder / place) | {"exit code": str(code).encode()}
         if found != whole[name]:
-            wrong = [key for key in found.keys() | whole[name] if found.get(key) != whole[name].get(key)]
+            wrong = [
+                key for key in found.keys() | whole[name] if found.get(key) != whole[name].get(key)
+            ]
             other.append(f"{name}: {', '.join(sorted(wrong))}")
         asked = (folder / place / "asked").read_text().splitlines()
         again = Counter(line.partition(" ")[2] for line in asked if "x!" not in line)

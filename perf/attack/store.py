@@ -1,8 +1,8 @@
 """Stores that are damaged, shared and out of space: never a wrong score.
 
-- A store with flipped bits, zeroed blocks or a missing end is asked for all its readings, by a judge
-  that may ask its model again and as a recording that may not. The same files without digests, as
-  older versions wrote them, show what the digests are for.
+- A store with flipped bits, zeroed blocks or a missing end is asked for all its readings: by a
+  judge that may ask its model again, and as a recording that may not. The same files without
+  digests, as older versions wrote them, show what the digests are for.
 - Four processes write the same pairs into one store, each in an order of its own.
 - Files may not grow beyond a size, as on a disk that is full; then they may.
 """
@@ -14,6 +14,7 @@ import logging
 import shutil
 import sqlite3
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -32,11 +33,32 @@ ROWS, WRITERS = 60, 4
 def attack(count: int, rng: np.random.Generator, folder: Path) -> Report:
     """Damage ``count`` stores, share one, and fill a disk."""
     report = Report(f"store: {count} damaged files, {WRITERS} writers, a full disk")
-    logging.getLogger("discode").setLevel("ERROR")  # it warns of damage; what it does is counted
     pairs = _pairs(folder)
     truth = make_judge(store=folder / "whole.db").score_pairs(pairs).value
     shutil.copy(folder / "whole.db", folder / "older.db")
     has_digests = _drop_digests(folder / "older.db")
+    log = logging.getLogger("discode")  # it warns of damage; what comes of that is counted
+    before = log.level
+    log.setLevel("ERROR")
+    try:
+        _spoil(report, count, rng, folder, pairs, truth)
+    finally:
+        log.setLevel(before)
+    report.promise("stores have digests", [] if has_digests else ["the column is missing"])
+    _share(report, folder, pairs, truth)
+    _fill(report, folder)
+    return report
+
+
+def _spoil(
+    report: Report,
+    count: int,
+    rng: np.random.Generator,
+    folder: Path,
+    pairs: list[Pair],
+    truth: np.ndarray,
+) -> None:
+    """Damage two stores alike, and read them in both ways."""
     damages = [rng.integers(0, 2**63) for _ in range(count)]
     for name, stored in (("without digests", "older.db"), ("with digests", "whole.db")):
         outcomes: Counter[str] = Counter()
@@ -56,10 +78,6 @@ def attack(count: int, rng: np.random.Generator, folder: Path) -> Report:
             report.say(what, number)
         if stored == "whole.db":
             report.promise("with digests: never a wrong score, never a traceback", wrong)
-    report.promise("stores have digests", [] if has_digests else ["the column is missing"])
-    _share(report, folder, pairs, truth)
-    _fill(report, folder)
-    return report
 
 
 def _pairs(folder: Path) -> list[Pair]:
@@ -109,10 +127,10 @@ def _recorded(path: Path) -> Judge:
     return discode.load(f"recorded:{path}#instant")
 
 
-def _read(judge: object, path: Path, pairs: list[Pair], truth: np.ndarray) -> str:
+def _read(judge: Callable[[Path], Judge], path: Path, pairs: list[Pair], truth: np.ndarray) -> str:
     """Return what becomes of a damaged store."""
     try:
-        scores = judge(path).score_pairs(pairs)  # type: ignore[operator]
+        scores = judge(path).score_pairs(pairs)
     except DiscodeError as error:
         return "refused in a line" if str(error) else "ERROR no reason"
     except Exception as error:
