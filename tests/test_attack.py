@@ -15,7 +15,7 @@ from perf.attack.__main__ import ATTACKS
 from tests.helpers.shipped import NO_MODEL
 
 COUNTS = {
-    "images": 40, "captions": 30, "kill": 3, "store": 6, "addresses": 49, "requests": 20,
+    "images": 40, "captions": 15, "kill": 3, "store": 6, "addresses": 49, "requests": 20,
     "minimise": 60,
 }  # fmt: skip
 pytestmark = pytest.mark.skipif(not SHIPPED.is_file(), reason=NO_MODEL)

@@ -250,10 +250,8 @@ def _lift(report: Report, judge: Judge, table: Sequence[dict[str, str]], count: 
     plain = judge.score_pairs(wrong).value
     below = [pair for pair, value in zip(wrong, plain, strict=True) if value < 0.5]
     before = plain[plain < 0.5]
-    lifted = np.array([
-        judge.score_pairs([Pair(p.image, f"{p.caption} {suffix}") for p in below]).value
-        for suffix in SUFFIXES
-    ])  # fmt: skip
+    tries = [Pair(p.image, f"{p.caption} {suffix}") for suffix in SUFFIXES for p in below]
+    lifted = judge.score_pairs(tries).value.reshape(len(SUFFIXES), -1)
     report.say("wrong captions tried", len(wrong))
     report.say("  at 0.5 or above without help", len(wrong) - len(below))
     report.say(f"  lifted to 0.5 by the best of {len(SUFFIXES)} suffixes",

@@ -19,9 +19,9 @@ PATIENCE = 300.0
 """Seconds after which a process counts as hanging; the machine may be busy."""
 LINES = 16
 """Kinds of outcomes that a report names."""
-# Forked from a process that has imported what takes long: a command costs a fifth of a cold start.
+# Forked from a process that has imported what takes long: a command costs a tenth of a cold start.
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["perf.attack.harness", "discode.bulk", "typer", "rich.progress"])
+CONTEXT.set_forkserver_preload(["perf.attack.harness", "discode.cli"])
 
 
 class Report:
@@ -136,7 +136,9 @@ def _run(folder: Path, arguments: list[str], largest: int | None, env: dict[str,
     os.environ.update({"COLUMNS": "100", "NO_COLOR": "1"} | env)
     KINDS["stand-in"] = Kind("a stand-in", __name__, "StandIn")
     sys.argv = ["discode", *arguments]
-    from discode.cli import main  # here: it looks at its terminal
+    for name in [name for name in sys.modules if name.startswith("discode.cli")]:
+        del sys.modules[name]  # it looks at its terminal when it is imported
+    from discode.cli import main
 
     if largest is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))

@@ -53,7 +53,7 @@ def attack(count: int, rng: np.random.Generator, folder: Path) -> Report:
         place = f"run-{number}"
         number += 1
         kills = 0
-        for _ in range(EACH):
+        for _ in range(min(EACH, -(-count // len(RUNS)))):
             if counts["kills"] == count:
                 break
             command = _start(folder, place, name)

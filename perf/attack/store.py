@@ -46,7 +46,7 @@ def attack(count: int, rng: np.random.Generator, folder: Path) -> Report:
         log.setLevel(before)
     report.promise("stores have digests", [] if has_digests else ["the column is missing"])
     _share(report, folder, pairs, truth)
-    _fill(report, folder)
+    _fill(report, folder, max(2, count // 50))
     return report
 
 
@@ -171,8 +171,8 @@ def _share(report: Report, folder: Path, pairs: list[Pair], truth: np.ndarray) -
     report.promise("each reading once, as one writer keeps it", [] if kept[0] == kept[1] else kept)
 
 
-def _fill(report: Report, folder: Path) -> None:
-    """Run out of space at different moments, and go on with more."""
+def _fill(report: Report, folder: Path, count: int) -> None:
+    """Run out of space ``count`` times, each a little later, and go on with more."""
     table = folder / "pairs.jsonl"
     table.write_text("".join(json.dumps(row) + "\n" for row in rows(ROWS)))
 
@@ -186,8 +186,7 @@ def _fill(report: Report, folder: Path) -> None:
     code = start("roomy").wait()
     whole = (folder / "roomy" / "out.jsonl").read_bytes()
     bad, advice = [], []
-    sizes = (2_000, 5_000, 20_000, 40_000, len(whole) // 2, len(whole) - 1)
-    for size in sizes:
+    for size in np.linspace(2000, len(whole) - 1, count).astype(int).tolist():
         command = start(f"full-{size}", size)
         stopped = command.wait()
         said = [line for line in command.stderr.splitlines() if line.startswith("discode: ")]
@@ -197,6 +196,6 @@ def _fill(report: Report, folder: Path) -> None:
         advice += [line for line in said if ".recover" in line]
         if start(f"full-{size}").wait() != code or out.read_bytes() != whole:
             bad.append(f"{size} bytes: not the same after there was space")
-    report.say("runs that the disk was too small for", len(sizes))
+    report.say("runs that the disk was too small for", count)
     report.promise("exit code 2 and one line; whole once there is space", bad)
     report.promise("no advice to repair what is whole", advice)
