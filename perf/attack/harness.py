@@ -13,6 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from discode.backends import KINDS, Kind
+from discode.pairs import Pair
+from discode.prompts import Prompt
+from discode.readings import Readings
+from discode.scales import Scale
 from tests.helpers.instant import Instant
 
 PATIENCE = 300.0
@@ -63,12 +67,21 @@ class Report:
 class StandIn(Instant):
     """The tests' judge that answers at once, for a command line: ``stand-in:SECONDS,LOG``.
 
-    It waits so long per batch, and appends what it is asked to a file, if one is named.
+    It appends what it is asked to a file, if one is named, and answers so long after that.
     """
 
     def __init__(self, spec: str) -> None:
         seconds, _, log = spec.partition(",")
-        super().__init__(wait=float(seconds or 0), log=Path(log) if log else None)
+        super().__init__(log=Path(log) if log else None)
+        self._seconds = float(seconds or 0)
+
+    def read(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
+    ) -> Readings:
+        """Read N pairs, and wait."""
+        readings = super().read(pairs, prompt, scale, hidden=hidden)
+        time.sleep(self._seconds)
+        return readings
 
 
 class Command:

@@ -1,9 +1,10 @@
 """``kill -9`` in the middle of runs, then the same command again.
 
 Three kinds of runs: into a folder of shards, into one file, and onto standard output with a store.
-Each is killed a few times at moments drawn at random, and then runs to its end. What it wrote must
-be, byte for byte, what a run writes that nobody disturbs; what the model was asked may be asked
-again only for the batch that was in flight; and the store is sound after every kill.
+Each is killed a few times, at moments drawn at random: while it starts, after any number of
+answers, and while it writes its results. Then it runs to its end. What it wrote must be, byte for
+byte, what a run writes that nobody disturbs; a model may be asked again only for the batch that was
+in flight; and the store is sound after every kill.
 """
 
 from __future__ import annotations
@@ -37,11 +38,8 @@ def attack(count: int, rng: np.random.Generator, folder: Path) -> Report:
     for number in range(ROWS // 5):
         (folder / f"{number}.png").write_bytes(png() + str(number).encode())
     whole: dict[str, dict[str, bytes]] = {}
-    seconds = {}
     for name in RUNS:
-        start = time.monotonic()
         code = _start(folder, f"whole-{name}", name).wait()
-        seconds[name] = time.monotonic() - start
         whole[name] = _results(folder / f"whole-{name}")
         whole[name]["exit code"] = str(code).encode()
     kept = _kept(folder / "whole-store")
@@ -57,7 +55,7 @@ def attack(count: int, rng: np.random.Generator, folder: Path) -> Report:
             if counts["kills"] == count:
                 break
             command = _start(folder, place, name)
-            time.sleep(rng.uniform(0, seconds[name]))
+            _wait(command, folder / place / "asked", rng)
             command.process.kill()
             command.process.join()
             if command.process.exitcode != -9:
@@ -80,7 +78,6 @@ def attack(count: int, rng: np.random.Generator, folder: Path) -> Report:
             twice.append(f"{name}: {sum(again.values()) - len(again)} pairs after {kills} kills")
         counts["pairs asked again"] += sum(again.values()) - len(again)
         counts["runs that went on"] += 1
-        counts["unfinished files left behind"] += len([*(folder / place).rglob(".*.part")])
         shutil.rmtree(folder / place)
     report = Report(f"kill: {count} kills of runs of {ROWS} pairs, and the same command again")
     for what, value in counts.items():
@@ -99,16 +96,23 @@ def _start(folder: Path, place: str, name: str) -> Command:
     )  # fmt: skip
 
 
+def _wait(command: Command, log: Path, rng: np.random.Generator) -> None:
+    """Wait for a random moment of a run, by what its model was asked: machines may be busy."""
+    done = log.read_text().count("\n") if log.exists() else 0
+    moment = rng.integers(done - 100, ROWS + 100)  # the first and the last ones are start and end
+    while command.process.is_alive() and done < min(moment, ROWS):
+        time.sleep(0.001)
+        done = log.read_text().count("\n") if log.exists() else 0
+    time.sleep(rng.uniform(0, 0.3 if moment < done else 0.02))
+
+
 def _results(place: Path) -> dict[str, bytes]:
     """Return the files that a run leaves, but for its store, its log and what it says of itself."""
     mine = ("stderr", "peak", "asked", ".lock")
     return {
         str(path.relative_to(place)): path.read_bytes()
         for path in sorted(place.rglob("*"))
-        if path.is_file()
-        and ".db" not in path.name
-        and path.name not in mine
-        and path.suffix != ".part"
+        if path.is_file() and ".db" not in path.name and path.name not in mine
     }
 
 
