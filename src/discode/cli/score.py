@@ -305,6 +305,8 @@ def _finish(
     """Report what became of a run, and exit with 1 if anything failed."""
     if judge is not None and judge.store is not None:
         output.note(f"readings kept in {judge.store.path}", "dim")
+        if judge.store.damaged:
+            output.note(f"{judge.store.damaged} damaged readings in it were read again", "yellow")
     output.report(totals, signatures)
     if out is not None:
         output.note(f"scores written to {out}", "dim")
