@@ -2,8 +2,8 @@
 
 Prints what an image and a caption cost, what sharing the image saves, the first score, pairs per
 minute and memory; with --flickr8k F, a folder of Flickr8k, the time for all pairs of its experts
-(1,000 images, 5,664 captions). With --against, the processor time of two files that take turns: their
-ratio holds on a busy machine, too. With --spinning, numbers of threads that take turns, with
+(1,000 images, 5,664 captions). With --against, the processor time of two files that take turns:
+their ratio holds on a busy machine, too. With --spinning, numbers of threads that take turns, with
 onnxruntime's spinning and without; --busy N adds N processes that only burn time.
 """
 
