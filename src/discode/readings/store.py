@@ -207,9 +207,15 @@ class ReadingStore:
         try:
             with self._lock:  # one connection, used by one thread at a time
                 yield
+        except sqlite3.OperationalError as error:  # a full disk, a lock: the file itself is whole
+            raise StoreError(
+                f"cannot use the reading store {self.path}: {error}; what was kept before is not "
+                "lost: see to the disk, the rights or the other process, and run it again"
+            ) from error
         except sqlite3.Error as error:
             raise StoreError(
-                f"cannot use the reading store {self.path}: {error}{_remedy(str(error))}"
+                f"cannot use the reading store {self.path}: {error}; if it is damaged, "
+                "`sqlite3 FILE .recover` may save its rows, or start a new one"
             ) from error
 
     @contextmanager
@@ -224,7 +230,7 @@ class ReadingStore:
                 yield
                 self._db.execute("COMMIT")
             except BaseException:
-                if self._db.in_transaction:  # SQLite ends it itself where the disk is full
+                if self._db.in_transaction:  # a full disk has ended it already
                     self._db.execute("ROLLBACK")
                 raise
 
@@ -465,17 +471,6 @@ class ReadingStore:
 
 def _decode_text(text: bytes) -> str:
     return text.decode(errors="surrogateescape")
-
-
-def _remedy(error: str) -> str:
-    """Return what to do about an error of SQLite."""
-    if "full" in error:
-        return "; make room and run again: what was kept before is whole"
-    if "locked" in error:
-        return "; another process writes to it: wait for it, or give a store of its own"
-    if "malformed" in error or "not a database" in error:
-        return "; `sqlite3 FILE .recover` may save its rows, or start a new one"
-    return ""
 
 
 def _blob(array: Any) -> bytes:
