@@ -161,14 +161,25 @@ class Judge:
         if hidden is None:
             hidden = "hidden" in self.decoder.requires
         collector = ReadingsCollector(self.scale, len(pairs))
+        done = told = 0
+
+        def tell(count: int) -> None:
+            nonlocal told
+            told += count
+            if progress and count:
+                progress(count)
+
         for numbers in batches_by_image(pairs, self.batch_size):
-            collector.add(self._read_batch(share_images(pairs, numbers), hidden), numbers)
-            if progress:
-                progress(len(numbers))
+            collector.add(self._read_batch(share_images(pairs, numbers), hidden, tell), numbers)
+            done += len(numbers)
+            tell(done - told)
         return collector.readings()
 
-    def _read_batch(self, pairs: Sequence[Pair], hidden: bool) -> Readings:
-        """Read pairs with references and pairs without: their prompts differ."""
+    def _read_batch(self, pairs: Sequence[Pair], hidden: bool, tell: Progress) -> Readings:
+        """Read pairs with references and pairs without: their prompts differ.
+
+        ``tell`` is called with the number of pairs that are done, as far as that is known here.
+        """
         rows: dict[bool, list[int]] = {True: [], False: []}
         broken: dict[int, str] = {}
         for row, pair in enumerate(pairs):
@@ -181,18 +192,23 @@ class Judge:
             collector = ReadingsCollector(self.scale, len(pairs))
             collector.add(Readings.failed(self.scale, list(broken.values())), list(broken))
             for mine in filter(None, rows.values()):
-                collector.add(self._read_batch([pairs[row] for row in mine], hidden), mine)
+                collector.add(self._read_batch([pairs[row] for row in mine], hidden, tell), mine)
             return collector.readings()
         try:
             template = self.prompt.template(bool(rows[True]))
         except InputError as error:  # such pairs cannot be asked about
             return Readings.failed(self.scale, [str(error)] * len(pairs))
         if self.store is None:
-            return self._ask(pairs, hidden)
-        return self._read_stored(self.store, pairs, template, hidden)
+            return self._ask(pairs, hidden, tell)
+        return self._read_stored(self.store, pairs, template, hidden, tell)
 
     def _read_stored(
-        self, store: ReadingStore, pairs: Sequence[Pair], template: str, hidden: bool
+        self,
+        store: ReadingStore,
+        pairs: Sequence[Pair],
+        template: str,
+        hidden: bool,
+        tell: Progress,
     ) -> Readings:
         """Return what the store has, and ask for the rest; a pair that stands twice, once."""
         collector = ReadingsCollector(self.scale, len(pairs))
@@ -208,12 +224,14 @@ class Judge:
         keys, owners = list(rows), list(rows.values())
         kept, here = store.get(run, keys, hidden=hidden)
         collector.add(kept, [owners[i] for i in here])
+        tell(sum(len(owners[i]) for i in here))
         missing = sorted(set(range(len(keys))) - set(here))
         if missing:
             for found, new in self._ask_in_blocks([pairs[owners[i][0]] for i in missing], hidden):
                 places = [missing[place] for place in found]
                 store.put(run, [keys[i] for i in places], new)
                 collector.add(new, [owners[i] for i in places])
+                tell(sum(len(owners[i]) for i in places))
         return collector.readings()
 
     def _ask_in_blocks(
@@ -221,13 +239,23 @@ class Judge:
     ) -> Iterator[tuple[list[int], Readings]]:
         """Yield readings as they arrive, where the model is slow or dear enough to say so."""
         if isinstance(self.backend, SupportsBlocks):
-            yield from self.backend.blocks(pairs, self.prompt, self.scale)
+            yield from self.backend.blocks(pairs, self.prompt, self.scale, hidden=hidden)
         else:
             yield list(range(len(pairs))), self._ask(pairs, hidden)
 
-    def _ask(self, pairs: Sequence[Pair], hidden: bool) -> Readings:
+    def _ask(
+        self, pairs: Sequence[Pair], hidden: bool, tell: Progress = lambda count: None
+    ) -> Readings:
+        asked = pairs, self.prompt, self.scale
         try:
-            readings = self.backend.read(pairs, self.prompt, self.scale, hidden=hidden)
+            if isinstance(self.backend, SupportsBlocks):
+                collector = ReadingsCollector(self.scale, len(pairs))
+                for found, new in self.backend.blocks(*asked, hidden=hidden):
+                    collector.add(new, found)
+                    tell(len(found))
+                readings = collector.readings()
+            else:
+                readings = self.backend.read(*asked, hidden=hidden)
         except BackendError as error:
             return Readings.failed(self.scale, [str(error)] * len(pairs))
         if len(readings) != len(pairs):

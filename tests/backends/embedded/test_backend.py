@@ -20,6 +20,7 @@ from discode.backends.embedded import backend as embedded
 from discode.cli.demo import demo_pairs
 from discode.errors import InputError
 from discode.images import ImageSource, demo_path
+from discode.pairs import Pair
 from discode.scores import Scores
 from tests.helpers.samples import encoded
 
@@ -276,3 +277,15 @@ def test_threads_wait_without_spinning_and_stay_within_the_container(
         assert options().intra_op_num_threads == cores
     assert options(3).intra_op_num_threads == 3
     assert options(30).intra_op_num_threads == 8
+
+
+def test_progress_and_store_follow_image_by_image(tmp_path: Path) -> None:
+    pairs = [Pair(demo_path() / name, text) for name in ("cat.jpg", "coffee.jpg") for text in "ab"]
+    for store in (None, tmp_path / "r.db"):
+        done: list[int] = []
+        discode.load("embedded", threads=1, store=store).score_pairs(pairs, progress=done.append)
+        assert done == [2, 2]
+    again: list[int] = []
+    judge = discode.load("embedded", threads=1, store=tmp_path / "r.db")
+    judge.score_pairs([*pairs, Pair(CAT, ""), Pair(CAT, "a")], progress=again.append)
+    assert again == [5, 1]  # from the store, and the one that fails

@@ -12,7 +12,7 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -161,32 +161,38 @@ class Embedded:
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Readings:
         """Read N pairs; the captions of an image share its computation."""
-        self.check(prompt, scale)
         collector = ReadingsCollector(scale, len(pairs))
+        for numbers, block in self.blocks(pairs, prompt, scale, hidden=hidden):
+            collector.add(block, numbers)
+        return collector.readings()
 
-        def fail(numbers: Sequence[int], reason: str) -> None:
-            collector.add(Readings.failed(scale, [reason]), [numbers])
-
+    def blocks(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
+    ) -> Iterator[tuple[list[int], Readings]]:
+        """Yield readings and the numbers of their pairs, an image at a time."""
+        self.check(prompt, scale)
         for numbers in group_by_image(pairs):
             texts: dict[int, list[int]] = {}
+            failed: dict[int, str] = {}
             for number in numbers:
                 if pairs[number].references:
-                    fail([number], "the embedded model takes no references")
+                    failed[number] = "the embedded model takes no references"
                 # The model's own special tokens cannot be spelt: text falls to words and bytes.
                 elif ids := self._bpe.encode_caption(neutralise(pairs[number].caption)):
                     texts[number] = ids
                 else:
-                    fail([number], "the caption is empty")
+                    failed[number] = "the caption is empty"
             usable = list(texts)
             try:
                 pixels = _pixels(pairs[numbers[0]].image, self._side) if usable else np.empty(0)
             except ImageError as error:
-                fail(usable, str(error))
-                continue
+                failed |= dict.fromkeys(usable, str(error))
+                usable = []
+            if failed:
+                yield list(failed), Readings.failed(scale, list(failed.values()))
             for start in range(0, len(usable), CAPTIONS_AT_ONCE):
                 part = usable[start : start + CAPTIONS_AT_ONCE]
-                collector.add(self._read(pixels, [texts[i] for i in part], hidden), part)
-        return collector.readings()
+                yield part, self._read(pixels, [texts[i] for i in part], hidden)
 
     def _read(self, pixels: np.ndarray, texts: list[list[int]], hidden: bool) -> Readings:
         lengths = np.array([min(len(ids), self._limit) for ids in texts], np.int64)

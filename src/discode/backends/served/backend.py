@@ -275,7 +275,7 @@ class Served:
         return gather.readings()
 
     def blocks(
-        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Iterator[tuple[list[int], Readings]]:
         """Yield readings and the numbers of their pairs, as answers come in."""
         requests, refused = self._requests(pairs, prompt, scale)
