@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from discode.backends import (
     open_backend,
 )
 from discode.backends.embedded import introduce
+from discode.backends.served.parse_logprobs import readings_from_json
 from discode.decoders import Decoder, Discode, get_decoder
 from discode.decoders.bounds import truncation_bound
 from discode.errors import BackendError, ImageError, InputError
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from discode.backends import ModelOptions
+
+
+LOG = logging.getLogger("discode")
 
 
 @dataclass(frozen=True)
@@ -326,8 +331,9 @@ def decode(
 
     Args:
         log_probs: (K,) or (N, K) natural log-probabilities over the scale's answers; or
-            mappings of tokens to log-probabilities; or :class:`Readings`, whose own scale
-            counts then.
+            mappings of tokens to log-probabilities; or what OpenAI's interfaces return: a
+            response with log-probabilities, its ``logprobs``, or one position of it; or
+            :class:`Readings`, whose own scale counts then.
         method: A row of ``discode methods``, e.g. "discode" or "paper".
         scale: "ten", "five", "letters", "unit" (digits after "0."), or a range like "1-7".
         missing: What becomes of answers that a mapping lacks: "nan" or "spread".
@@ -344,9 +350,19 @@ def decode(
     readings = (
         log_probs
         if isinstance(log_probs, Readings)
-        else Readings.of(log_probs, get_scale(scale), missing=missing)
+        else _read(log_probs, get_scale(scale), missing)
     )
     decoder = get_decoder(method, **options)
     made = sign(GIVEN, readings.scale, decoder, missing=missing)
     bound = truncation_bound(decoder, readings)
     return Scores.build(decoder.decode(readings), readings, made, bound=bound)
+
+
+def _read(log_probs: Any, scale: Scale, missing: str) -> Readings:
+    given = readings_from_json(log_probs, scale, missing=missing)
+    if given is None:
+        return Readings.of(log_probs, scale, missing=missing)
+    for row, place in enumerate(given.places):
+        if place is not None:
+            LOG.info("row %d: the answer is token %d of %d", row, place[0] + 1, place[1])
+    return given.readings

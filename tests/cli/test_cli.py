@@ -127,6 +127,31 @@ def test_rows_that_fail_are_nan_rows(tmp_path: Path, file: Path) -> None:
         assert "failed" in row["flags"]
 
 
+def test_responses_are_decoded_as_they_came(tmp_path: Path) -> None:
+    def response(number: int, *words: str) -> dict[str, object]:
+        top = [{"token": str(n), "logprob": -1.7} for n in range(1, 6)]
+        items = [{"token": word, "logprob": -1.7, "top_logprobs": top} for word in words]
+        return {"id": f"chatcmpl-{number}", "choices": [{"logprobs": {"content": items}}]}
+
+    path = tmp_path / "responses.json"
+    path.write_text(json.dumps(response(1, "Rating", ": ", "4"), indent=2))  # as curl prints it
+    done = run("decode", path, "--scale", "five", "--json")
+    assert done.returncode == 0, done
+    assert json.loads(done.stdout)["id"] == "chatcmpl-1"
+    assert "answers found at token 3 (1x)" in done.stderr
+    lines = [response(1, "4"), response(2, "I", " refuse"), {"choices": [{"message": {}}]}]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    done = run("decode", path, "--scale", "five", "--json")
+    assert done.returncode == 1
+    errors = [json.loads(line)["error"] for line in done.stdout.splitlines()]
+    assert errors[0] is None
+    assert "line 2: the model did not answer with a rating but with 'I refuse'" in errors[1]
+    assert "top_logprobs=20" in errors[2]
+    path.write_text(json.dumps({"log_probs": {"4": -0.1}}))
+    done = run("decode", path, "--scale", "five", "--json")
+    assert "--missing spread" in json.loads(done.stdout)["error"]  # as it is typed
+
+
 def test_row_seventeen_is_named(tmp_path: Path, file: Path) -> None:
     lines = file.read_text().splitlines()
     lines[16] = lines[16][:-5]

@@ -74,7 +74,7 @@ def row_progress(total: RowCount | None, *, bar: bool = True) -> Iterator[Callab
     """Yield what to call with the number of pairs just done: a bar, or now and then a line."""
     with progress(shown=bar) as drawn:
         about = "" if total is None or total.exact else "~"
-        task = drawn.add_task("reading", total=total and total.rows, about=about)
+        task = drawn.add_task("reading", total=None if total is None else total.rows, about=about)
         log = ProgressLog(total)
 
         def advance(done: int) -> None:

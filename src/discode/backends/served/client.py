@@ -19,8 +19,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Protocol
 
 import httpx
-import numpy as np
 
+from discode.backends.served.parse_logprobs import Token
 from discode.backends.served.throttle import RequestThrottle
 from discode.backends.served.transport import (
     ConnectionPool,
@@ -29,7 +29,6 @@ from discode.backends.served.transport import (
     parse_without_key,
 )
 from discode.errors import BackendError, InputError, RejectedError, StoppedError
-from discode.readings.base import POSITIVE_TOLERANCE
 
 Message = Mapping[str, Any]
 """``{"role": ..., "content": ...}``, in OpenAI's form."""
@@ -46,15 +45,6 @@ _MISTAKES = {
 _MAX_WAIT = 120.0  # seconds that a server may ask to wait
 _LONGEST_WAIT = 86_400.0  # seconds that an option may ask for: a day
 _MOST_TOKENS = 10**8  # of one request; more cannot be a count
-
-
-@dataclass(frozen=True)
-class Token:
-    """A token that the model wrote, and log-probabilities of the likeliest tokens in its place."""
-
-    text: str
-    top: Mapping[str, float]
-    logp: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -323,7 +313,7 @@ def _answer(data: bytes, key: str = "") -> ChatAnswer:
         content = (choice.get("logprobs") or {}).get("content") or ()
         answer = ChatAnswer(
             str(choice["message"]["content"] or ""),
-            tuple(_token(item) for item in content),
+            tuple(map(Token.parse, content)),
             str(found.get("model") or ""),
             _usage(found.get("usage")),
         )
@@ -347,27 +337,6 @@ def _usage(found: Any) -> tuple[int, int] | None:
     except (TypeError, KeyError):
         pass
     return None
-
-
-def _token(item: Mapping[str, Any]) -> Token:
-    """Return a token; probabilities of tokens with equal text are added, repeated rows dropped."""
-    seen: dict[str, set[float]] = {}
-    for top in item.get("top_logprobs") or ():
-        logp = _logp(top)
-        if math.isnan(logp):
-            raise ValueError(f"log-probability {logp} of {top['token']!r}")
-        seen.setdefault(str(top["token"]), set()).add(logp)
-    merged = {
-        text: min(0.0, float(np.logaddexp.reduce(sorted(values)))) for text, values in seen.items()
-    }
-    return Token(str(item["token"]), merged, _logp(item) if "logprob" in item else math.nan)
-
-
-def _logp(item: Mapping[str, Any]) -> float:
-    logp = float(item["logprob"])
-    if logp > POSITIVE_TOLERANCE:
-        raise ValueError(f"log-probability {logp} of {item['token']!r}")
-    return min(logp, 0.0)
 
 
 def _complaint(data: bytes, key: str) -> str:
