@@ -81,7 +81,7 @@ def test_a_log_gets_lines_with_the_time_left(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("discode.cli.output.time.monotonic", lambda: now[0])
     with output.row_progress(RowCount(1000)) as advance:
         for seconds in range(0, 65, 5):
             now[0] = float(seconds)

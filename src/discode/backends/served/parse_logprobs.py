@@ -85,7 +85,7 @@ def readings_from_json(given: Any, scale: Scale, *, missing: str = "nan") -> Giv
 
     >>> from discode.scales import FIVE
     >>> top = [{"token": str(n), "logprob": math.log(0.2)} for n in range(1, 6)]
-    >>> content = [{"token": t, "logprob": -0.1, "top_logprobs": top} for t in ("I", " say", " 4")]
+    >>> content = [{"token": t, "logprob": -1.7, "top_logprobs": top} for t in ("I", " say ", "4")]
     >>> given = readings_from_json({"choices": [{"logprobs": {"content": content}}]}, FIVE)
     >>> given.places, given.readings.errors
     (((2, 3),), {})
