@@ -106,13 +106,18 @@ def spinning(file: Path, busy: int, times: int = 15) -> None:
 def throughput(file: Path, photo: Path, cores: int = 2, times: int = 15) -> None:
     """Print seconds of CPU to the first score, and pairs per minute from the CPU time of a pair."""
     code = START.format(file=file, photo=str(photo))
-    cold = []
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cold.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    print(f"first score of a new process: {min(cold):.1f} s of CPU")
+    score = ["score", str(photo), CAPTION, "--model", f"embedded:{file}", "--threads", "1"]
+    for name, command in {
+        "Python": ["-c", code],
+        "discode score": ["-m", "discode", *score],
+    }.items():
+        cold = []
+        for _ in range(3):
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            subprocess.run([sys.executable, *command], capture_output=True, check=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            cold.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        print(f"first score of a new process, {name}: {min(cold):.1f} s of CPU")
     judge = discode.load(Embedded(file, threads=1))
     for n in (1, 5):
         captions = [f"{CAPTION} {i}" for i in range(n)]

@@ -141,8 +141,8 @@ class Embedded:
         # default would pin them, and take the cores of the host inside a container.
         cores = usable_cores()
         options.intra_op_num_threads = min(self._threads or cores, cores)
-        # Threads that wait do not spin: that burns a third more time, which others would use, and
-        # on a busy machine answers take up to twice as long (perf/embedded.py --spinning).
+        # Threads that wait do not spin: that burns a quarter to two thirds more time, and on a busy
+        # machine answers take 1.2 to 2.9 times as long (perf/embedded.py --spinning).
         options.add_session_config_entry("session.intra_op.allow_spinning", self._spinning)
         options.enable_cpu_mem_arena = False  # as fast, and 140 MB less at 64 captions
         options.log_severity_level = 3
