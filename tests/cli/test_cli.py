@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -332,6 +333,12 @@ def test_score_a_file_and_resume(tmp_path: Path, recording: str) -> None:
     # The exported readings stand in for the model.
     again = run("score", CAT, CAPTION, "--model", tmp_path / "kept.jsonl", "--json")
     assert json.loads(again.stdout)["score"] == rows[0]["score"]
+    with contextlib.closing(sqlite3.connect(store)) as db, db:
+        db.execute("UPDATE readings SET answer_logp = stem_logp")
+    damaged = run("store", "export", store, tmp_path / "none.jsonl")
+    assert damaged.returncode == 1
+    assert "1 damaged readings are left out" in damaged.stderr
+    assert "1 damaged readings in it were read again" in run(*command).stderr
     imported = run("store", "import", tmp_path / "new.db", tmp_path / "kept.jsonl")
     assert "1 in " in imported.stdout
 

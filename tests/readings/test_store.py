@@ -264,6 +264,14 @@ def test_a_damaged_head_makes_its_hidden_states_absent(tmp_path: Path) -> None:
         assert np.array_equal(np.asarray(back.head), np.asarray(hidden.head))
 
 
+def test_a_damaged_schema_is_said_in_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    ReadingStore(path).close()
+    path.write_bytes(path.read_bytes().replace(b"key TEXT PRIMARY", b"key T\xff\xfe( PRIMARY"))
+    with pytest.raises(StoreError, match="if it is damaged"):
+        ReadingStore(path)
+
+
 def test_no_damaged_byte_changes_a_reading(tmp_path: Path) -> None:
     """Anywhere in the file: an error, or a reading that is absent, but never another number."""
     path, pairs, true = tmp_path / "r.db", [PairKey(str(i), "x" * i) for i in range(60)], some(60)
@@ -272,9 +280,9 @@ def test_no_damaged_byte_changes_a_reading(tmp_path: Path) -> None:
     whole = path.read_bytes()
     rng = np.random.default_rng(0)
     absent = errors = 0
-    for place in rng.integers(100, len(whole), 150).tolist():
-        damaged = bytearray(whole)
-        damaged[place] ^= 1 << place % 8
+    for number, place in enumerate(rng.integers(100, len(whole) - 16, 150).tolist()):
+        damaged, size = bytearray(whole), 1 << number % 5
+        damaged[place : place + size] = rng.bytes(size)
         path.write_bytes(damaged)
         try:
             with ReadingStore(path) as store:

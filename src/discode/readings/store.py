@@ -212,7 +212,8 @@ class ReadingStore:
                 f"cannot use the reading store {self.path}: {error}; what was kept before is not "
                 "lost: see to the disk, the rights or the other process, and run it again"
             ) from error
-        except sqlite3.Error as error:
+        # SQLite quotes a damaged schema in its messages.
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise StoreError(
                 f"cannot use the reading store {self.path}: {error}; if it is damaged, "
                 "`sqlite3 FILE .recover` may save its rows, or start a new one"
