@@ -57,6 +57,10 @@ def test_parquet_says_it_at_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyP
     table = pa.table({"image": ["1.jpg"] * 70, "caption": ["a"] * 70})
     parquet.write_table(table, tmp_path / "a.parquet")
     assert count_rows(find_inputs(tmp_path / "a.parquet")) == RowCount(70)
+    parquet.write_table(table, tmp_path / "b.parquet")
+    assert count_rows(find_inputs(tmp_path)) == RowCount(140)
+    monkeypatch.setattr(counting, "SAMPLE_FILES", 1)
+    assert count_rows(find_inputs(tmp_path)) == RowCount(140, exact=False)
 
 
 def test_what_nobody_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
