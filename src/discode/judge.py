@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from discode.backends import (
     open_backend,
 )
 from discode.backends.embedded import introduce
+from discode.backends.served.parse_logprobs import readings_from_json
 from discode.decoders import Decoder, Discode, get_decoder
 from discode.decoders.bounds import truncation_bound
 from discode.errors import BackendError, ImageError, InputError
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from discode.backends import ModelOptions
+
+
+LOG = logging.getLogger("discode")
 
 
 @dataclass(frozen=True)
@@ -163,14 +168,25 @@ class Judge:
         if hidden is None:
             hidden = "hidden" in self.decoder.requires
         collector = ReadingsCollector(self.scale, len(pairs))
+        done = told = 0
+
+        def tell(count: int) -> None:
+            nonlocal told
+            told += count
+            if progress and count:
+                progress(count)
+
         for numbers in batches_by_image(pairs, self.batch_size):
-            collector.add(self._read_batch(share_images(pairs, numbers), hidden), numbers)
-            if progress:
-                progress(len(numbers))
+            collector.add(self._read_batch(share_images(pairs, numbers), hidden, tell), numbers)
+            done += len(numbers)
+            tell(done - told)
         return collector.readings()
 
-    def _read_batch(self, pairs: Sequence[Pair], hidden: bool) -> Readings:
-        """Read pairs with references and pairs without: their prompts differ."""
+    def _read_batch(self, pairs: Sequence[Pair], hidden: bool, tell: Progress) -> Readings:
+        """Read pairs with references and pairs without: their prompts differ.
+
+        ``tell`` is called with the number of pairs that are done, as far as that is known here.
+        """
         rows: dict[bool, list[int]] = {True: [], False: []}
         broken: dict[int, str] = {}
         for row, pair in enumerate(pairs):
@@ -183,18 +199,23 @@ class Judge:
             collector = ReadingsCollector(self.scale, len(pairs))
             collector.add(Readings.failed(self.scale, list(broken.values())), list(broken))
             for mine in filter(None, rows.values()):
-                collector.add(self._read_batch([pairs[row] for row in mine], hidden), mine)
+                collector.add(self._read_batch([pairs[row] for row in mine], hidden, tell), mine)
             return collector.readings()
         try:
             template = self.prompt.template(bool(rows[True]))
         except InputError as error:  # such pairs cannot be asked about
             return Readings.failed(self.scale, [str(error)] * len(pairs))
         if self.store is None:
-            return self._ask(pairs, hidden)
-        return self._read_stored(self.store, pairs, template, hidden)
+            return self._ask(pairs, hidden, tell)
+        return self._read_stored(self.store, pairs, template, hidden, tell)
 
     def _read_stored(
-        self, store: ReadingStore, pairs: Sequence[Pair], template: str, hidden: bool
+        self,
+        store: ReadingStore,
+        pairs: Sequence[Pair],
+        template: str,
+        hidden: bool,
+        tell: Progress,
     ) -> Readings:
         """Return what the store has, and ask for the rest; a pair that stands twice, once."""
         collector = ReadingsCollector(self.scale, len(pairs))
@@ -210,12 +231,14 @@ class Judge:
         keys, owners = list(rows), list(rows.values())
         kept, here = store.get(run, keys, hidden=hidden)
         collector.add(kept, [owners[i] for i in here])
+        tell(sum(len(owners[i]) for i in here))
         missing = sorted(set(range(len(keys))) - set(here))
         if missing:
             for found, new in self._ask_in_blocks([pairs[owners[i][0]] for i in missing], hidden):
                 places = [missing[place] for place in found]
                 store.put(run, [keys[i] for i in places], new)
                 collector.add(new, [owners[i] for i in places])
+                tell(sum(len(owners[i]) for i in places))
         return collector.readings()
 
     def _ask_in_blocks(
@@ -223,13 +246,23 @@ class Judge:
     ) -> Iterator[tuple[list[int], Readings]]:
         """Yield readings as they arrive, where the model is slow or dear enough to say so."""
         if isinstance(self.backend, SupportsBlocks):
-            yield from self.backend.blocks(pairs, self.prompt, self.scale)
+            yield from self.backend.blocks(pairs, self.prompt, self.scale, hidden=hidden)
         else:
             yield list(range(len(pairs))), self._ask(pairs, hidden)
 
-    def _ask(self, pairs: Sequence[Pair], hidden: bool) -> Readings:
+    def _ask(
+        self, pairs: Sequence[Pair], hidden: bool, tell: Progress = lambda count: None
+    ) -> Readings:
+        asked = pairs, self.prompt, self.scale
         try:
-            readings = self.backend.read(pairs, self.prompt, self.scale, hidden=hidden)
+            if isinstance(self.backend, SupportsBlocks):
+                collector = ReadingsCollector(self.scale, len(pairs))
+                for found, new in self.backend.blocks(*asked, hidden=hidden):
+                    collector.add(new, found)
+                    tell(len(found))
+                readings = collector.readings()
+            else:
+                readings = self.backend.read(*asked, hidden=hidden)
         except BackendError as error:
             return Readings.failed(self.scale, [str(error)] * len(pairs))
         if len(readings) != len(pairs):
@@ -322,8 +355,9 @@ def decode(
 
     Args:
         log_probs: (K,) or (N, K) natural log-probabilities over the scale's answers; or
-            mappings of tokens to log-probabilities; or :class:`Readings`, whose own scale
-            counts then.
+            mappings of tokens to log-probabilities; or what OpenAI's interfaces return: a
+            response with log-probabilities, its ``logprobs``, or one position of it; or
+            :class:`Readings`, whose own scale counts then.
         method: A row of ``discode methods``, e.g. "discode" or "paper".
         scale: "ten", "five", "letters", "unit" (digits after "0."), or a range like "1-7".
         missing: What becomes of answers that a mapping lacks: "nan" or "spread".
@@ -340,9 +374,19 @@ def decode(
     readings = (
         log_probs
         if isinstance(log_probs, Readings)
-        else Readings.of(log_probs, get_scale(scale), missing=missing)
+        else _read(log_probs, get_scale(scale), missing)
     )
     decoder = get_decoder(method, **options)
     made = sign(GIVEN, readings.scale, decoder, missing=missing)
     bound = truncation_bound(decoder, readings)
     return Scores.build(decoder.decode(readings), readings, made, bound=bound)
+
+
+def _read(log_probs: Any, scale: Scale, missing: str) -> Readings:
+    given = readings_from_json(log_probs, scale, missing=missing)
+    if given is None:
+        return Readings.of(log_probs, scale, missing=missing)
+    for row, place in enumerate(given.places):
+        if place is not None:
+            LOG.info("row %d: the answer is token %d of %d", row, place[0] + 1, place[1])
+    return given.readings

@@ -121,6 +121,8 @@ def _convert(name: str, value: Any, wanted: type) -> Any:
         return float(value)
     elif wanted is str and isinstance(value, os.PathLike):
         return os.fspath(value)
+    elif wanted is str and isinstance(value, list | tuple):
+        return ",".join(map(str, value))  # prices=(2.5, 10), as it would be typed
     elif isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool)):
         return value
     raise InputError(f"{name}={value!r} is not allowed; give {_WORDS[wanted]}")

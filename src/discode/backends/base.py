@@ -63,10 +63,10 @@ class SupportsAdvice(Protocol):
 
 @runtime_checkable
 class SupportsBlocks(Protocol):
-    """A backend whose readings arrive one by one: they are stored as they arrive."""
+    """A backend whose readings arrive one by one: they are stored, and counted, as they arrive."""
 
     def blocks(
-        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Iterator[tuple[list[int], Readings]]:
         """Yield readings and the numbers of the pairs they belong to, each pair once."""
 

@@ -204,7 +204,7 @@ class Readings:
         >>> from discode.scales import FIVE
         >>> row = {"5": -0.4, " 5": -3.0, "4": -2.0, "3": -4.0, "1": -9.0, "the": -7.0}
         >>> Readings.of(row, FIVE).errors
-        {0: "no log-probability for '2'; ask for more, or set missing to 'spread' to estimate it"}
+        {0: "no log-probability for '2'; ask for more, or give missing='spread' to estimate it"}
         >>> readings = Readings.of(row, FIVE, missing="spread")
         >>> readings.answer_logp[0, 0].round(2).tolist(), readings.truncated.tolist()
         ([-9.0, -9.0, -4.0, -2.0, -0.33], [True])
@@ -244,13 +244,7 @@ class Readings:
             except InputError as error:
                 raise InputError(f"row {number}: {error}") from None
             if absent and (missing == "nan" or len(absent) == len(values)):
-                names = ", ".join(map(repr, absent))
-                errors[number] = (
-                    f"no log-probability for {names}; ask for more, or set missing to 'spread' "
-                    "to estimate it"
-                    if len(absent) < len(values)
-                    else f"none of the answers {names} is among the tokens given"
-                )
+                errors[number] = absent_answers(absent, len(values))
                 values = [math.nan] * len(values)
             elif absent:
                 given = np.array([_logp(token, value) for token, value in _token_items(row)])
@@ -298,6 +292,14 @@ class ReadingsCollector:
     def readings(self) -> Readings:
         """Return all rows in order."""
         return Readings.concat(self._scale, self._blocks).take(self._place)
+
+
+def absent_answers(absent: Sequence[str], answers: int) -> str:
+    """Return why a row that lacks some of a scale's answers has no reading."""
+    names = ", ".join(map(repr, absent))
+    if len(absent) == answers:
+        return f"none of the answers {names} is among the tokens given"
+    return f"no log-probability for {names}; ask for more, or give missing='spread' to estimate it"
 
 
 def _freeze(readings: Readings, name: str, shape: tuple[int, ...], dtype: Any) -> None:

@@ -7,8 +7,10 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from PIL import Image
 
@@ -18,6 +20,7 @@ from discode.backends.embedded import backend as embedded
 from discode.cli.demo import demo_pairs
 from discode.errors import InputError
 from discode.images import ImageSource, demo_path
+from discode.pairs import Pair
 from discode.scores import Scores
 from tests.helpers.command_line import run
 from tests.helpers.samples import encoded
@@ -265,3 +268,32 @@ def test_what_it_cannot_do_is_said_at_once(model: Embedded, tmp_path: Path) -> N
         discode.load(f"embedded:{tmp_path / 'junk.onnx'}")
     with pytest.raises(InputError, match="threads"):
         Embedded(tmp_path / "junk.onnx", threads=0)
+
+
+def test_threads_wait_without_spinning_and_stay_within_the_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def options(threads: int | None = None) -> Any:
+        return Embedded(threads=threads)._options(onnxruntime)
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr(embedded, "CPU_QUOTA", tmp_path / "cpu.max")
+    assert options().get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    assert options().intra_op_num_threads == 8
+    for text, cores in (("max 100000", 8), ("150000 100000", 2), ("10000 100000", 1), ("", 8)):
+        (tmp_path / "cpu.max").write_text(text)
+        assert options().intra_op_num_threads == cores
+    assert options(3).intra_op_num_threads == 3
+    assert options(30).intra_op_num_threads == 8
+
+
+def test_progress_and_store_follow_image_by_image(tmp_path: Path) -> None:
+    pairs = [Pair(demo_path() / name, text) for name in ("cat.jpg", "coffee.jpg") for text in "ab"]
+    for store in (None, tmp_path / "r.db"):
+        done: list[int] = []
+        discode.load("embedded", threads=1, store=store).score_pairs(pairs, progress=done.append)
+        assert done == [2, 2]
+    again: list[int] = []
+    judge = discode.load("embedded", threads=1, store=tmp_path / "r.db")
+    judge.score_pairs([*pairs, Pair(CAT, ""), Pair(CAT, "a")], progress=again.append)
+    assert again == [5, 1]  # from the store, and the one that fails
