@@ -82,6 +82,7 @@ class Embedded:
     """
 
     capabilities = frozenset({"hidden"})
+    takes_references = False
     prompt = CAPTION_LAST
     scale = UNIT
 
