@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import io
+import logging
 import os
 import re
 import stat
 import warnings
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -224,8 +229,19 @@ def open_formats(data: bytes) -> Image.Image:
     'JPEG'
     """
     Image.init()
+    _quieten_pillow()
     known = [name for name in IMAGE_FORMATS if name in Image.OPEN]  # AVIF came with Pillow 11.3
     return Image.open(io.BytesIO(data), formats=known)
+
+
+@cache
+def _quieten_pillow() -> None:
+    """Keep Pillow and its libtiff from printing what is raised anyway."""
+    logging.getLogger("PIL").addHandler(logging.NullHandler())  # heard where logging is set up
+    with suppress(OSError, AttributeError):  # not every Pillow has it, or lets it be found
+        libtiff = ctypes.CDLL(import_module("PIL._imaging").__file__)
+        libtiff.TIFFSetErrorHandler(None)
+        libtiff.TIFFSetWarningHandler(None)
 
 
 def _name(image: ImageSource) -> str:

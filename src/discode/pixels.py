@@ -21,8 +21,8 @@ from PIL import Image
 from discode.arrays import as_numpy
 from discode.errors import ImageError, InputError
 
-TILE = 1024
-"""Pixels are converted in squares of this side, so that intermediate results stay small."""
+TILE = 1 << 20
+"""Pixels are converted by so many at a time, so that intermediate results stay small."""
 UNKNOWN_BELOW = 1 / 16
 """Of a range that the file does not state: where all pixels are below, it may be another."""
 SIXTEEN_BITS = 65535
@@ -128,9 +128,10 @@ def to_rgb(image: Image.Image, depth: Depth) -> Image.Image:
 
 def _tiles(size: tuple[int, int]) -> Iterator[tuple[int, int, int, int]]:
     width, height = size
-    for y in range(0, height, TILE):
+    rows = max(1, TILE // width)
+    for y in range(0, height, rows):
         for x in range(0, width, TILE):
-            yield x, y, min(x + TILE, width), min(y + TILE, height)
+            yield x, y, min(x + TILE, width), min(y + rows, height)
 
 
 def _on_white(image: Image.Image) -> Image.Image:

@@ -392,7 +392,7 @@ def _token_items(row: Any) -> list[tuple[Any, Any]]:
 
 def _logp(token: Any, value: Any) -> float:
     try:
-        logp = float(value)
+        logp = float(as_numpy(value) if is_array(value) else value)
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"token {token!r}: {value!r} is not a log-probability") from None
     if logp > POSITIVE_TOLERANCE:
