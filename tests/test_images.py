@@ -16,9 +16,12 @@ from PIL import Image, features
 
 import discode
 from discode import images
-from discode.errors import ImageError, InputError
+from discode.decoders import get_decoder
+from discode.errors import HttpError, ImageError, InputError
 from discode.images import SharedImage, as_image, image_bytes, image_digest, open_image
 from discode.pairs import Pair, share_images
+from discode.serve.batching import ScoreRequest
+from discode.serve.requests import check_image
 from tests.helpers.samples import encoded
 
 
@@ -134,6 +137,8 @@ def test_what_does_not_fit_the_memory_is_refused_by_its_header(
     monkeypatch.setattr(images, "MAX_MEMORY", 64 * 64 * 8 - 1)
     with pytest.raises(ImageError, match=rf"64x64 pixels of this kind \({form} .* save it smaller"):
         open_image(image)
+    with pytest.raises(HttpError, match="save it smaller"):  # nor does the service decode it
+        check_image(ScoreRequest(image, ("a cat",), (), get_decoder("raw")))
 
 
 def test_a_tile_larger_than_its_image_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,6 +175,27 @@ def test_every_mode_is_seen_as_it_is_meant(mode: str, pixel: Any, seen: object) 
     assert image.tobytes() == before  # what was given is left alone
 
 
+@pytest.mark.parametrize("form", ["GIF", "PNG", "WEBP", "TIFF"])
+def test_of_an_animation_the_first_frame_counts(form: str) -> None:
+    frames = [Image.new("RGB", (16, 16), colour) for colour in ("red", "blue", "lime")]
+    moving = encoded(frames[0], form, save_all=True, append_images=frames[1:])
+    red, green, blue = (high for _, high in open_image(moving).getextrema())  # type: ignore[misc]
+    assert red > 250
+    assert max(green, blue) < 5  # WebP is lossy
+
+
+def test_transparency_of_a_palette_is_white() -> None:
+    image = Image.new("P", (3, 1))
+    image.putdata([0, 1, 2])
+    image.putpalette([0, 0, 0, 200, 100, 0, 0, 100, 200])
+    for clear, seen in (
+        (1, [[0, 0, 0], [255, 255, 255], [0, 100, 200]]),
+        (bytes([255, 0, 51]), [[0, 0, 0], [255, 255, 255], [204, 224, 244]]),
+    ):
+        found = open_image(encoded(image, transparency=clear))
+        assert np.asarray(found)[0].tolist() == seen
+
+
 def test_a_part_at_a_time_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     glass = Image.fromarray(rng.integers(0, 256, (37, 53, 4), np.uint8))

@@ -171,7 +171,7 @@ def make_pairs(
     ['a dog', 'a cat']
     """
     texts = [captions] if isinstance(captions, str) else list(captions)
-    if is_array(images) and not isinstance(images, Image.Image):
+    if is_array(images):
         array = as_numpy(images)
         # A batch of images, or a column of names, as a data frame has them.
         images = list(array) if array.ndim == 4 else array.tolist() if array.ndim == 1 else array
