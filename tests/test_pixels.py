@@ -62,6 +62,7 @@ TWELVE = (RAMP * 4095).round().astype(np.uint16)
     "image",
     [
         tiff(deep(1, np.float32)),
+        tiff(deep(1.00001, np.float32)),
         tiff(deep(255, np.float32)),
         tiff(deep(65535, np.float32)),
         tiff(deep(1.3, np.float32), HIGHEST=1.3, LOWEST=0.0),
@@ -102,6 +103,7 @@ def with_pixel(value: float) -> bytes:
         (with_pixel(np.inf), "NaN or infinite"),
         (with_pixel(-np.inf), "NaN or infinite"),
         (with_pixel(-0.5), "below black, down to -0.5"),
+        (tiff(Image.fromarray((RAMP - 0.5).astype(np.float32)), HIGHEST=1.0), "below black"),
         (tiff(deep(1.3, np.float32)), "1.3, and the file does not say of what"),
         (tiff(deep(3000, np.float32)), "3000, and the file"),
         (tiff(deep(1e9, np.float32)), "brightest pixel is 1e+09"),

@@ -182,10 +182,11 @@ def _decode(opened: Image.Image, data: bytes, *, own: bool) -> Image.Image:
     if reduction > 1:
         opened.draft(None, (opened.width // reduction, opened.height // reduction))
     upright = ImageOps.exif_transpose(opened) if turned else opened
-    if upright.mode != "RGB" or "transparency" in upright.info or depth.reduced or not own:
-        return to_rgb(upright, depth)
-    upright.load()
-    return upright
+    made = to_rgb(upright, depth)
+    if made is opened and not own:
+        return made.copy()
+    made.load()
+    return made
 
 
 def check_size(opened: Image.Image, *, copies: int = 0, whole: bool = False) -> int:
