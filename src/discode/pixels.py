@@ -26,6 +26,7 @@ TILE = 1 << 20
 UNKNOWN_BELOW = 1 / 16
 """Of a range that the file does not state: where all pixels are below, it may be another."""
 LEVEL = 1 / 256
+"""One grey level of a range."""
 SIXTEEN_BITS = 65535
 _TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
 # Tags of TIFF
