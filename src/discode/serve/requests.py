@@ -19,8 +19,8 @@ from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from discode.decoders import Decoder, named_decoder
-from discode.errors import HttpError, InputError
-from discode.images import IMAGE_FORMATS, MAX_PIXELS, open_formats
+from discode.errors import HttpError, ImageError, InputError
+from discode.images import IMAGE_FORMATS, check_size, open_formats
 from discode.serve.batching import ScoreRequest
 from discode.serve.limits import HeldBytes, Limits, parse_content_length, too_large
 
@@ -100,20 +100,20 @@ async def parse_request(
 
 
 def check_image(request: ScoreRequest) -> None:
-    """Raise unless the bytes begin like an image of allowed size; nothing is decoded yet."""
+    """Raise unless the bytes begin like an image that can be decoded within limits."""
     image = request.image
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about decompression bombs, and about odd tags
             with open_formats(image) as opened:
-                width, height = opened.size
+                check_size(opened)
+    except ImageError as error:
+        raise HttpError(422, "bad_image", str(error)) from None
     # Pillow raises a different error for every way in which a file can be broken.
     except Exception:
         what = "is empty" if not image else "cannot be opened, or is far too large"
         names = ", ".join(IMAGE_FORMATS)
         raise HttpError(422, "bad_image", f"the image {what}; allowed: {names}") from None
-    if width * height > MAX_PIXELS:
-        raise HttpError(422, "bad_image", f"{width}x{height} pixels are over {MAX_PIXELS}")
     _ = request.digest  # computed here, in a worker thread, and kept for the queue
 
 

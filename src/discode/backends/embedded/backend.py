@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -40,6 +40,9 @@ VERSION_1 = "0d536ba0"
 CAPTIONS_AT_ONCE = 64
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 """Where a container finds its limit: "QUOTA PERIOD", or "max PERIOD" without one."""
+MAX_CHARACTERS = 8192
+"""Of a caption, many times what the model reads; what goes beyond is cut before anything is done
+with it, as bringing text to one form may take time that grows with the square of its length."""
 
 
 def advised_trust(identity: Identity) -> float | None:
@@ -66,6 +69,13 @@ def usable_cores() -> int:
     return max(1, min(cores, math.ceil(quota / period)))
 
 
+class _Text(NamedTuple):
+    """The ids of a caption, and whether there were more."""
+
+    ids: list[int]
+    cut: bool
+
+
 class EmbeddedOptions(TypedDict, total=False):
     """What the embedded model may be told."""
 
@@ -88,6 +98,7 @@ class Embedded:
     """
 
     capabilities = frozenset({"hidden"})
+    takes_references = False
     prompt = CAPTION_LAST
     scale = UNIT
     _spinning = "0"
@@ -179,14 +190,13 @@ class Embedded:
         """Yield readings and the numbers of their pairs, an image at a time."""
         self.check(prompt, scale)
         for numbers in group_by_image(pairs):
-            texts: dict[int, list[int]] = {}
+            texts: dict[int, _Text] = {}
             failed: dict[int, str] = {}
             for number in numbers:
                 if pairs[number].references:
                     failed[number] = "the embedded model takes no references"
-                # The model's own special tokens cannot be spelt: text falls to words and bytes.
-                elif ids := self._bpe.encode_caption(neutralise(pairs[number].caption)):
-                    texts[number] = ids
+                elif (text := self._encode(pairs[number].caption)).ids:
+                    texts[number] = text
                 else:
                     failed[number] = "the caption is empty"
             usable = list(texts)
@@ -201,11 +211,19 @@ class Embedded:
                 part = usable[start : start + CAPTIONS_AT_ONCE]
                 yield part, self._read(pixels, [texts[i] for i in part], hidden)
 
-    def _read(self, pixels: np.ndarray, texts: list[list[int]], hidden: bool) -> Readings:
-        lengths = np.array([min(len(ids), self._limit) for ids in texts], np.int64)
+    def _encode(self, caption: str) -> _Text:
+        caption = caption.strip()
+        # The model's own special tokens cannot be spelt: text falls to words and bytes.
+        safe = neutralise(caption[:MAX_CHARACTERS])
+        ids = self._bpe.encode_caption(safe, self._limit)
+        cut = len(ids) > self._limit or len(caption) > MAX_CHARACTERS
+        return _Text(ids[: self._limit], cut)
+
+    def _read(self, pixels: np.ndarray, texts: list[_Text], hidden: bool) -> Readings:
+        lengths = np.array([len(text.ids) for text in texts], np.int64)
         ids = np.zeros((len(texts), int(lengths.max()) + 3), np.int64)
-        for row, (text, length) in enumerate(zip(texts, lengths, strict=True)):
-            ids[row, :length] = text[:length]
+        for row, text in enumerate(texts):
+            ids[row, : len(text.ids)] = text.ids
         stems, digits, states, head = self._run_session().run(
             None, {"pixels": pixels, "ids": ids, "lengths": lengths}
         )
@@ -213,7 +231,7 @@ class Embedded:
             UNIT,
             digits.astype(np.float64),
             stems.astype(np.float64),
-            how=np.array(["cut" if len(t) > self._limit else "forced" for t in texts]),
+            how=np.array(["cut" if text.cut else "forced" for text in texts]),
             hidden=states if hidden else None,
             head=head if hidden else None,
         )
