@@ -277,7 +277,7 @@ def test_a_token_is_wanted_where_one_is_set() -> None:
         head = {"authorization": "Bearer sécret".encode().decode("latin-1")}
         assert client.score(CAT, "a cat", headers=head).status == 200
         assert client.get("/v1/models", **head).status == 200
-        for path in ("/", "/page/page.js", "/healthz", "/demo", "/openapi.json"):
+        for path in ("/", "/api", "/page/page.js", "/healthz", "/demo", "/openapi.json"):
             assert client.get(path).status == 200
 
 

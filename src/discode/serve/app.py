@@ -28,6 +28,7 @@ from discode.images import demo_path
 from discode.judge import Judge
 from discode.report import PAGE as REPORT
 from discode.report import render_explorer
+from discode.serve.about import describe_judge
 from discode.serve.batching import Batcher, ScoreRequest, ScoreResult
 from discode.serve.fetching import fetch_image
 from discode.serve.limits import (
@@ -112,7 +113,7 @@ class _Service:
         )  # fmt: skip
         app.add_api_route("/healthz", self.health, summary="Whether the service is up")
         app.add_api_route("/metrics", self.metrics, summary="Counters for Prometheus")
-        for route in ("/", "/explorer", "/page/{name}", "/demo/{name}"):
+        for route in ("/", "/api", "/explorer", "/page/{name}", "/demo/{name}"):
             app.add_api_route(route, self.file, methods=["GET", "HEAD"], include_in_schema=False)
         app.add_api_route("/demo", self.examples, include_in_schema=False)
         for kind in (HttpError, HTTPException):
@@ -209,6 +210,9 @@ class _Service:
             "stems": scale.stems,
             "prompt": f"{prompt.name}-{prompt.digest}",
             "signature": str(self.judge.signature),
+            # A preset file may turn scores into those of people.
+            "range": None if is_preset(self.options.method) else [scale.minimum, scale.maximum],
+            **describe_judge(self.judge, self.options.method),
         }
         # Others are reached with options: "discode:sigma2=0.05".
         methods = [
@@ -283,18 +287,27 @@ def page_files() -> dict[str, StaticFile]:
     scripts = [f"/page/{name}" for name in ("distribution.js", "asked.js", "report.js")]
     explorer = render_explorer("/page/report.css", scripts).encode()
     page = files["/page/index.html"]
-    return files | {"/": page, "/explorer": replace(page, content=explorer)}
+    return files | {
+        "/": page,
+        "/api": files["/page/api.html"],
+        "/explorer": replace(page, content=explorer),
+    }
 
 
 def _examples() -> list[dict[str, Any]]:
-    """Return the shipped photographs with their captions, as the page offers them."""
-    examples: dict[str, list[str]] = {}
+    """Return the shipped images with their captions and what each was written as: good, ..."""
+    examples: dict[str, list[dict[str, str]]] = {}
     with (demo_path() / "captions.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            examples.setdefault(row["image"], []).append(row["caption"])
+            examples.setdefault(row["image"], []).append(row)
     return [
-        {"name": Path(image).stem, "image": f"/demo/{image}", "captions": captions}
-        for image, captions in examples.items()
+        {
+            "name": Path(image).stem,
+            "image": f"/demo/{image}",
+            "captions": [row["caption"] for row in rows],
+            "kinds": [row["kind"] for row in rows],
+        }
+        for image, rows in examples.items()
     ]
 
 
