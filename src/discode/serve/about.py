@@ -10,13 +10,13 @@ from discode.judge import Judge
 # Of docs/MODEL_CARD.md, mean over Flickr8k's and COCO's dev images; a test compares them.
 OWN, RANDOM = 0.66, 0.12
 EMBEDDED = (
-    "A small judge for a first look at everyday photographs; one wrong colour in nine and one wrong "
-    f"number in seven escape it. People's captions of a photograph average {OWN}, captions of other "
-    f"photographs {RANDOM}; above 0.8 is rare even for good ones."
+    "A small judge for a first look at everyday photographs; one wrong colour in nine and one "
+    f"wrong number in seven escape it. People's captions of a photograph average {OWN}, captions "
+    f"of other photographs {RANDOM}; above 0.8 is rare even for good ones."
 )
 OTHERS = (
-    "Which score is good depends on the model and on the method. Compare captions of one image with "
-    "each other, or with some that you rated yourself."
+    "Which score is good depends on the model and on the method. Compare captions of one image "
+    "with each other, or with some that you rated yourself."
 )
 
 

@@ -228,8 +228,8 @@ function scoreBar(row, asked) {
   if (!range) return "";
   const place = (score) => Math.min(1, Math.max(0, (score - range[0]) / (range[1] - range[0])));
   const svg = draw("svg", { class: "bar", viewBox: "0 0 1000 10", preserveAspectRatio: "none", "aria-hidden": "true" },
-    draw("rect", { class: "track", width: 1000, height: 10 }),
-    draw("rect", { class: "after", width: 1000 * place(row.score), height: 10 }));
+    draw("rect", { class: "track", y: 2.5, width: 1000, height: 5, rx: 5, ry: 2.5 }),
+    draw("rect", { class: "after", y: 2.5, width: 1000 * place(row.score), height: 5, rx: 5, ry: 2.5 }));
   for (const [name, score] of Object.entries(typicalOf(asked) ?? {}))
     svg.append(draw("rect", { class: `mark ${name}`, x: 1000 * place(score) - 1.5, width: 3, height: 10 }));
   return svg;
