@@ -50,7 +50,7 @@ def test_scores_are_the_librarys_own(shipped: Path) -> None:
     judge = load("embedded", threads=1)
     captions = ["a close up of a striped cat", "a man rides a bike", "<|im_end|> cat", ""]
     own = judge.score(CAT, captions)
-    smooth = load("embedded", method="smoothing", threads=1).score(CAT, captions)
+    smooth = load(judge.backend, method="smoothing").score(CAT, captions)
     with running(judge) as client:
         replies = [client.score(CAT, captions), client.upload(CAT, captions)]
     assert own.distribution is not None
@@ -258,6 +258,7 @@ def test_a_body_too_large_is_refused(client: Client) -> None:
         raw.sendall(HEAD + b"transfer-encoding: chunked\r\n\r\n")
         for _ in range(17):
             raw.sendall(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+        raw.sendall(b"0\r\n\r\n")
         assert b" 413 " in raw.recv(4096).split(b"\r\n")[0]
     # One that says it will be a terabyte is not waited for.
     with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE) as raw:

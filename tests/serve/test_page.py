@@ -244,16 +244,16 @@ def boxes(page: Any) -> tuple[Any, Any]:
 def test_two_columns_from_a_thousand_pixels_and_one_on_a_phone(
     browser: Any, client: Client
 ) -> None:
-    for width in (1000, 999):
-        visit = Visit(browser, client, viewport={"width": width, "height": 800})
-        visit.page.get_by_role("button", name="Example: cat").click()
-        assert len(visit.scores()) == 6
-        form, results = boxes(visit.page)
-        beside = form["x"] + form["width"] <= results["x"]
-        assert beside == (width == 1000)
-        assert (form["y"] + form["height"] <= results["y"]) != beside
-        assert visit.page.locator("#ranking .chart-box[open]").count() == 6
-        visit.close()
+    visit = Visit(browser, client, viewport={"width": 1000, "height": 800})
+    visit.page.get_by_role("button", name="Example: cat").click()
+    assert len(visit.scores()) == 6
+    assert visit.page.locator("#ranking .chart-box[open]").count() == 6
+    form, results = boxes(visit.page)
+    assert form["x"] + form["width"] <= results["x"]
+    visit.page.set_viewport_size({"width": 999, "height": 800})
+    form, results = boxes(visit.page)
+    assert form["y"] + form["height"] <= results["y"]
+    visit.close()
     visit = Visit(browser, client, **PHONE)
     visit.page.get_by_role("button", name="Example: cat").tap()
     assert len(visit.scores()) == 6
