@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 
-import pytest
 import typer
 
 from discode.cli import app

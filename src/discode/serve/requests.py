@@ -11,7 +11,8 @@ import re
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fastapi import Request
@@ -76,13 +77,17 @@ class RequestParser:
             held: Where the bytes of a fetched image are counted.
         """
         run = asyncio.get_running_loop().run_in_executor
-        asked = await run(self.threads, self._read_fields, body, content_type)
-        if isinstance(asked.image, str):
-            image = await self._fetch(asked.image, held)
-            asked = replace(asked, image=image)
-        return await run(self.threads, _with_image, asked)
+        # In one go where there is no URL: every change of thread waits for the interpreter's lock.
+        asked = await run(self.threads, self._parse, body, content_type)
+        if isinstance(asked, ScoreRequest):
+            return asked
+        url, finish = asked
+        return await run(self.threads, finish, await self._fetch(url, held))
 
-    def _read_fields(self, body: bytes, content_type: str) -> _Fields:
+    def _parse(
+        self, body: bytes, content_type: str
+    ) -> ScoreRequest | tuple[str, Callable[[bytes], ScoreRequest]]:
+        """Return the request, or the URL of its image and what makes the request of its bytes."""
         limits = self.limits
         kind = content_type.partition(";")[0].strip().lower()
         if kind == "application/json":
@@ -100,9 +105,14 @@ class RequestParser:
         references = _texts(
             asked.get("references"), "references", limits.references, limits.characters
         )
-        return _Fields(
-            _image(asked.get("image")), captions, references, self._decoder(asked.get("method"))
+        finish = partial(
+            _make_request,
+            captions=captions,
+            references=references,
+            decoder=self._decoder(asked.get("method")),
         )
+        image = _image(asked.get("image"))
+        return finish(image) if isinstance(image, bytes) else (image, finish)
 
     def _decoder(self, name: Any) -> Decoder:
         if name is not None and not isinstance(name, str):
@@ -130,21 +140,10 @@ class RequestParser:
         return image
 
 
-@dataclass(frozen=True)
-class _Fields:
-    """The fields of a request; its image may be a URL still."""
-
-    image: bytes | str
-    captions: tuple[str, ...]
-    references: tuple[str, ...]
-    decoder: Decoder
-
-
-def _with_image(asked: _Fields) -> ScoreRequest:
+def _make_request(
+    image: bytes, *, captions: tuple[str, ...], references: tuple[str, ...], decoder: Decoder
+) -> ScoreRequest:
     """Return the request; its image is one by its head and of allowed size, not decoded yet."""
-    image = asked.image
-    if not isinstance(image, bytes):
-        raise TypeError("the image is a URL still")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about decompression bombs, and about odd tags
@@ -157,9 +156,7 @@ def _with_image(asked: _Fields) -> ScoreRequest:
         raise HttpError(422, "bad_image", f"the image {what}; allowed: {names}") from None
     if width * height > MAX_PIXELS:
         raise HttpError(422, "bad_image", f"{width}x{height} pixels are over {MAX_PIXELS}")
-    request = ScoreRequest(
-        image, asked.captions, asked.references, asked.decoder, pixels=width * height
-    )
+    request = ScoreRequest(image, captions, references, decoder, pixels=width * height)
     _ = request.digest  # computed here, in a worker thread, and kept for the queue
     return request
 
