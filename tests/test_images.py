@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -17,13 +18,13 @@ from discode.pairs import Pair, share_images
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files whose bytes are read from now on."""
     seen: list[str] = []
-    read = Path.read_bytes
+    opened = Path.open
 
-    def counted(self: Path) -> bytes:
+    def counted(self: Path, *args: Any, **options: Any) -> Any:
         seen.append(self.name)
-        return read(self)
+        return opened(self, *args, **options)
 
-    monkeypatch.setattr(Path, "read_bytes", counted)
+    monkeypatch.setattr(Path, "open", counted)
     return seen
 
 

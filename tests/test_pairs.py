@@ -27,7 +27,7 @@ def test_one_with_many_and_many_with_many() -> None:
     [
         (["a", "b"], ["x"], None, "do not pair up"),
         ("a", [], None, "no captions"),
-        (None, "x", None, "not None"),
+        (None, "x", None, "cannot be NoneType"),
         ("a", "x", [5], "must be text"),
         ("a", ["x", 3], None, "must be text"),
         ([3], ["x"], None, "give a path"),

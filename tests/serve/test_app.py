@@ -247,6 +247,12 @@ def test_an_image_of_too_many_pixels_is_refused_unopened(
     reply = client.upload(path.read_bytes(), ["a cat"])
     assert (reply.status, reply.code) == (422, "bad_image")
     assert "pixels" in reply.json["error"]["message"]
+    # Nor is one whose pixels are deep: the bytes that decoding takes have a limit of their own.
+    Image.new("I;16", (300, 300)).save(path)
+    monkeypatch.setattr("discode.images.MAX_MEMORY", 300 * 300 * 5)
+    reply = client.upload(path.read_bytes(), ["a cat"])
+    assert (reply.status, reply.code) == (422, "bad_image")
+    assert "to decode" in reply.json["error"]["message"]
 
 
 def test_a_body_too_large_is_refused(client: Client) -> None:

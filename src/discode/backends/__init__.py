@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 from discode.backends.base import (
     Backend,
+    DeclaresReferences,
     SupportsAdvice,
     SupportsBlocks,
     SupportsCheck,
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "KINDS", "Backend", "Kind", "SupportsAdvice", "SupportsBlocks", "SupportsCheck",
-    "SupportsEstimate", "SupportsStop", "kind_of", "open_backend",
+    "KINDS", "Backend", "DeclaresReferences", "Kind", "SupportsAdvice", "SupportsBlocks",
+    "SupportsCheck", "SupportsEstimate", "SupportsStop", "kind_of", "open_backend",
 ]  # fmt: skip
 
 

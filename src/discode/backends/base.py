@@ -53,6 +53,15 @@ class SupportsCheck(Protocol):
 
 
 @runtime_checkable
+class DeclaresReferences(Protocol):
+    """A backend that says whether it takes references; others take them."""
+
+    @property
+    def takes_references(self) -> bool:
+        """Whether pairs may have references; a model that takes none is asked without them."""
+
+
+@runtime_checkable
 class SupportsAdvice(Protocol):
     """A backend that knows which weight suits its model's distributions."""
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from discode.backends.embedded.backend import advised_trust
+from discode.backends.embedded.backend import MODEL, advised_trust
 from discode.errors import DiscodeError, InputError
 from discode.images import image_digest
 from discode.pairs import Pair
@@ -50,6 +50,7 @@ class Recorded:
             {"recorded", *(["hidden"] if self._store.has_hidden() else [])}
         )
         self.advised_trust = advised_trust(self.identity)
+        self.takes_references = self.identity.model != MODEL
         self._scales = sorted({ask.scale.name for ask in asks})
 
     def read(

@@ -22,8 +22,8 @@ from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from discode.decoders import Decoder, named_decoder
-from discode.errors import HttpError, InputError
-from discode.images import IMAGE_FORMATS, MAX_PIXELS, open_formats
+from discode.errors import HttpError, ImageError, InputError
+from discode.images import IMAGE_FORMATS, check_size, open_formats
 from discode.serve.batching import ScoreRequest
 from discode.serve.limits import HeldBytes, Limits, parse_content_length, too_large
 
@@ -143,20 +143,21 @@ class RequestParser:
 def _make_request(
     image: bytes, *, captions: tuple[str, ...], references: tuple[str, ...], decoder: Decoder
 ) -> ScoreRequest:
-    """Return the request; its image is one by its head and of allowed size, not decoded yet."""
+    """Return the request; its image, by its head, can be decoded within limits."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about decompression bombs, and about odd tags
             with open_formats(image) as opened:
-                width, height = opened.size
+                reduction = check_size(opened)
+                pixels = opened.width * opened.height // reduction**2
+    except ImageError as error:
+        raise HttpError(422, "bad_image", f"the image cannot be used: {error}") from None
     # Pillow raises a different error for every way in which a file can be broken.
     except Exception:
         what = "is empty" if not image else "cannot be opened, or is far too large"
         names = ", ".join(IMAGE_FORMATS)
         raise HttpError(422, "bad_image", f"the image {what}; allowed: {names}") from None
-    if width * height > MAX_PIXELS:
-        raise HttpError(422, "bad_image", f"{width}x{height} pixels are over {MAX_PIXELS}")
-    request = ScoreRequest(image, captions, references, decoder, pixels=width * height)
+    request = ScoreRequest(image, captions, references, decoder, pixels=pixels)
     _ = request.digest  # computed here, in a worker thread, and kept for the queue
     return request
 
@@ -195,9 +196,8 @@ def _json(body: bytes, limits: Limits) -> dict[str, Any]:
     # Four times what is allowed: who sends a few too many captions is told so by name.
     check_json(body, depth=8, elements=4 * (limits.captions + limits.references + len(FIELDS)))
     try:
-        asked = json.loads(
-            body.decode("utf-8-sig")
-        )  # bytes might be UTF-16, unlike what was checked
+        # Text, not bytes: these might be UTF-16, which is not what was searched.
+        asked = json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError):
         raise _bad("the body is not JSON in UTF-8") from None
     if not isinstance(asked, dict):

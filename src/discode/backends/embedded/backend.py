@@ -14,7 +14,7 @@ import threading
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -37,6 +37,9 @@ of it is smoothing: every prior that could be noticed lost there."""
 VERSION_1 = "0d536ba0"
 """The file before it, of which there are recordings."""
 CAPTIONS_AT_ONCE = 64
+MAX_CHARACTERS = 8192
+"""Of a caption, many times what the model reads; what goes beyond is cut before anything is done
+with it, as bringing text to one form may take time that grows with the square of its length."""
 
 
 def advised_trust(identity: Identity) -> float | None:
@@ -48,6 +51,13 @@ def advised_trust(identity: Identity) -> float | None:
     if identity.model != MODEL:
         return None
     return {SHA256[:8]: ADVISED_TRUST, VERSION_1: 9999.0}.get(identity.revision.rpartition("-")[2])
+
+
+class _Text(NamedTuple):
+    """The ids of a caption, and whether there were more."""
+
+    ids: list[int]
+    cut: bool
 
 
 class EmbeddedOptions(TypedDict, total=False):
@@ -72,6 +82,7 @@ class Embedded:
     """
 
     capabilities = frozenset({"hidden"})
+    takes_references = False
     prompt = CAPTION_LAST
     scale = UNIT
 
@@ -143,13 +154,12 @@ class Embedded:
             collector.add(Readings.failed(scale, [reason]), [numbers])
 
         for numbers in group_by_image(pairs):
-            texts: dict[int, list[int]] = {}
+            texts: dict[int, _Text] = {}
             for number in numbers:
                 if pairs[number].references:
                     fail([number], "the embedded model takes no references")
-                # The model's own special tokens cannot be spelt: text falls to words and bytes.
-                elif ids := self._bpe.encode_caption(neutralise(pairs[number].caption)):
-                    texts[number] = ids
+                elif (text := self._encode(pairs[number].caption)).ids:
+                    texts[number] = text
                 else:
                     fail([number], "the caption is empty")
             usable = list(texts)
@@ -163,11 +173,19 @@ class Embedded:
                 collector.add(self._read(pixels, [texts[i] for i in part], hidden), part)
         return collector.readings()
 
-    def _read(self, pixels: np.ndarray, texts: list[list[int]], hidden: bool) -> Readings:
-        lengths = np.array([min(len(ids), self._limit) for ids in texts], np.int64)
+    def _encode(self, caption: str) -> _Text:
+        caption = caption.strip()
+        # The model's own special tokens cannot be spelt: text falls to words and bytes.
+        safe = neutralise(caption[:MAX_CHARACTERS])
+        ids = self._bpe.encode_caption(safe, self._limit)
+        cut = len(ids) > self._limit or len(caption) > MAX_CHARACTERS
+        return _Text(ids[: self._limit], cut)
+
+    def _read(self, pixels: np.ndarray, texts: list[_Text], hidden: bool) -> Readings:
+        lengths = np.array([len(text.ids) for text in texts], np.int64)
         ids = np.zeros((len(texts), int(lengths.max()) + 3), np.int64)
-        for row, (text, length) in enumerate(zip(texts, lengths, strict=True)):
-            ids[row, :length] = text[:length]
+        for row, text in enumerate(texts):
+            ids[row, : len(text.ids)] = text.ids
         stems, digits, states, head = self._run_session().run(
             None, {"pixels": pixels, "ids": ids, "lengths": lengths}
         )
@@ -175,7 +193,7 @@ class Embedded:
             UNIT,
             digits.astype(np.float64),
             stems.astype(np.float64),
-            how=np.array(["cut" if len(t) > self._limit else "forced" for t in texts]),
+            how=np.array(["cut" if text.cut else "forced" for text in texts]),
             hidden=states if hidden else None,
             head=head if hidden else None,
         )
