@@ -46,3 +46,4 @@ def test_of_another_judge_or_method_nothing_is_claimed(shipped: Path) -> None:
             (model,) = client.get("/v1/models").json["models"]
             assert (model["typical"], model["note"]) == (typical, note)
             assert model["range"] == [0, 1]
+            assert model["references"] == (own is not judge)  # the shipped one takes none

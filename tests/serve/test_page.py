@@ -289,6 +289,24 @@ def test_the_judge_is_introduced_without_numbers_of_another(visit: Visit) -> Non
     assert visit.page.locator("#ranking .bar .mark").count() == 0  # nothing is known to be typical
 
 
+def test_the_shipped_judge_shows_what_is_typical_and_takes_no_references(
+    browser: Any, shipped: Path
+) -> None:
+    with running(load("embedded", threads=1)) as client:
+        visit = Visit(browser, client)
+        visit.page.get_by_role("button", name="Example: cat").click()
+        assert len(visit.scores()) == 6
+        legend = visit.page.locator("#legend").inner_text()
+        assert "good 0.66" in legend
+        assert "random 0.12" in legend
+        assert visit.page.locator("#ranking .bar .mark").count() == 12
+        # Its prior has no weight to notice: one bar an answer.
+        assert "before = after" in legend
+        assert visit.page.locator("#ranking .chart .after").count() == 0
+        assert visit.page.locator("#references").is_disabled()
+        visit.close()
+
+
 def test_words_are_explained_by_pointer_keyboard_and_touch(browser: Any, client: Client) -> None:
     visit = Visit(browser, client, **PHONE)
     page = visit.page

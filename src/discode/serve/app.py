@@ -210,6 +210,7 @@ class _Service:
             "stems": scale.stems,
             "prompt": f"{prompt.name}-{prompt.digest}",
             "signature": str(self.judge.signature),
+            "references": self.judge.takes_references,
             # A preset file may turn scores into those of people.
             "range": None if is_preset(self.options.method) else [scale.minimum, scale.maximum],
             **describe_judge(self.judge, self.options.method),

@@ -350,6 +350,8 @@ async function meet() {
     judge = { ...model, method };
     $("model").textContent = `${model.model} ${model.revision}`.trim();
     $("note").textContent = model.note;
+    $("references").disabled = !model.references;
+    if (!model.references) $("references-hint").textContent = "Captions by people. This judge takes none.";
     $("about-judge").hidden = false;
     const listed = methods.some((row) => row.name === method);
     const rows = listed ? methods : [{ name: method, about: "this server's default" }, ...methods];
