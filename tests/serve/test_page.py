@@ -61,6 +61,7 @@ class Visit(Tabs):
     def __init__(self, browser: Any, client: Client, **options: Any) -> None:
         super().__init__(browser, f"http://127.0.0.1:{client.port}")
         self.page = self.open("/", **options)
+        assert [line for line in self.complaints if "401" not in line] == []  # its script runs
         self.page.evaluate("""() => Object.defineProperty(navigator, "clipboard", {
             value: { writeText: async (text) => { window.copied = text; } } })""")
         self.page.wait_for_selector("#examples button img")
@@ -345,12 +346,14 @@ def test_while_it_works_that_shows_and_it_can_be_taken_back(browser: Any) -> Non
         assert page.get_by_role("button", name="Scoring").is_disabled()
         assert page.locator("#side").get_attribute("aria-busy") == "true"
         assert page.get_by_role("status").inner_text().startswith("6 captions")
+        page.locator("#clock", has_text="s").wait_for()
         page.get_by_role("button", name="Example: coffee").click()  # instead of the first
         wait_for(lambda: client.requests_inside() == 1)
         page.get_by_role("button", name="Cancel").click()
         page.locator("#status", has_text="Cancelled.").wait_for()
         assert page.get_by_role("button", name="Score").is_enabled()
         assert page.get_by_role("button", name="Cancel").is_hidden()
+        assert page.locator("#clock").inner_text() == ""
         wait_for(lambda: client.requests_inside() == 0)
         model.free.set()
         page.get_by_role("button", name="Example: city").click()

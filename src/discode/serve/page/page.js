@@ -40,7 +40,7 @@ function take(files) {
   if (file) show(file, file.name || "pasted image");
 }
 
-$("preview").addEventListener("error", () => { $("preview").hidden = true; });
+for (const id of ["preview", "thumb"]) $(id).addEventListener("error", () => { $(id).hidden = true; }); // not for a browser
 $("file").addEventListener("change", (event) => take(event.target.files));
 document.addEventListener("dragover", (event) => {
   event.preventDefault();
@@ -142,21 +142,20 @@ async function call(path, options = {}) {
 }
 
 // One request at a time; a person may take it back, and the server then does not judge it.
+let clock = 0;
 function busy(captions) {
-  const working = captions > 0;
+  const working = captions > 0, begin = Date.now();
   $("score").disabled = working;
   $("score").textContent = working ? "Scoring" : "Score";
   $("score").classList.toggle("busy", working);
   $("cancel").hidden = !working;
   $("side").setAttribute("aria-busy", String(working));
-  if (!working) return () => {};
-  const what = captions === 1 ? "1 caption" : `${captions} captions`;
-  const begin = Date.now();
-  say(`${what} …`);
-  const clock = setInterval(() => say(`${what}, ${Math.round((Date.now() - begin) / 1000)} s …`), 1000);
-  return () => { clearInterval(clock); busy(0); };
+  clearInterval(clock);
+  $("clock").textContent = "";
+  if (working) clock = setInterval(() => { $("clock").textContent = `${Math.round((Date.now() - begin) / 1000)} s`; }, 1000);
 }
 
+const counted = (captions) => (captions === 1 ? "1 caption" : `${captions} captions`);
 const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
 
 async function ask({ jump = true } = {}) {
@@ -184,15 +183,16 @@ async function ask({ jump = true } = {}) {
   if (asked.method) form.append("method", asked.method);
   pending?.abort();
   const mine = pending = new AbortController();
-  const done = busy(captions.length);
+  busy(captions.length);
+  say(`${counted(captions.length)} …`);
   try {
     const answer = await call("/v1/score", { method: "POST", body: form, signal: mine.signal });
-    done();
-    say(captions.length === 1 ? "1 caption scored." : `${captions.length} captions scored.`);
+    busy(0);
+    say(`${counted(captions.length)} scored.`);
     render(asked, answer, jump);
   } catch (error) {
     if (mine !== pending) return; // another one was asked meanwhile
-    done();
+    busy(0);
     if (error.name === "AbortError") say("Cancelled.");
     else say(error instanceof TypeError ? "The server cannot be reached." : error.message, true);
     if (error.status === 401) $("token").focus();
@@ -289,8 +289,9 @@ function render(asked, answer, jump) {
     ...(same ? [key("before", term("same", "before = after"))]
       : [key("before", term("before", "before")), key("after", term("after", `after: ${asked.method || "the server's method"}`))]),
     ...(typical ? [key("mark own", term("own", `good ${typical.own}`)), key("mark random", term("random", `random ${typical.random}`))] : []));
-  $("thumb").hidden = $("preview").hidden;
-  $("thumb").src = preview;
+  URL.revokeObjectURL($("thumb").src);
+  $("thumb").hidden = false;
+  $("thumb").src = URL.createObjectURL(asked.image); // another one may be chosen by now
   $("signature").textContent = answer.signature;
   keep(asked, answer);
   $("results").hidden = false;
