@@ -109,7 +109,7 @@ def test_the_unit_runs_the_service_confined(tmp_path: Path) -> None:
     assert UNIT
     unit = configparser.RawConfigParser(strict=False)  # a key may be there twice
     unit.optionxform = str  # type: ignore[assignment, method-assign]
-    unit.read_string(UNIT[1])
+    unit.read_string(UNIT[1].replace("\\\n", " "))
     service = unit["Service"]
     program, verb, *options = shlex.split(service["ExecStart"])
     assert (Path(program).name, verb) == ("discode", "serve")
