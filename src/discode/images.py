@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import io
+import logging
 import os
 import re
 import stat
 import warnings
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -177,10 +182,11 @@ def _decode(opened: Image.Image, data: bytes, *, own: bool) -> Image.Image:
     if reduction > 1:
         opened.draft(None, (opened.width // reduction, opened.height // reduction))
     upright = ImageOps.exif_transpose(opened) if turned else opened
-    if upright.mode != "RGB" or "transparency" in upright.info or depth.reduced or not own:
-        return to_rgb(upright, depth)
-    upright.load()
-    return upright
+    made = to_rgb(upright, depth)
+    if made is opened and not own:
+        return made.copy()
+    made.load()
+    return made
 
 
 def check_size(opened: Image.Image, *, copies: int = 0, whole: bool = False) -> int:
@@ -224,8 +230,19 @@ def open_formats(data: bytes) -> Image.Image:
     'JPEG'
     """
     Image.init()
+    _quieten_pillow()
     known = [name for name in IMAGE_FORMATS if name in Image.OPEN]  # AVIF came with Pillow 11.3
     return Image.open(io.BytesIO(data), formats=known)
+
+
+@cache
+def _quieten_pillow() -> None:
+    """Keep Pillow and its libtiff from printing what is raised anyway."""
+    logging.getLogger("PIL").addHandler(logging.NullHandler())  # heard where logging is set up
+    with suppress(OSError, AttributeError):  # not every Pillow has it, or lets it be found
+        libtiff = ctypes.CDLL(import_module("PIL._imaging").__file__)
+        libtiff.TIFFSetErrorHandler(None)
+        libtiff.TIFFSetWarningHandler(None)
 
 
 def _name(image: ImageSource) -> str:

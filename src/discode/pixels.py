@@ -21,10 +21,12 @@ from PIL import Image
 from discode.arrays import as_numpy
 from discode.errors import ImageError, InputError
 
-TILE = 1024
-"""Pixels are converted in squares of this side, so that intermediate results stay small."""
+TILE = 1 << 20
+"""Pixels are converted by so many at a time, so that intermediate results stay small."""
 UNKNOWN_BELOW = 1 / 16
 """Of a range that the file does not state: where all pixels are below, it may be another."""
+LEVEL = 1 / 256
+"""One grey level of a range."""
 SIXTEEN_BITS = 65535
 _TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
 # Tags of TIFF
@@ -92,14 +94,15 @@ save it with 8 bits, or over the whole range of 65535
         """
         if not (math.isfinite(low) and math.isfinite(high)):
             raise ImageError("it has pixels that are NaN or infinite")
-        if self.stated is not None and high <= self.stated:
-            return self.stated
-        white = next((top for top in self.ranges if high <= top), None)
+        known = self.stated is not None and high <= self.stated
+        tops = (self.stated,) if known else self.ranges
+        # A grey level beyond is rounding, as of an image that was resized in floats.
+        white = next((top for top in tops if top is not None and high <= top * (1 + LEVEL)), None)
         if white is None:
             raise ImageError(f"its brightest pixel is {high:g}; save it with 8 bits")
-        if low < -white / 256:
+        if low < self.black - white * LEVEL:
             raise ImageError(f"it has pixels below black, down to {low:g}; save it with 8 bits")
-        if white > self.ranges[0] and high < white * UNKNOWN_BELOW:
+        if not known and white > self.ranges[0] and high < white * UNKNOWN_BELOW:
             raise ImageError(
                 f"its brightest pixel is {high:g}, and the file does not say of what; save it "
                 f"with 8 bits, or over the whole range of {white}"
@@ -123,14 +126,15 @@ def to_rgb(image: Image.Image, depth: Depth) -> Image.Image:
             )
     if image.mode in _TRANSPARENT or "transparency" in image.info:
         return _on_white(image)
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _tiles(size: tuple[int, int]) -> Iterator[tuple[int, int, int, int]]:
     width, height = size
-    for y in range(0, height, TILE):
+    rows = max(1, TILE // width)
+    for y in range(0, height, rows):
         for x in range(0, width, TILE):
-            yield x, y, min(x + TILE, width), min(y + TILE, height)
+            yield x, y, min(x + TILE, width), min(y + rows, height)
 
 
 def _on_white(image: Image.Image) -> Image.Image:
@@ -258,12 +262,12 @@ def _eight_bits(array: NDArray[Any], top: float | None) -> NDArray[np.uint8]:
     low, high = float(array.min()), float(array.max())
     if not (math.isfinite(low) and math.isfinite(high)):
         raise InputError("the image has pixels that are NaN or infinite")
-    if low < -white / 256:
+    if low < -white * LEVEL:
         raise InputError(
             f"the image has pixels from {low:g} to {high:g}; undo its normalisation first "
             "(x * std + mean), so that black is 0 and white is 1"
         )
-    if high > white * (1 + 1 / 256):
+    if high > white * (1 + LEVEL):
         raise _no_range(f"{kind} up to {high:g}")
     values: Any = array.astype(np.float64) / white * 255
     return np.asarray(values.round().clip(0, 255), np.uint8)

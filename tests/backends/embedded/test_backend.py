@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import os
+import unicodedata
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Literal
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 import discode
-from discode.backends.embedded import Embedded
+from discode.backends.embedded import Embedded, tokenizer
 from discode.backends.embedded import backend as embedded
+from discode.backends.embedded.tokenizer import Bpe
 from discode.cli.demo import demo_pairs
 from discode.errors import InputError
 from discode.images import ImageSource, demo_path
+from discode.pairs import Pair
+from discode.prompts import neutralise
 from discode.scores import Scores
+from tests.helpers.command_line import run
 from tests.helpers.samples import encoded
 
 CAT = demo_path() / "cat.jpg"
@@ -95,6 +105,13 @@ def test_a_damaged_or_missing_installation_says_so(
         discode.load()
 
 
+def test_nothing_is_kept_in_the_home_folder_and_nothing_reported(tmp_path: Path) -> None:
+    """Onnxruntime from 1.29 on gives each machine an id and sends its makers what it runs."""
+    done = run("score", CAT, "a cat", HOME=str(tmp_path), XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode == 0
+    assert list(tmp_path.rglob("*")) == []
+
+
 def test_order_batches_and_threads_do_not_matter(model: Embedded, file: Path) -> None:
     judge = discode.load(model)
     captions = [f"a {colour} dog {i}" for i in range(30) for colour in ("red", "blue", "purple")]
@@ -151,6 +168,55 @@ def test_odd_captions(model: Embedded) -> None:
             assert scores.flags[name][i] == (name == flag), caption[:20]
     assert scores.value[0] == pytest.approx(scores.value[1], abs=1e-6)
     assert set(scores.errors.values()) == {"the caption is empty"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text() | st.lists(st.sampled_from(["a dog", "Ünïcode", ".", '"', " ", "🐕" * 9, "<|x|>",
+       "\ufdfa", "supercalifragilistic", "7" * 30])).map("".join))  # fmt: skip
+def test_cutting_before_the_tokenizer_changes_no_reading(caption: str) -> None:
+    """What is read of a caption, and whether it is flagged, are as if all of it were tokenized."""
+    model = shipped_model()
+    every = model._bpe.encode_caption(neutralise(caption))
+    limit = model._limit
+    assert model._encode(caption) == (every[:limit], len(every) > limit)
+    # Beyond what is looked at, only the flag knows.
+    longer = model._encode(f"{caption} a dog " * (8192 // (len(caption) + 7) + 1))
+    assert longer.cut
+
+
+@cache
+def shipped_model() -> Embedded:
+    return Embedded(threads=1)
+
+
+def test_a_caption_of_a_megabyte_costs_no_more_than_its_beginning(
+    shipped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words: list[int] = []
+    encode = Bpe._encode_word
+
+    def counted(self: Bpe, word: str) -> tuple[int, ...]:
+        words.append(len(word))
+        return encode(self, word)
+
+    normal: list[int] = []
+
+    def normalised(form: Literal["NFKC"], text: str) -> str:
+        normal.append(len(text))
+        return unicodedata.normalize(form, text)
+
+    monkeypatch.setattr(Bpe, "_encode_word", counted)
+    monkeypatch.setattr(tokenizer, "unicodedata", SimpleNamespace(normalize=normalised))
+    judge = discode.load(f"embedded:{shipped}", threads=1)
+    rng = np.random.default_rng(0)
+    random = "".join(map(chr, rng.integers(0x4E00, 0x9FFF, 1 << 20)))
+    marks = "a" + "\u0300\u0316" * (1 << 19)  # normalising them takes the square of their number
+    scores = judge.score(CAT, [random, marks, "x " * (1 << 19)])
+    assert scores.flags["cut"].tolist() == [True] * 3
+    assert max(normal) <= embedded.MAX_CHARACTERS
+    assert sum(words) <= 3 * 8192
+    first = judge.score(CAT, [random[:5000], marks[:5000], "x " * 1000])
+    assert np.array_equal(scores.value, first.value)
 
 
 def photo(mode: str = "RGB") -> Image.Image:
@@ -248,8 +314,8 @@ def test_what_it_cannot_do_is_said_at_once(model: Embedded, tmp_path: Path) -> N
         discode.load(model, scale="ten")
     with pytest.raises(InputError, match="prompt 'caption-last' only"):
         discode.load(model, prompt="fleur")
-    scores = discode.load(model).score(CAT, "a dog", ["a reference"])
-    assert "no references" in scores.errors[0]
+    direct = model.read([Pair(CAT, "a dog", ("a reference",))], model.prompt, model.scale)
+    assert "no references" in direct.errors[0]
     with pytest.raises(InputError, match="no model at"):
         discode.load("embedded:none.onnx")
     (tmp_path / "junk.onnx").write_bytes(b"junk")
