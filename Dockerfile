@@ -14,9 +14,7 @@ COPY --from=build /opt/discode /opt/discode
 RUN install -d -o 10001 -g 10001 /data
 WORKDIR /data
 USER 10001:10001
-# onnxruntime's newer builds report their use to their maker unless they are told not to.
 ENV PATH=/opt/discode/bin:$PATH \
-    ORT_DISABLE_TELEMETRY=1 \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 EXPOSE 8000

@@ -143,13 +143,22 @@ class RequestParser:
 def _make_request(
     image: bytes, *, captions: tuple[str, ...], references: tuple[str, ...], decoder: Decoder
 ) -> ScoreRequest:
-    """Return the request; its image, by its head, can be decoded within limits."""
+    request = ScoreRequest(image, captions, references, decoder, pixels=check_image(image))
+    _ = request.digest  # computed here, in a worker thread, and kept for the queue
+    return request
+
+
+def check_image(image: bytes) -> int:
+    """Return the pixels that an image will have when it is decoded, by what its head declares.
+
+    Raises unless it begins like an image that can be decoded within limits.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about decompression bombs, and about odd tags
             with open_formats(image) as opened:
                 reduction = check_size(opened)
-                pixels = opened.width * opened.height // reduction**2
+                return opened.width * opened.height // (reduction * reduction)
     except ImageError as error:
         raise HttpError(422, "bad_image", f"the image cannot be used: {error}") from None
     # Pillow raises a different error for every way in which a file can be broken.
@@ -157,9 +166,6 @@ def _make_request(
         what = "is empty" if not image else "cannot be opened, or is far too large"
         names = ", ".join(IMAGE_FORMATS)
         raise HttpError(422, "bad_image", f"the image {what}; allowed: {names}") from None
-    request = ScoreRequest(image, captions, references, decoder, pixels=pixels)
-    _ = request.digest  # computed here, in a worker thread, and kept for the queue
-    return request
 
 
 def check_json(body: bytes, *, depth: int, elements: int) -> None:
