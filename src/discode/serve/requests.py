@@ -158,7 +158,8 @@ def check_image(image: bytes) -> int:
             warnings.simplefilter("ignore")  # about decompression bombs, and about odd tags
             with open_formats(image) as opened:
                 reduction = check_size(opened)
-                return opened.width * opened.height // (reduction * reduction)
+                pixels: int = opened.width * opened.height // (reduction * reduction)
+                return pixels
     except ImageError as error:
         raise HttpError(422, "bad_image", f"the image cannot be used: {error}") from None
     # Pillow raises a different error for every way in which a file can be broken.
