@@ -16,11 +16,9 @@ from PIL import Image, features
 
 import discode
 from discode import images
-from discode.decoders import get_decoder
 from discode.errors import HttpError, ImageError, InputError
 from discode.images import SharedImage, as_image, image_bytes, image_digest, open_image
 from discode.pairs import Pair, share_images
-from discode.serve.batching import ScoreRequest
 from discode.serve.requests import check_image
 from tests.helpers.samples import encoded
 
@@ -138,7 +136,7 @@ def test_what_does_not_fit_the_memory_is_refused_by_its_header(
     with pytest.raises(ImageError, match=rf"64x64 pixels of this kind \({form} .* save it smaller"):
         open_image(image)
     with pytest.raises(HttpError, match="save it smaller"):  # nor does the service decode it
-        check_image(ScoreRequest(image, ("a cat",), (), get_decoder("raw")))
+        check_image(image)
 
 
 def test_a_tile_larger_than_its_image_counts(monkeypatch: pytest.MonkeyPatch) -> None:
