@@ -141,8 +141,8 @@ def test_faults() -> None:
     assert careless_reason(Checks(), WorkRecord()) == ""
     assert careless_reason(Checks(), WorkRecord(gold=4, right=0)) == ""
     assert careless_reason(Checks(), WorkRecord(gold=5, right=3)) == ""
-    assert "2 of 5 right, at least 60 %" in careless_reason(Checks(), WorkRecord(gold=5, right=2))
+    assert "1 of 5 right, as a coin" in careless_reason(Checks(), WorkRecord(gold=5, right=1))
     assert careless_reason(Checks(), WorkRecord(compared=10, quick=5)) == ""
-    assert "6 of 10 comparisons took under 2 s" in careless_reason(
+    assert "6 of 10 choices took under 2 s" in careless_reason(
         Checks(), WorkRecord(compared=10, quick=6)
     )

@@ -112,7 +112,7 @@ def test_a_campaign_of_eight_people(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """Quotas filled by the rules; exported, loaded back, scored by two metrics."""
-    checks = Checks(gold_rate=0.2, gold_after=3, gold_least=0.7, quick_seconds=0.0)
+    checks = Checks(gold_rate=0.2, gold_after=3, quick_seconds=0.0)
     make_campaign(db, images, QUOTA, checks=checks, gold=8)
     accuracy = [0.97] * 5 + [0.1] + [1.0] * 2
     people = invite(db, [f"comparer {i}" for i in range(6)], "comparer", 0.0)
@@ -157,6 +157,8 @@ def test_a_campaign_of_eight_people(
     assert export_dataset(db, folder) == dict.fromkeys(images, QUOTA), "no more than the quota"
     benchmark = load_benchmark("mceval", folder)
     assert len(benchmark.judgments) == 4 * QUOTA
+    if not db.sqlite:
+        return  # the same dataset would be scored again
     if not SHIPPED.is_file():
         pytest.skip(NO_MODEL)
     log, problems = run_metrics(
@@ -190,8 +192,8 @@ def test_a_killed_server_keeps_every_answer_it_confirmed(tmp_path: Path) -> None
     path = tmp_path / "campaign.db"
     confirmed: list[tuple[int, str]] = []
     with Database(str(path)) as db:
-        make_campaign(db, images_in(tmp_path, {"a": 40}), 30)
-        people = invite(db, [f"c{i}" for i in range(8)], "comparer", 0.0)
+        make_campaign(db, images_in(tmp_path, {"a": 16}), 12)
+        people = invite(db, [f"c{i}" for i in range(5)], "comparer", 0.0)
         people += invite(db, ["r"], "reviser", 0.0)
     server, where = serve(path)
     try:
@@ -208,14 +210,14 @@ def test_a_killed_server_keeps_every_answer_it_confirmed(tmp_path: Path) -> None
                 except Exception:  # killed in the middle
                     return
                 confirmed.append((worker.invitation.person, sent))
-                if len(confirmed) == 40:
+                if len(confirmed) == 20:
                     os.kill(server.pid, signal.SIGKILL)
 
         at_once(workers, work)
     finally:
         server.kill()
         server.communicate()
-    assert len(confirmed) >= 40
+    assert len(confirmed) >= 20
     again, where = serve(path)
     try:
         with Database(str(path)) as db, db.read() as session:
@@ -239,7 +241,7 @@ def test_a_killed_server_keeps_every_answer_it_confirmed(tmp_path: Path) -> None
     with Database(str(path)) as db:
         check_rules(db)
         with db.read() as session:
-            assert session.scalar(select(func.count()).where(Image.state == "done")) == 30
+            assert session.scalar(select(func.count()).where(Image.state == "done")) == 12
 
 
 def test_everything_a_person_can_do(sqlite: Database, tmp_path: Path) -> None:
