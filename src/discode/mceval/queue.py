@@ -363,19 +363,21 @@ def _lock_query(kind: str, wait: bool) -> Executable:
 def is_gold_turn(seed: int, person: int, count: int, rate: float) -> bool:
     """Return whether a person's task number ``count`` is to be a gold question.
 
-    The tasks are cut into blocks of 1 / rate, and each block has one, at a place that is drawn for
-    the person: block b has it at number ⌊(b + u) / rate⌋, with 0 ≤ u < 1. So everybody meets as
-    many as the rate says, and nobody knows which.
+    The tasks are cut into blocks of 1 / rate: block b has the numbers from ⌊b / rate⌋ on. Each has
+    one, at a place that is drawn for the person. So everybody meets as many as the rate says, and
+    nobody knows which.
 
     >>> [count for count in range(40) if is_gold_turn(0, 1, count, 0.1)]
-    [5, 11, 25, 33]
+    [6, 11, 24, 38]
     """
     if not rate:
         return False
-    return any(
-        math.floor((block + random_bits(seed, "gold", person, block) / 2**64) / rate) == count
-        for block in range(math.floor(count * rate), math.floor((count + 1) * rate) + 1)
-    )
+    near = math.floor(count * rate)  # rounded, so that it may be the block beside
+    for block in (near - 1, near, near + 1):
+        begin, end = math.floor(block / rate), math.floor((block + 1) / rate)
+        if begin <= count < end:
+            return count == begin + random_bits(seed, "gold", person, block) % (end - begin)
+    return False
 
 
 def _gold_instead(

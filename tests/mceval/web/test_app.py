@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import os
 import re
@@ -565,3 +566,41 @@ def test_mistakes_are_named(
     call: Any = typer.main.get_command(command_line)
     with pytest.raises(InputError, match=words):
         call(["mceval", "annotate", *given], standalone_mode=False)
+
+
+def test_a_second_look_at_a_revision(sqlite: Database, tmp_path: Path) -> None:
+    """Shown with what it was before; rejected, accepted, told to people and organisers."""
+    rules = Rules(people=1, second_look=True)
+    make_campaign(sqlite, images_in(tmp_path, {"a": 1}), 1, rules=rules)
+    people = invite(sqlite, ["one", "two", "three", "four"], "reviser", 0.0)
+    people += invite(sqlite, ["five"], "comparer", 0.0) + invite(sqlite, ["boss"], "admin", 0.0)
+    with running(sqlite) as where:
+        one, two, three, four, five, boss = (Worker(where, person) for person in people)
+        page = one.join()
+        assert "A second look" in one.http.get("/guide").text
+        before = texts(page)[0]
+        assert kind(one.post("/task", page, text="<i>a revision</i> of it")) == "done"
+        page = two.join()
+        assert kind(page) == "look"
+        assert texts(page) == ["<i>a revision</i> of it"]
+        assert html.unescape(page.text.split('data-before="')[1].split('"')[0]) == before
+        assert two.post("/task", page).status_code == 400
+        assert two.post("/task", page, look="perhaps").status_code == 400
+        page = two.post("/task", page, look="reject")
+        assert kind(page) == "done"
+        assert "<dd>1</dd><dt>second look</dt>" in page.text
+        page = three.join()
+        assert texts(page) == [before], "revised anew from the beginning"
+        three.answer(page)
+        page = four.join()
+        assert kind(page) == "look"
+        page = four.post("/undo", four.post("/task", page, look="accept"))
+        four.post("/task", page, look="accept")
+        five.join()
+        five.work()
+        page = boss.join()
+        assert "Revisions accepted by a second person</dt><dd>1 <small>1 rejected, 0 wait" in page.text
+        assert "A second look" not in five.http.get("/guide").text, "nothing that comparers do"
+    with sqlite.read() as session:
+        (image,) = session.scalars(select(Image)).all()
+        assert (image.state, image.reference) == ("done", f"{before}, revised")

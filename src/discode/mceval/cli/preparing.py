@@ -37,6 +37,9 @@ def plan(
     revise_seconds: Annotated[
         float | None, typer.Option(help="Time of a revision.", show_default="50")
     ] = None,
+    look_seconds: Annotated[
+        float, typer.Option(help="Time of a second look at a revision; 0: none.")
+    ] = 0.0,
     from_campaign: Annotated[
         str | None,
         typer.Option("--from", metavar="DATABASE", help="Take both times from this campaign."),
@@ -53,8 +56,8 @@ def plan(
 
     compare, revised = _seconds(compare_seconds, revise_seconds, from_campaign)
     target = Target(
-        domains, images, workers, accuracy, spread, hard, compare, revised, pay_per_hour, fee,
-        gold_rate,
+        domains, images, workers, accuracy, spread, hard, compare, revised, look_seconds,
+        pay_per_hour, fee, gold_rate,
     )  # fmt: skip
     rules = Rules(people=people, consensus=consensus, revise=revise)
     found = make_plan(target, rules, rounds=rounds, seed=seed)
