@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from discode.backends.served.client import ChatAnswer, Message
 from discode.errors import BackendError, InputError

@@ -135,9 +135,14 @@ def test_rules_and_checks_as_json() -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        {"gold_rate": 1.5}, {"gold_after": 0}, {"quick_seconds": -1}, {"quick_most": -0.1},
-        {"gold_careful": 0.5}, {"gold_careful": 1.0}, {"gold_odds": 1.0},
-    ],  # fmt: skip
+        {"gold_rate": 1.5},
+        {"gold_after": 0},
+        {"quick_seconds": -1},
+        {"quick_most": -0.1},
+        {"gold_careful": 0.5},
+        {"gold_careful": 1.0},
+        {"gold_odds": 1.0},
+    ],
 )
 def test_invalid_checks(given: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(given))):

@@ -193,7 +193,7 @@ def test_answers_that_are_none(sqlite: Database) -> None:
     task = held(sqlite, two, "look")
     for given in ({}, {"side": 0}, {"text": "my own"}, {"accepted": True, "text": "my own"}):
         with pytest.raises(InputError, match="accept or reject"):
-            submit(sqlite, two, task.lease, new_submission(), 30.0, **given)  # type: ignore[arg-type]
+            submit(sqlite, two, task.lease, new_submission(), 30.0, **given)
     with pytest.raises(InputError, match="second_look=1"):
         Rules(second_look=1)  # type: ignore[arg-type]
 
@@ -204,10 +204,11 @@ def test_who_looks_without_looking_is_careless(sqlite: Database) -> None:
     one, two = revisers(sqlite, "one", "two")
     for now in range(100, 500, 100):
         revise(sqlite, one, "a revision of it", now)
+    for now in range(1000, 1300, 100):
+        task = held(sqlite, two, "look", now)
+        submit(sqlite, two, task.lease, new_submission(), now + 1.0, accepted=True)
     with pytest.raises(NotAllowedError, match="has ended"):
-        for now in range(1000, 1400, 100):
-            task = held(sqlite, two, "look", now)
-            submit(sqlite, two, task.lease, new_submission(), now + 1.0, accepted=True)
+        next_task(sqlite, two, 1300.0)
     with sqlite.read() as session:
         voided = select(Answer.kind).join(Void, Void.answer_id == Answer.id)
         assert session.scalars(voided).all() == ["look"] * 3

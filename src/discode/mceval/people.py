@@ -231,9 +231,7 @@ def record_consent(db: Database, person: int, now: float) -> None:
 def keep_guide(session: Session, now: float) -> None:
     """Keep a copy of the guide, which somebody is shown now; the same words are kept once."""
     settings = settings_of(session)
-    text = guide_text(
-        instructions=settings.instructions.strip(), look=settings.rules.second_look
-    )
+    text = guide_text(instructions=settings.instructions.strip(), look=settings.rules.second_look)
     digest = hashlib.sha256(text.encode()).hexdigest()
     if session.get(GuideCopy, digest) is None:
         session.add(GuideCopy(digest=digest, text=text, created=now))

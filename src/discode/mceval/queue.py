@@ -152,7 +152,7 @@ def flag(db: Database, person: int, lease: str, reason: str, now: float) -> None
 
 
 def heartbeat(db: Database, person: int, lease: str, now: float) -> float:
-    """Extend a lease, for a person who gave a sign of life; return the time at which it now ends."""
+    """Extend a lease, whose holder gave a sign of life; return the time at which it now ends."""
 
     def work(session: Session) -> float:
         slot = _leased(session, _person(session, person), lease)

@@ -266,9 +266,7 @@ def _taken_down(session: Session, image: int) -> str:
 
 
 def _has_slot(session: Session, image: int, kind: str = "compare", number: int = 0) -> bool:
-    found = select(Slot.id).where(
-        Slot.image_id == image, Slot.kind == kind, Slot.number == number
-    )
+    found = select(Slot.id).where(Slot.image_id == image, Slot.kind == kind, Slot.number == number)
     return session.scalar(found) is not None
 
 

@@ -599,7 +599,7 @@ def test_a_second_look_at_a_revision(sqlite: Database, tmp_path: Path) -> None:
         five.join()
         five.work()
         page = boss.join()
-        assert "Revisions accepted by a second person</dt><dd>1 <small>1 rejected, 0 wait" in page.text
+        assert "by a second person</dt><dd>1 <small>1 rejected, 0 wait" in page.text
         assert "A second look" not in five.http.get("/guide").text, "nothing that comparers do"
     with sqlite.read() as session:
         (image,) = session.scalars(select(Image)).all()
