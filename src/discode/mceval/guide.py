@@ -36,6 +36,9 @@ LOOKING = (
     "another person improves the caption once more."
 )
 LOOKING_QUESTION = "Is this caption right?"
+LOOKING_HINT = (
+    "Accept it if nothing in it is wrong and nothing that matters is missing; otherwise reject it."
+)
 
 
 @dataclass(frozen=True)
