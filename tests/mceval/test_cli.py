@@ -427,3 +427,18 @@ def test_one_limit_for_duplicates_and_a_second_look(run: Run, tmp_path: Path) ->
     assert "revisions: 0 accepted, 0 rejected, 0 wait" in fine(run("status", db))
     with open_database(str(db)) as opened, opened.read() as session:
         assert rules_of(session) == Rules(near=-1, second_look=True)
+
+
+def test_the_server_says_at_its_start_which_images_are_missing(
+    run: Run, begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("fastapi", reason="annotating is tested with discode[annotate,dev]")
+    monkeypatch.setattr("discode.http.server.serve_until_signal", lambda *given, **more: None)
+    code, _, err = run("annotate", begun, "--port", 0)
+    assert code == 0
+    assert "people work at http://127.0.0.1:" in err
+    assert "not where they were" not in err
+    (tmp_path / "real" / "003.png").unlink()
+    code, _, err = run("annotate", begun, "--port", 0)
+    assert code == 0
+    assert "1 images are not where they were: real/003.png; put them back" in err

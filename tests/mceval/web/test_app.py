@@ -13,6 +13,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ import numpy as np
 import pytest
 import typer
 from PIL import Image as Pillow
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
 
 from discode.backends.embedded import SHIPPED
 from discode.bench.agreement import AgreementProtocol
@@ -36,7 +38,7 @@ from discode.mceval.guide import COMPARED_EXAMPLES
 from discode.mceval.people import invite
 from discode.mceval.report import domain_rows, flag_rows
 from discode.mceval.rules import Rules
-from discode.mceval.tables import Answer, Image, Person, Slot, Void
+from discode.mceval.tables import Answer, Campaign, Image, Person, Slot, Void
 from discode.metrics import MetricFactory
 from tests.helpers.annotating import (
     Worker,
@@ -604,3 +606,24 @@ def test_a_second_look_at_a_revision(sqlite: Database, tmp_path: Path) -> None:
     with sqlite.read() as session:
         (image,) = session.scalars(select(Image)).all()
         assert (image.state, image.reference) == ("done", f"{before}, revised")
+
+
+def test_pay_is_told_only_if_it_was_promised(tmp_path: Path) -> None:
+    path = str(tmp_path / "campaign.db")
+    with Database(path) as db:
+        make_campaign(db, images_in(tmp_path, {"a": 1}), 1)
+        people = invite(db, ["one", "two"], "comparer", 0.0)
+    for person, pay in zip(people, (0.0, 15.0), strict=True):
+        with Database(path) as db:
+            db.run(partial(promise, pay=pay))
+            with running(db) as where:
+                worker = Worker(where, person)
+                door = worker.http.get(f"/join/{person.token}")
+                guide = worker.http.post("/join", data={"token": fields(door)["token"]}).text
+        assert ("paid at 15.00 USD per hour" in guide) == (pay > 0)
+        assert ("stops 3 minutes after the last sign of you" in guide) == (pay > 0)
+        assert ("paid" in guide) == (pay > 0)
+
+
+def promise(session: Session, pay: float) -> None:
+    session.execute(update(Campaign).values(pay_per_hour=pay))
