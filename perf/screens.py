@@ -2,9 +2,9 @@
 
     python perf/screens.py FOLDER
 
-Wants discode[annotate,dev] and Chromium. A small campaign with the package's own images is worked on
-until every page can be met; each page is pictured at 1280x800, 390x844 and 844x390, light and dark,
-and the six are put on one sheet, FOLDER/NAME.png.
+Wants discode[annotate,dev] and Chromium. A small campaign with the package's own images is worked
+on until every page can be met; each page is pictured at 1280x800, 390x844 and 844x390, light and
+dark, and the six are put on one sheet, FOLDER/NAME.png.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from tests.helpers.chromium import chromium
 SIZES = ((1280, 800), (390, 844), (844, 390))
 SCHEMES = ("light", "dark")
 CAPTIONS = (
-    "a close view of something on a wooden table beside a window, with a little light from the left",
+    "a close view of something on a wooden table beside a window, with some light from the left",
     "a photo of an object that somebody has put down in the middle of the picture",
-    "an animal is looking at something, and behind it there is a wall that is painted in two colours",
+    "an animal is looking at something, and behind it is a wall that is painted in two colours",
     "a drawing of a thing",
 )
 Act = Callable[[Any], object]
@@ -197,7 +197,8 @@ def take_all(album: Album, folder: Path) -> None:
     album.page("invitations", "admin", "/admin/invitations")
 
     def links(page: Any) -> None:
-        page.get_by_label("Names, one per line").fill(f"Xenia {album.people}\nYannick {album.people}")
+        names = f"Xenia {album.people}\nYannick {album.people}"
+        page.get_by_label("Names, one per line").fill(names)
         page.get_by_role("button", name="Invite").click()
 
     album.page("links", "admin", "/admin/invitations", links)
