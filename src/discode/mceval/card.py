@@ -31,9 +31,8 @@ class DatasetFacts:
     flag_reasons: Mapping[str, int]
     hours: float
     guides: Sequence[str]
-    """The guides that people were shown, oldest first; none where no copy was kept."""
-    guide: str
-    """The guide as it is worded now."""
+    """The guides that people were shown, oldest first; where none was kept, that of today."""
+    guides_kept: bool
     second_looks: Mapping[str, int]
     """Revisions accepted and rejected by a second person; empty without that rule."""
     study: Mapping[str, Any]
@@ -174,26 +173,22 @@ def _second_looks(found: Mapping[str, int]) -> list[str]:
     return [
         "A revision counts only because another person, who neither revised nor compared the "
         f"image's captions, accepted it: {found['accepted']} were accepted and "
-        f"{found['rejected']} rejected, which somebody else then revised.",
+        f"{found['rejected']} rejected; those captions were revised again by somebody else.",
         "",
     ]
 
 
 def _guides(facts: DatasetFacts) -> list[str]:
     """Return the guides that people were shown, quoted."""
-    if not facts.guides:
+    words = "What people read before their first task, and could open again at any time:"
+    if not facts.guides_kept:
         words = f"No copy of what people read was kept; discode {facts.version} would tell them:"
-        return [words, "", *_quoted(facts.guide)]
-    lines = ["What people read before their first task, and could open again at any time:", ""]
+    lines = [words, ""]
     for number, text in enumerate(facts.guides, start=1):
         if len(facts.guides) > 1:
             lines += [f"Version {number} of {len(facts.guides)}, in the order of their use:", ""]
-        lines += _quoted(text)
+        lines += [*(f"> {line}" if line else ">" for line in text.splitlines()), ""]
     return lines
-
-
-def _quoted(text: str) -> list[str]:
-    return [*(f"> {line}" if line else ">" for line in text.splitlines()), ""]
 
 
 def _study(study: Mapping[str, Any]) -> list[str]:

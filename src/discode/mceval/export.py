@@ -23,7 +23,7 @@ from discode.images import image_bytes
 from discode.mceval.card import DatasetFacts, dataset_card
 from discode.mceval.checks import WorkRecord, careless_reason
 from discode.mceval.database import Database, settings_of
-from discode.mceval.guide import guide_text
+from discode.mceval.people import guide_of
 from discode.mceval.report import (
     DISCARDED,
     domain_rows,
@@ -201,6 +201,9 @@ def _facts(
             "krippendorff_alpha": _number(report.alpha),
         }
     people = [row for row in person_rows(session) if row.answers]
+    guides = session.scalars(
+        select(GuideCopy.text).order_by(GuideCopy.created, GuideCopy.digest)
+    ).all()
     study, looks = user_study_result(session), second_looks(session)
     return DatasetFacts(
         title=options.title or settings.name,
@@ -219,12 +222,8 @@ def _facts(
         skip_reasons=pass_reasons(session, "skip"),
         flag_reasons=pass_reasons(session, "flag"),
         hours=round(sum(row.hours for row in people), 2),
-        guides=session.scalars(
-            select(GuideCopy.text).order_by(GuideCopy.created, GuideCopy.digest)
-        ).all(),
-        guide=guide_text(
-            instructions=settings.instructions.strip(), look=settings.rules.second_look
-        ),
+        guides=guides or [guide_of(settings)],
+        guides_kept=bool(guides),
         second_looks=(
             {"accepted": looks.accepted, "rejected": looks.rejected}
             if settings.rules.second_look

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from discode.errors import InputError, NotAllowedError, lookup
 from discode.mceval.checks import Evidence, WorkRecord, careless_reason, is_corrected
-from discode.mceval.database import LOCK, Database, checks_of, settings_of
+from discode.mceval.database import LOCK, CampaignSettings, Database, checks_of, settings_of
 from discode.mceval.guide import guide_text
 from discode.mceval.states import log_event, pass_counts, return_slot, settle_image
 from discode.mceval.tables import (
@@ -228,10 +228,14 @@ def record_consent(db: Database, person: int, now: float) -> None:
     db.run(work)
 
 
+def guide_of(settings: CampaignSettings) -> str:
+    """Return a campaign's guide as plain text."""
+    return guide_text(instructions=settings.instructions.strip(), look=settings.rules.second_look)
+
+
 def keep_guide(session: Session, now: float) -> None:
     """Keep a copy of the guide, which somebody is shown now; the same words are kept once."""
-    settings = settings_of(session)
-    text = guide_text(instructions=settings.instructions.strip(), look=settings.rules.second_look)
+    text = guide_of(settings_of(session))
     digest = hashlib.sha256(text.encode()).hexdigest()
     if session.get(GuideCopy, digest) is None:
         session.add(GuideCopy(digest=digest, text=text, created=now))
