@@ -1,4 +1,4 @@
-"""Run what README.md and the tutorial show, and put what it prints today into the pages.
+"""Run what README.md, integrations.md and the tutorial show, and renew what the pages print.
 
 ``python docs/make_outputs.py`` rewrites every output that no longer agrees; a test runs the same
 and only compares. The blocks of a page run in order, in a folder with the demo's images. A comment
@@ -31,7 +31,11 @@ from typing import Any, NamedTuple
 from discode.images import demo_path
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/tutorial/*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "docs" / "integrations.md",
+    *sorted(ROOT.glob("docs/tutorial/*.md")),
+]
 BLOCK = re.compile(
     r"(?:^<!-- (?P<note>.+?) -->\n)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )

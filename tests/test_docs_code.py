@@ -1,4 +1,4 @@
-"""What README.md and the tutorial show is run, and agrees with what is printed."""
+"""What README.md, docs/integrations.md and the tutorial show is run, and agrees with its output."""
 
 from __future__ import annotations
 

@@ -33,9 +33,9 @@ PUBLIC = [
 # here may change between versions, and the documentation does not import it.
 PUBLIC_MODULES = {
     "discode.backends", "discode.bench", "discode.benchmarks", "discode.bulk", "discode.bulk.ray",
-    "discode.decoders", "discode.errors", "discode.images", "discode.mceval",
-    "discode.mceval.database", "discode.mceval.queue", "discode.metrics", "discode.prompts",
-    "discode.readings", "discode.scales", "discode.stats",
+    "discode.decoders", "discode.errors", "discode.images", "discode.integrations",
+    "discode.mceval", "discode.mceval.database", "discode.mceval.queue", "discode.metrics",
+    "discode.prompts", "discode.readings", "discode.scales", "discode.stats",
 }  # fmt: skip
 
 # Names that two modules share on purpose.
@@ -46,8 +46,9 @@ HOMONYMS = {
 # A module imports only from lines above its own (docs/architecture.md).
 ROOMS = [
     "version", "errors", "files", "images", "pairs", "shift", "scales", "prompts", "readings",
-    "backends", "decoders", "signature", "scores", "judge", "stats", "benchmarks", "metrics",
-    "bulk", "bench", "studies", "http", "report", "serve", "mceval", "__init__", "cli", "__main__",
+    "backends", "decoders", "signature", "scores", "rows", "judge", "integrations", "stats",
+    "benchmarks", "metrics", "bulk", "bench", "studies", "http", "report", "serve", "mceval",
+    "__init__", "cli", "__main__",
 ]  # fmt: skip
 
 

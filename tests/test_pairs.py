@@ -58,7 +58,7 @@ def test_formats_read_the_same(tmp_path: Path) -> None:
         encoding="utf-8",
     )
     (tmp_path / "p.tsv").write_text(
-        'id\timage\tcaption\treferences\n1\ta.jpg\t"a ""dog"", running"\t["r, 1", "r2"]\n'
+        'id\timage\tcaption\treferences\n1\ta.jpg\ta "dog", running\t["r, 1", "r2"]\n'
         "2\tb.jpg\tnaïve 猫\t\n",
         encoding="utf-8",
     )

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import csv
+import glob
 import itertools
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from discode.errors import InputError, require
+
+try:
+    import fcntl
+except ImportError:  # not POSIX: what is half-written cannot be told from what is being written
+    fcntl = None  # type: ignore[assignment]
+
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+"""A cell of CSV that begins with one of these is a formula to a spreadsheet."""
 
 
 @contextmanager
@@ -28,9 +37,9 @@ def replacing(path: Path) -> Iterator[Path]:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
-    os.close(handle)
     temp = Path(name)
     try:
+        _lock(handle)  # for :func:`remove_abandoned`
         yield temp
         mask = os.umask(0)
         os.umask(mask)
@@ -39,56 +48,110 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
+        os.close(handle)
         temp.unlink(missing_ok=True)
+
+
+def remove_abandoned(path: Path) -> None:
+    """Remove what killed processes left half-written beside ``path``, and nothing else.
+
+    A process locks the file that it writes (:func:`replacing`); when it dies, the lock is gone.
+    """
+    path = path.resolve()
+    for temp in path.parent.glob(f".{glob.escape(path.name)}.*.part") if fcntl is not None else ():
+        with suppress(OSError), temp.open("rb") as file:
+            if _lock(file.fileno()):
+                temp.unlink(missing_ok=True)
+
+
+def _lock(handle: int) -> bool:
+    """Lock a file until it is closed; False where another holds it, or nothing can be locked."""
+    try:
+        if fcntl is not None:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return fcntl is not None
+
+
+def csv_cell(text: str) -> str:
+    """Return a text for a cell of CSV, with an apostrophe where a spreadsheet would compute it.
+
+    >>> csv_cell("=1+1"), csv_cell("a cat")
+    ("'=1+1", 'a cat')
+    """
+    return f"'{text}" if text.startswith(FORMULA_STARTS) else text
+
+
+def csv_text(cell: str) -> str:
+    """Return the text that :func:`csv_cell` made a cell of.
+
+    >>> csv_text("'=1+1"), csv_text("'tis a cat")
+    ('=1+1', "'tis a cat")
+    """
+    return cell[1:] if cell.startswith("'") and cell[1:].startswith(FORMULA_STARTS) else cell
 
 
 TableRow = dict[str, Any] | InputError
 """A row of a table, or what is wrong with it."""
 PlacedRow = tuple[str, TableRow]
 """Where a row is, for messages ("pairs.csv line 7"), and the row."""
-CheckColumns = Callable[[Sequence[str]], None]
-"""Raises where a table lacks a column that its reader needs."""
+CheckHeader = Callable[[Sequence[str]], Sequence[str] | None]
+"""Raises where a header lacks a column; returns the columns where it is no header but a row."""
 
 
-def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_rows(path: Path, check: CheckHeader | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (where, row) from a table of any format; a broken row raises, with its place."""
-    for where, row in read_table(path):
+    for where, row in read_table(path, check):
         if isinstance(row, InputError):
             raise row
         yield where, row
 
 
-def read_table(path: Path) -> Iterator[PlacedRow]:
+def read_table(path: Path, check: CheckHeader | None = None) -> Iterator[PlacedRow]:
     """Yield (where, row) from a table of any format; a broken row is the error that describes it.
 
-    Only a file that cannot be read as a table at all raises.
+    Only a file that cannot be read as a table at all raises. ``check`` looks at the header of CSV.
     """
     read = _READERS.get(path.suffix.lower())
     if read is None:
         raise InputError(f"{path.name}: unknown format; allowed are {', '.join(_READERS)}")
-    return read(path, path.name)
+    return csv_rows(path, path.name, check) if read is csv_rows else read(path, path.name)
 
 
-def csv_rows(path: Path, name: str, check: CheckColumns | None = None) -> Iterator[PlacedRow]:
-    """Yield the rows of a CSV file, or by its suffix TSV."""
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+def csv_rows(path: Path, name: str, check: CheckHeader | None = None) -> Iterator[PlacedRow]:
+    """Yield the rows of a CSV file, or by its suffix TSV, where a quote is a letter like others."""
     try:
         # Bytes that are not UTF-8 become lone surrogates, so that they cost their own row only.
         with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            # strict: a quote that is never closed would swallow all later rows
-            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            reader: Any
+            if path.suffix.lower() == ".tsv":
+                reader = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+            else:  # strict: a quote that is never closed would swallow all later rows
+                reader = csv.reader(file, strict=True)
+            header: list[str]
             try:
                 header = next(reader, [])
             except csv.Error as error:
                 raise InputError(f"cannot read {path}: {error}") from error
-            if check is not None:
-                check(header)
-            yield from _csv_body(reader, header, name)
+            columns = None if check is None else check(header)
+            if columns is None:
+                check_names(path, header)
+            else:
+                yield f"{name} line 1", dict(zip(columns, header, strict=True))
+            yield from _csv_body(reader, columns or header, name)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error}") from error
 
 
-def _csv_body(reader: Any, header: list[str], name: str) -> Iterator[PlacedRow]:
+def check_names(path: Path, columns: Sequence[str]) -> None:
+    """Raise where two columns of a table have one name: a row would have the last one's cell."""
+    for number, name in enumerate(columns):
+        if name and name in columns[:number]:
+            raise InputError(f"{path} has the column {name!r} twice; rename or remove one of them")
+
+
+def _csv_body(reader: Any, header: Sequence[str], name: str) -> Iterator[PlacedRow]:
     while True:
         first = reader.line_num + 1
         try:
@@ -102,7 +165,7 @@ def _csv_body(reader: Any, header: list[str], name: str) -> Iterator[PlacedRow]:
             continue
         where = f"{name} line {reader.line_num}"
         if len(cells) != len(header):
-            reason = f"does not have the {len(header)} columns of the header"
+            reason = f"does not have the {len(header)} columns of the header, but {len(cells)}"
             yield from _lost(name, range(first, reader.line_num + 1), reason)
         elif not all(map(str.isascii, cells)) and any(map(_has_surrogates, cells)):
             yield where, InputError(f"{where} is not UTF-8")
@@ -151,16 +214,36 @@ def parse_line(where: str, line: bytes) -> PlacedRow:
 
 
 def json_rows(path: Path, name: str) -> Iterator[PlacedRow]:
-    """Yield the rows of COCO results or another JSON list, which is loaded whole."""
+    """Yield the rows of COCO results, COCO annotations or another JSON list; it is loaded whole."""
     try:
         entries = parse_json(path.read_text(encoding="utf-8-sig"), name)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
+    files: Mapping[Any, Any] = {}
+    if isinstance(entries, dict) and {"images", "annotations"} <= entries.keys():
+        files = _coco_files(entries["images"], name)
+        entries = entries["annotations"]
     if not isinstance(entries, list):
-        raise InputError(f"{name} is not a list of rows; COCO results are a list of objects")
+        raise InputError(
+            f"{name} is not a list of rows; COCO results are a list of objects, and annotations "
+            "an object with the lists 'images' and 'annotations'"
+        )
     for number, entry in enumerate(entries):
         where = f"{name} entry {number}"
-        yield where, _object(entry, where)
+        row = _object(entry, where)
+        if isinstance(row, dict) and str(row.get("image_id")) in files:
+            row = {"file_name": files[str(row["image_id"])], **row}
+        yield where, row
+
+
+def _coco_files(images: Any, name: str) -> dict[str, str]:
+    """Return the file names of COCO annotations by the numbers of their images."""
+    try:
+        return {str(image["id"]): image["file_name"] for image in images if "file_name" in image}
+    except (TypeError, KeyError):
+        raise InputError(
+            f"{name}: 'images' is not a list of objects with id and file_name"
+        ) from None
 
 
 def _object(row: Any, where: str) -> TableRow:
@@ -170,11 +253,23 @@ def _object(row: Any, where: str) -> TableRow:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """Parse JSON, or say where it is broken."""
+    """Parse JSON, or say where it is broken; a field that is there twice is a mistake."""
     try:
-        return json.loads(text)
+        return _decode(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where} is not JSON: {error}") from None
+
+
+def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the field {twice!r} is there twice")
+    return fields
+
+
+_decode = json.JSONDecoder(object_pairs_hook=_fields).decode  # json.loads would make one per call
 
 
 class ParquetTable:
@@ -193,6 +288,7 @@ class ParquetTable:
         except Exception as error:  # pyarrow's errors share no base that can be named without it
             raise InputError(f"cannot read {path}: {error}") from error
         self.columns: list[str] = self._file.schema_arrow.names
+        check_names(path, self.columns)
         self.rows: int = self._file.metadata.num_rows
 
     def close(self) -> None:

@@ -32,6 +32,7 @@ from discode.pairs import (
 from discode.prompts import FLEUR, Prompt, get_prompt, needs_neutralising
 from discode.readings import Readings, ReadingsCollector
 from discode.readings.store import PairKey, ReadingStore, RunKey
+from discode.rows import RowOptions, RowScorer
 from discode.scales import UNIT, Scale, get_scale
 from discode.scores import Progress, Scores
 from discode.signature import GIVEN, Signature, sign
@@ -144,6 +145,7 @@ class Judge:
             made.with_fields(references=share),
             {"defused": defused},
             truncation_bound(decoder, readings) if np.any(readings.truncated) else None,
+            pairs,
         )
 
     def read(
@@ -236,6 +238,28 @@ class Judge:
                 f"{len(pairs)} pairs"
             )
         return readings
+
+    def score_frame(self, frame: Any, **columns: Unpack[RowOptions]) -> Any:
+        """Return a copy of a ``pandas.DataFrame`` with scores beside its images and captions.
+
+        Args:
+            frame: A row per pair. New are the columns of ``Scores.to_pandas``: score, raw, ...
+            columns: Where things are: ``image="image"``, ``caption="caption"``,
+                ``references=None`` (a column of lists), ``images=None`` (the folder in which names
+                and COCO's numbers are found), ``prefix=""`` for the new columns.
+        """
+        return RowScorer(self, **columns).frame(frame)
+
+    def map_fn(self, **columns: Unpack[RowOptions]) -> RowScorer:
+        """Return the function that ``datasets.Dataset.map`` applies: adds score, raw and error.
+
+        ``columns`` are those of :meth:`score_frame`. It takes a row, or faster, a batch:
+        ``dataset.map(judge.map_fn(caption="text"), batched=True)``.
+        """
+        return RowScorer(self, **columns)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Judge:
+        return self  # it never changes, and a model is too large to be copied
 
 
 def load(

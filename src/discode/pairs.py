@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
@@ -16,10 +17,17 @@ from discode.errors import InputError
 from discode.files import read_rows
 from discode.images import IMAGE_SUFFIXES, KEPT_BYTES, ImageSource, SharedImage
 
-# Column names met in the wild, in the order they are tried.
-IMAGE_COLUMNS = ("image", "image_path", "file_name", "filename", "image_id")
-CAPTION_COLUMNS = ("caption", "candidate", "text")
+# Column names met in the wild, in the order they are tried; capitals, blanks and hyphens do not
+# count, so that "Image Path" is image_path.
+IMAGE_COLUMNS = (
+    "image", "image_path", "file_name", "filename", "image_name", "image_file", "img", "img_path",
+    "path", "image_id",
+)  # fmt: skip
+CAPTION_COLUMNS = (
+    "caption", "candidate", "text", "prediction", "sentence", "description", "comment",
+)  # fmt: skip
 REFERENCE_COLUMNS = ("references", "refs", "reference")
+ID_COLUMNS = ("id",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,28 +173,76 @@ def _pair(image: Any, caption: Any, references: Iterable[Any], name: str) -> Pai
 def read_pairs(
     path: str | os.PathLike[str], images: str | os.PathLike[str] | None = None
 ) -> list[Pair]:
-    """Read pairs from CSV, TSV, JSONL, Parquet, or JSON (COCO results or a list of rows).
+    """Read pairs from CSV, TSV, JSONL, Parquet, or JSON (COCO results, annotations, or any list).
 
     Rows have an image, a caption, and optionally references (a list, in CSV a JSON list) and
-    an id. ``images`` is the folder that image names, or COCO's image numbers, are found in.
+    an id. ``images`` is the folder that image names, or COCO's image numbers, are found in; a name
+    that leads out of it is an error.
     """
     path = Path(path)
     if not path.exists():
         raise InputError(f"no such file: {path}")
     parser = PairParser(images)
     pairs = [
-        parser.parse(row, where, str(number)) for number, (where, row) in enumerate(read_rows(path))
+        parser.parse(row, where, row_id(row, parser.columns(row, where), str(number)))
+        for number, (where, row) in enumerate(read_rows(path, columns_without_header))
     ]
     if not pairs:
         raise InputError(f"{path} holds no pairs")
     return pairs
 
 
+def columns_without_header(cells: Sequence[str]) -> tuple[str, str] | None:
+    """Return the columns of a table that begins with a row: an image and a caption; else None.
+
+    >>> columns_without_header(["dog.jpg", "a dog"]), columns_without_header(["image", "caption"])
+    (('image', 'caption'), None)
+    """
+    if len(cells) == 2 and cells[0].lower().endswith(IMAGE_SUFFIXES):
+        return "image", "caption"
+    return None
+
+
+@dataclass(frozen=True)
+class PairColumns:
+    """Which columns of a table, as it calls them, hold what a pair has; the first that is filled.
+
+    >>> PairColumns.among(["Image ID", "File-Name", "Caption", "url"]).image
+    ('File-Name', 'Image ID')
+    """
+
+    image: tuple[str, ...]
+    caption: tuple[str, ...]
+    references: tuple[str, ...]
+    id: tuple[str, ...]
+
+    @classmethod
+    def among(cls, names: Iterable[str]) -> PairColumns:
+        """Find them; two that differ in capitals only, or in nothing, are refused."""
+        found: dict[str, str] = {}
+        for name in names:
+            plain = re.sub(r"[\s-]+", "_", str(name).strip().lower())
+            if plain in found and plain in _KNOWN:
+                raise InputError(
+                    f"the columns {found[plain]!r} and {name!r} mean the same; rename or remove "
+                    "one of them"
+                )
+            found[plain] = name
+        kinds = (IMAGE_COLUMNS, CAPTION_COLUMNS, REFERENCE_COLUMNS, ID_COLUMNS)
+        return cls(*(tuple(found[name] for name in kind if name in found) for kind in kinds))
+
+
+_KNOWN = {*IMAGE_COLUMNS, *CAPTION_COLUMNS, *REFERENCE_COLUMNS, *ID_COLUMNS}
+
+
 class PairParser:
     """Makes pairs from the rows of a table, whatever their columns are called.
 
     Args:
-        images: The folder that image names, or COCO's image numbers, are found in.
+        images: The folder that image names, or COCO's image numbers, are found in. Names that lead
+            out of it are refused: a table may come from anybody. What a link inside it points at is
+            read, since the links are those of the folder's owner. Without a folder, names are
+            opened as they are.
 
     >>> PairParser().parse({"image": "dog.jpg", "candidate": "a dog"}, "line 2", "0").caption
     'a dog'
@@ -196,33 +252,49 @@ class PairParser:
         self._folder = None if images is None else Path(images)
         if self._folder is not None and not self._folder.is_dir():
             raise InputError(f"images: {self._folder} is not a folder")
+        self._root = "" if images is None else os.path.join(os.path.abspath(images), "")  # noqa: PTH100, PTH118
         self._numbers: dict[str, list[Path]] | None = None
         self._last: tuple[Any, str] = (None, "")
+        self._columns: tuple[tuple[str, ...], PairColumns] = ((), PairColumns.among(()))
 
-    def parse(self, row: Mapping[str, Any], where: str, number: str) -> Pair:
-        """Return the pair of a row, or raise with what it lacks; ``number`` is its default id."""
-        image = _field(row, IMAGE_COLUMNS, where)
+    def columns(self, row: Mapping[str, Any], where: str) -> PairColumns:
+        """Return which fields of a row hold what."""
+        names = tuple(row)
+        if names != self._columns[0]:  # rows of a table mostly have the same
+            try:
+                self._columns = names, PairColumns.among(names)
+            except InputError as error:
+                raise InputError(f"{where}: {error}") from None
+        return self._columns[1]
+
+    def parse(self, row: Mapping[str, Any], where: str, name: str) -> Pair:
+        """Return the pair of a row, or raise with what it lacks; ``name`` is its id."""
+        columns = self.columns(row, where)
+        image = _field(row, columns.image, IMAGE_COLUMNS, where)
         if isinstance(image, Mapping):  # as `datasets` writes images: {"bytes": ..., "path": ...}
             image = next((image[k] for k in ("bytes", "path") if image.get(k) is not None), "")
-        references: Any = next((row[name] for name in REFERENCE_COLUMNS if row.get(name)), [])
+        references = first_filled(row, columns.references) or []
         if isinstance(references, str):
             references = _reference_list(references, where)
         if not isinstance(references, list):
             raise InputError(f"{where}: references must be a list, not {references!r}")
         if not isinstance(image, bytes):
             image = self._path(image, where)
-        given = row.get("id")
-        pair = _pair(image, _field(row, CAPTION_COLUMNS, where), references, where)
-        return Pair(
-            pair.image, pair.caption, pair.references, number if given is None else str(given)
-        )
+        caption = _field(row, columns.caption, CAPTION_COLUMNS, where)
+        pair = _pair(image, caption, references, where)
+        return Pair(pair.image, pair.caption, pair.references, name)
 
     def _path(self, image: Any, where: str) -> str:
-        if image != self._last[0]:  # the captions of an image mostly come together
+        # The captions of an image mostly come together; True is no image, though it equals 1.
+        if type(image) is not type(self._last[0]) or image != self._last[0]:
             self._last = (image, self._find(image, where))
         return self._last[1]
 
     def _find(self, image: Any, where: str) -> str:
+        if isinstance(image, float) and image.is_integer():
+            image = int(image)  # a column of numbers with gaps
+        if not isinstance(image, str | int) or isinstance(image, bool):
+            raise InputError(f"{where}: an image is a file name or a number, not {image!r}")
         name = str(image)
         if not name.strip():
             raise InputError(f"{where} has an empty image name")
@@ -236,24 +308,46 @@ class PairParser:
                     f"{self._folder}; point --images at one split"
                 )
             return str(found[0])
-        if self._folder is not None and "://" not in name:
+        if self._folder is None or re.match(r"\w+://", name):  # addresses are refused when opened
+            return name
+        if ".." not in name and not os.path.isabs(name):  # noqa: PTH117  # most of them: quickly
             return str(self._folder / name)
-        return name
+        path = os.path.normpath(self._folder / name)  # a Path would keep ".."
+        if not os.path.abspath(path).startswith(self._root):  # noqa: PTH100  # as above
+            raise InputError(
+                f"{where}: {name!r} leads out of the folder of images, {self._folder}; point "
+                "--images at a folder that holds it"
+            )
+        return path
 
 
-def image_name(row: Mapping[str, Any]) -> str | None:
+def row_id(row: Mapping[str, Any], columns: PairColumns, number: str, prefix: str = "") -> str:
+    """Return the id of a row: its own, else its COCO number after ``prefix``, else ``number``."""
+    own = first_filled(row, columns.id)
+    if own is not None:
+        return str(own)
+    coco = row.get("image_id")
+    return number if coco is None else f"{prefix}{coco}"
+
+
+def first_filled(row: Mapping[str, Any], names: Iterable[str]) -> Any:
+    """Return the first of some fields of a row that is there and not None; else None."""
+    for name in names:
+        if (value := row.get(name)) is not None:
+            return value
+    return None
+
+
+def image_name(row: Mapping[str, Any], columns: PairColumns | None = None) -> str | None:
     """Return what a row calls its image; None where it has the bytes only, or no image.
 
     >>> image_name({"file_name": "dog.jpg"}), image_name({"image": {"bytes": b"", "path": "a.png"}})
     ('dog.jpg', 'a.png')
     """
-    for column in IMAGE_COLUMNS:
-        image = row.get(column)
-        if image is not None:
-            if isinstance(image, Mapping):
-                image = image.get("path")
-            return None if image is None or isinstance(image, bytes) else str(image)
-    return None
+    image = first_filled(row, (columns or PairColumns.among(row)).image)
+    if isinstance(image, Mapping):
+        image = image.get("path")
+    return None if image is None or isinstance(image, bytes) else str(image)
 
 
 def _reference_list(text: str, where: str) -> list[str]:
@@ -266,14 +360,26 @@ def _reference_list(text: str, where: str) -> list[str]:
         raise InputError(f"{where}: references are not a JSON list: {error}") from None
 
 
-def _field(row: Mapping[str, Any], names: tuple[str, ...], where: str) -> Any:
-    for name in names:
-        if row.get(name) is not None:
-            return row[name]
-    raise InputError(
-        f"{where} has no {names[0]!r} (nor {', '.join(names[1:])}); it has: "
-        f"{', '.join(map(str, row)) or 'nothing'}"
-    )
+def _field(
+    row: Mapping[str, Any], names: tuple[str, ...], allowed: tuple[str, ...], where: str
+) -> Any:
+    found = first_filled(row, names)
+    if found is None:
+        raise InputError(f"{where} {lacking(allowed, row)}")
+    return found
+
+
+def lacking(allowed: Sequence[str], names: Iterable[Any], what: str = "") -> str:
+    """Say that none of the ``allowed`` columns is among the ``names``; ``what`` they are called.
+
+    >>> lacking(("image", "file_name"), ["imge", "url"], "column ")
+    "has no column 'image' (nor file_name); did you mean 'imge'? It has: imge, url"
+    """
+    given = list(map(str, names))
+    near = difflib.get_close_matches(allowed[0], given, n=1)
+    hint = f" did you mean {near[0]!r}? It has:" if near else " it has:"
+    others = f"{what}{allowed[0]!r} (nor {', '.join(allowed[1:])})"
+    return f"has no {others};{hint} {', '.join(given) or 'nothing'}"
 
 
 def _by_number(folder: Path | None) -> dict[str, list[Path]]:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
+import operator
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from discode.decoders import Decoded
-from discode.errors import InputError
+from discode.errors import InputError, require
 from discode.pairs import Pair
 from discode.readings import Readings
+from discode.scales import get_scale
 from discode.signature import Signature
 
 Floats = NDArray[np.float64]
@@ -22,10 +27,19 @@ Floats = NDArray[np.float64]
 Progress = Callable[[int], None]
 """Called with the number of pairs just done."""
 
+HTML_ROWS = 20
+"""Rows that a notebook shows of scores."""
+HTML_LETTERS = 80
+"""Letters that it shows of a caption; the rest is in the tooltip."""
+_HEIGHTS = "▁▂▃▄▅▆▇█"
+
 
 @dataclass(frozen=True, eq=False)
 class Scores:
     """N scores in the order of the input.
+
+    They behave as their values do: ``len``, a loop, ``scores[0]`` (a number), ``max``, and
+    ``np.asarray``. A slice, a mask or a list of row numbers gives the ``Scores`` of those rows.
 
     Attributes:
         value: (N,) the scores; NaN where a pair could not be judged.
@@ -37,6 +51,8 @@ class Scores:
         errors: Row number to the reason of its NaN.
         bound: (N,) how wrong a score may be because a server left answers out; None where no
             row is truncated.
+        images: What each image is called, "" where it has no name; None where that is not known.
+        captions: The captions, likewise.
     """
 
     value: Floats
@@ -47,6 +63,8 @@ class Scores:
     flags: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
     errors: Mapping[int, str] = field(default_factory=dict)
     bound: Floats | None = None
+    images: tuple[str, ...] | None = None
+    captions: tuple[str, ...] | None = None
 
     @classmethod
     def build(
@@ -56,8 +74,9 @@ class Scores:
         signature: Signature,
         flags: Mapping[str, NDArray[np.bool_]] | None = None,
         bound: Floats | None = None,
+        pairs: Sequence[Pair] | None = None,
     ) -> Scores:
-        """Join what a decoder made with what the readings tell about each row."""
+        """Join what a decoder made with what the readings, and the pairs, tell about each row."""
         failed = np.isnan(decoded.score)
         errors = dict(readings.errors)
         for row in np.flatnonzero(failed).tolist():
@@ -78,6 +97,8 @@ class Scores:
             },
             errors,
             bound,
+            None if pairs is None else tuple(_image_name(pair) for pair in pairs),
+            None if pairs is None else tuple(pair.caption for pair in pairs),
         )
 
     def __len__(self) -> int:
@@ -89,9 +110,124 @@ class Scores:
             raise InputError(f"float() needs one score, these are {len(self)}; use .value")
         return float(self.value[0])
 
+    def __iter__(self) -> Iterator[float]:
+        yield from self.value.tolist()
+
+    @overload
+    def __getitem__(self, rows: int) -> float: ...
+    @overload
+    def __getitem__(self, rows: slice | ArrayLike) -> Scores: ...
+    def __getitem__(self, rows: int | slice | ArrayLike) -> float | Scores:
+        """Return the score of a row, or the scores of some: a slice, a mask, or row numbers."""
+        if isinstance(rows, slice):
+            return self._take(np.arange(len(self))[rows])
+        try:
+            return float(self.value[operator.index(rows)])  # type: ignore[arg-type]  # or raises
+        except TypeError:
+            chosen = np.asarray(rows)
+        if chosen.ndim != 1 or (len(chosen) and chosen.dtype.kind not in "biu"):
+            raise InputError(
+                f"rows are a number, a slice, a mask or a list of numbers, not {rows!r}"
+            )
+        if chosen.dtype.kind == "b" and len(chosen) != len(self):
+            raise InputError(f"a mask of {len(chosen)} rows does not fit {len(self)} scores")
+        return self._take(np.arange(len(self))[chosen if len(chosen) else []])
+
+    def _take(self, rows: NDArray[np.int64]) -> Scores:
+        def named(column: tuple[str, ...] | None) -> tuple[str, ...] | None:
+            return None if column is None else tuple(column[row] for row in rows.tolist())
+
+        return replace(
+            self,
+            value=self.value[rows],
+            raw=None if self.raw is None else self.raw[rows],
+            distribution=None if self.distribution is None else self.distribution[rows],
+            flags={name: marks[rows] for name, marks in self.flags.items()},
+            errors={
+                new: self.errors[old] for new, old in enumerate(rows.tolist()) if old in self.errors
+            },
+            bound=None if self.bound is None else self.bound[rows],
+            images=named(self.images),
+            captions=named(self.captions),
+        )
+
+    def spread(self, places: Sequence[int], count: int, errors: Mapping[int, str]) -> Scores:
+        """Return ``count`` rows, these at their ``places``; the others failed, with ``errors``."""
+
+        def put(column: Any, empty: Any) -> Any:
+            whole = np.full((count, *column.shape[1:]), empty, column.dtype)
+            whole[np.asarray(places, np.intp)] = column
+            return whole
+
+        def put_or_none(column: Floats | None) -> Floats | None:
+            return None if column is None else put(column, math.nan)
+
+        def named(column: tuple[str, ...] | None) -> tuple[str, ...] | None:
+            return None if column is None else tuple(put(np.array(column, object), ""))
+
+        return replace(
+            self,
+            value=put(self.value, math.nan),
+            raw=put_or_none(self.raw),
+            distribution=put_or_none(self.distribution),
+            flags={name: put(marks, name == "failed") for name, marks in self.flags.items()},
+            errors={**errors, **{places[row]: why for row, why in self.errors.items()}},
+            bound=put_or_none(self.bound),
+            images=named(self.images),
+            captions=named(self.captions),
+        )
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.value, dtype) if copy else np.asarray(self.value, dtype)
+
     def __repr__(self) -> str:
-        shown = np.array2string(self.value, precision=4, threshold=8)
-        return f"Scores({shown}, signature={self.signature.short!r})"
+        values = [f"{value:.4g}" for value in self.value[:6].tolist()]
+        shown = ", ".join([*values, "..."] if len(self) > len(values) else values)
+        return f"Scores([{shown}], {self._summary()}, {self.signature.short})"
+
+    def _summary(self) -> str:
+        failed = int(np.isnan(self.value).sum())
+        words = ["1 score" if len(self) == 1 else f"{len(self)} scores", f"mean {self.mean():.4g}"]
+        return ", ".join([*words, f"{failed} failed"] if failed else words)
+
+    def _repr_html_(self) -> str:
+        """Return a table for a notebook: the first rows, with bars; its colours are the page's."""
+        try:
+            scale = get_scale(self.signature.get("scale"))
+            low, high = scale.minimum, scale.maximum
+        except InputError:  # another metric, or a scale of the caller's own: no bars
+            low, high = math.nan, math.nan
+        texts: dict[str, Sequence[str]] = {}
+        if self.images is not None:  # a file's name tells images apart
+            texts["image"] = [Path(name).name for name in self.images[:HTML_ROWS]]
+        if self.captions is not None:
+            texts["caption"] = self.captions
+        cells = [*texts, "score", *(["distribution"] if self.distribution is not None else [])]
+        left = 'style="text-align:left"'
+        lines = [
+            '<table style="font-variant-numeric:tabular-nums"><thead><tr><th></th>'
+            + "".join(f"<th {left}>{name}</th>" for name in cells)
+            + f"<th {left}></th></tr></thead><tbody>"
+        ]
+        for row, values in enumerate(self[:HTML_ROWS].rows()):
+            found = [f"<td {left}>{_clamped(column[row])}</td>" for column in texts.values()]
+            whole = 'style="text-align:left;white-space:nowrap"'
+            found.append(f"<td {whole}>{_bar(values['score'], low, high)}</td>")
+            if self.distribution is not None:
+                marks = _heights(self.distribution[row])
+                told = html.escape(" ".join(self.answers), quote=True)
+                found.append(f'<td {whole} title="{told}">{marks}</td>')
+            said = values["error"] or " ".join(values["flags"])
+            found.append(f'<td style="text-align:left;opacity:.7">{_clamped(said)}</td>')
+            lines.append(f"<tr><td>{row}</td>{''.join(found)}</tr>")
+        more = f"... and {len(self) - HTML_ROWS} more; " if len(self) > HTML_ROWS else ""
+        made = html.escape(str(self.signature), quote=True)
+        short = html.escape(self.signature.short)
+        lines.append(
+            f'</tbody></table><div style="opacity:.7" title="{made}">'
+            f"{more}{self._summary()}; {short}</div>"
+        )
+        return "\n".join(lines)
 
     def mean(self) -> float:
         """Return the mean over the pairs that could be judged; NaN if none could."""
@@ -137,6 +273,17 @@ class Scores:
             "scores": list(self.rows()),
         }
 
+    def to_pandas(self) -> Any:
+        """Return a ``pandas.DataFrame``: image and caption where known, and the columns of rows.
+
+        The names are those of a score file (docs/output.md); every row has its signature.
+        """
+        columns: dict[str, Any] = {"image": self.images, "caption": self.captions}
+        columns |= self.columns() | {"score": self.value, "signature": str(self.signature)}
+        columns |= {"raw": self.raw, "bound": self.bound}
+        known = {name: column for name, column in columns.items() if column is not None}
+        return require("pandas", "pandas").DataFrame(known, index=range(len(self)))
+
     def to_jsonl(self, ids: Sequence[str] | None = None) -> Iterator[str]:
         """Yield one JSON line per row, each with the signature: no number without it."""
         for row in self.rows(ids):
@@ -158,6 +305,43 @@ def _lists_or_none(values: Floats) -> list[list[float | None] | None]:
     for row in np.flatnonzero(missing.any(axis=1)).tolist():
         found[row] = None if missing[row].all() else _or_none(values[row])
     return found
+
+
+def _image_name(pair: Pair) -> str:
+    return str(pair.image) if isinstance(pair.image, str | os.PathLike) else ""
+
+
+def _clamped(text: str) -> str:
+    """Return text for a cell: escaped, in one line, cut where it is long, whole in a tooltip."""
+    line = " ".join(text.split())
+    if len(line) <= HTML_LETTERS:
+        return html.escape(line)
+    whole = html.escape(line[: 10 * HTML_LETTERS], quote=True)
+    return f'<span title="{whole}">{html.escape(line[:HTML_LETTERS])}…</span>'
+
+
+def _bar(score: float | None, low: float, high: float) -> str:
+    """Return a score as a number, and as a bar where the ends of its scale are known."""
+    if score is None or math.isnan(low):
+        return "nan" if score is None else f"{score:.3f}"
+    width = 100 * (score - low) / (high - low)
+    return (
+        f'{score:.3f} <span style="display:inline-block;width:5em;height:.6em;border-radius:.3em;'
+        'overflow:hidden;background:rgba(128,128,128,.3)"><span style="display:block;height:100%;'
+        f'width:{min(max(width, 0.0), 100.0):.0f}%;background:#3b82f6"></span></span>'
+    )
+
+
+def _heights(distribution: Floats) -> str:
+    """Return a distribution as a row of small bars.
+
+    >>> _heights(np.array([0.0, 0.25, 0.5]))
+    '▁▅█'
+    """
+    top = float(np.nanmax(distribution, initial=0.0))
+    if not top:
+        return ""
+    return "".join(_HEIGHTS[round(7 * p / top)] for p in np.nan_to_num(distribution).tolist())
 
 
 class Metric(Protocol):

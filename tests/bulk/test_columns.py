@@ -17,6 +17,8 @@ from discode.bulk.columns import COLUMNS, VERSION, markdown_table
 from discode.cli import app
 from discode.decoders import get_decoder
 from discode.images import demo_path
+from discode.metrics.scorefile import ScoreFile
+from discode.pairs import Pair
 from tests.helpers.instant import make_judge
 from tests.helpers.samples import png, read_parts, write_tar
 
@@ -102,6 +104,24 @@ def test_a_row_says_how_its_own_number_was_made(tmp_path: Path, table: Path) -> 
     assert "no 'caption'" in rows["d"]["error"]
     assert "not JSON" in rows["5"]["error"]
     assert rows["5"]["flags"] == ["failed"]
+
+
+def test_cells_that_a_spreadsheet_would_compute(tmp_path: Path) -> None:
+    captions = ["=1+1", "+a", "-0.5", "@b", "\tc", "'=d", "plain -e"]
+    path = tmp_path / "in.jsonl"
+    rows = [{"id": f"-{i}", "image": "=a.png", "caption": c} for i, c in enumerate(captions)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"id": "=z"}]))
+    score_to_file(make_judge(), path, tmp_path / "out.csv")
+    found = read_any(tmp_path / "out.csv")
+    marked = ["'=1+1", "'+a", "'-0.5", "'@b", "'\tc", "'=d", "plain -e", None]
+    assert [row["caption"] for row in found] == marked
+    assert [row["id"] for row in found[:2]] == ["'-0", "'-1"]
+    # Read again as scores, the texts are what they were.
+    scores = ScoreFile(tmp_path / "out.csv")
+    pairs = [Pair("=a.png", c, (), f"-{i}") for i, c in enumerate(captions)]
+    # "'=d" and the escaped "=d" cannot be told apart.
+    found_again = scores.score_pairs(pairs[:5] + pairs[6:]).value.tolist()
+    assert found_again == [row["score"] for row in found[:5] + found[6:7]]
 
 
 def test_images_without_a_name(tmp_path: Path) -> None:

@@ -6,19 +6,22 @@ import csv
 import gzip
 import itertools
 import json
+import math
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from discode.bulk import score_to_folder
 from discode.bulk.chunks import PairChunk
 from discode.bulk.inputs import find_inputs
 from discode.bulk.run import read_chunks
 from discode.bulk.tars import split_name
 from discode.errors import InputError
-from discode.pairs import Pair
-from tests.helpers.instant import rows
+from discode.pairs import Pair, read_pairs
+from tests.helpers.instant import make_judge, rows
 from tests.helpers.samples import png, write_tar
 
 pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode[parquet]")
@@ -175,6 +178,138 @@ def test_broken_entries_of_coco_results(tmp_path: Path) -> None:
     assert "no 'caption'" in errors[2]
 
 
+def test_coco_numbers_are_ids_and_annotations_are_read(tmp_path: Path) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "COCO_val_000000000042.jpg").write_bytes(png())
+    path = write(tmp_path / "results.json", [{"image_id": 42, "caption": "a"}])
+    pairs, ids, _ = read(path, images=tmp_path / "images")
+    assert ids == ["42"]
+    whole = {
+        "info": {},
+        "images": [{"id": 42, "file_name": "COCO_val_000000000042.jpg"}, {"id": 7}],
+        "annotations": [
+            {"id": 9, "image_id": 42, "caption": "a"},
+            {"image_id": 42, "caption": "b"},
+            {"id": 10, "image_id": 7, "caption": "c"},
+            {"id": 11, "image_id": 42},
+        ],
+    }
+    path.write_text(json.dumps(whole))
+    found, ids, errors = read(path, images=tmp_path / "images")
+    assert ids == ["9", "42", "10", "11"]
+    assert [None if pair is None else pair.caption for pair in found] == ["a", "b", "c", None]
+    assert found[0] is not None
+    assert pairs[0] is not None
+    assert found[0].image == pairs[0].image
+    assert list(errors) == [3]
+    write(path, [{"image_id": 42, "caption": "a"}])
+    assert [pair.id for pair in read_pairs(path)] == ["42"]
+    path.write_text('{"images": 3, "annotations": []}')
+    with pytest.raises(InputError, match="'images' is not a list"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    "header", ["Image,Caption", "FILE NAME,Text", "image-path,CANDIDATE", "img,Sentence"]
+)
+def test_headers_are_understood_whatever_their_capitals(tmp_path: Path, header: str) -> None:
+    for name, text in (("a.csv", header), ("a.tsv", header.replace(",", "\t"))):
+        line = "a.png\tx" if name.endswith("tsv") else "a.png,x"
+        (tmp_path / name).write_text(f"{text}\n{line}\n")
+        assert read(tmp_path / name)[0] == [Pair("a.png", "x", (), "0")]
+    first, second = header.split(",")
+    write(tmp_path / "a.parquet", [{first: "a.png", second: "x", "ID": "k"}])
+    assert read(tmp_path / "a.parquet")[0] == [Pair("a.png", "x", (), "k")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.csv", "imagee,caption\na,b\n", "did you mean 'imagee'"),
+        ("a.csv", "image,caption,caption\na,b,c\n", "a.csv: .* 'caption' mean the same"),
+        ("a.csv", "image,caption,Caption\na,b,c\n", "'Caption' mean the same"),
+        ("a.csv", "image,caption,x,x\na,b,c,d\n", "a.csv has the column 'x' twice"),
+        ("a.tsv", "image\tcaption\tcaption\na\tb\tc\n", "mean the same"),
+        ("a.jsonl", '{"image": "a", "caption": "b", "caption": "c"}', "'caption' is there twice"),
+    ],
+)
+def test_columns_that_cannot_be_meant(tmp_path: Path, name: str, text: str, words: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=words):
+        read(tmp_path / name)
+
+
+def test_parquet_with_two_columns_of_one_name(tmp_path: Path) -> None:
+    columns = [pa.array(["a.png"]), pa.array(["x"]), pa.array(["y"])]
+    table = pa.Table.from_arrays(columns, names=["image", "caption", "caption"])
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="'caption' twice"):
+        read(tmp_path / "a.parquet")
+
+
+def test_quotes_of_tsv_are_text_and_its_header_may_be_missing(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    captions = ['a "cat"', '"open', "two, commas", '"x"y']
+    lines = [f"{number}.jpg\t{caption}\n" for number, caption in enumerate(captions)]
+    for first in ("image\tcaption\n", ""):
+        path.write_text(first + "".join(lines))
+        pairs, ids, errors = read(path)
+        assert not errors
+        assert [pair and pair.caption for pair in pairs] == captions
+        assert ids == ["0", "1", "2", "3"]
+        assert find_inputs(path).count_rows() == 4
+        assert [pair.caption for pair in read_pairs(path)] == captions
+    score_to_folder(make_judge(), path, tmp_path / "out", min_score=0)
+    (passed,) = (tmp_path / "out" / "passed").iterdir()
+    assert [pair and pair.caption for pair in read(passed)[0]] == captions
+
+
+OUTSIDE = "../secret.png"
+
+
+@pytest.mark.parametrize(
+    ("name", "inside"),
+    [
+        ("a.png", True),
+        ("deep/../a.png", True),
+        ("link/b.png", True),  # what the folder's owner linked
+        ("{folder}/a.png", True),
+        (OUTSIDE, False),
+        ("deep/../../secret.png", False),
+        ("{folder}/../secret.png", False),
+        ("{folder}2/a.png", False),
+        ("/etc/passwd", False),
+        ("./../x://y", False),
+    ],
+)
+def test_names_stay_below_the_folder_of_images(tmp_path: Path, name: str, inside: bool) -> None:
+    folder = tmp_path / "images"
+    (folder / "deep").mkdir(parents=True)
+    (tmp_path / "other").mkdir()
+    (folder / "link").symlink_to(tmp_path / "other")
+    name = name.format(folder=folder)
+    good, lost = {"image": "a.png", "caption": "x"}, {"image": name, "caption": "y"}
+    for path in (
+        write(tmp_path / "a.jsonl", [good, lost]),
+        write(tmp_path / "a.parquet", [good, {**lost, "image": name}]),
+    ):
+        pairs, _, errors = read(path, images=folder)
+        assert pairs[0] is not None
+        assert (pairs[1] is not None) == inside
+        assert inside or "leads out of the folder" in errors[1]
+    if name == OUTSIDE:
+        pairs, _, errors = read(tmp_path / "a.jsonl")  # no folder: names are taken as they are
+        assert pairs[1] is not None
+        write(tmp_path / "a.jsonl", [{"image": str(tmp_path / "x.png"), "caption": "y"}])
+        assert not read(tmp_path / "a.jsonl", images="/")[2]
+
+
+@pytest.mark.parametrize("image", [True, [1], {"bytes": 5.5}, 0.5, math.nan])
+def test_images_that_are_no_names(tmp_path: Path, image: Any) -> None:
+    path = write(tmp_path / "a.jsonl", [{"image": image, "caption": "x"}, *rows(1)])
+    assert "a file name or a number" in read(path)[2][0]
+
+
 @pytest.mark.parametrize(
     ("name", "data"),
     [
@@ -307,6 +442,59 @@ def test_broken_samples_cost_themselves(tmp_path: Path) -> None:
     for row, (_, words) in enumerate(samples):
         assert words is None or words in errors[row]
     assert ids[0] == "0"
+
+
+CAT, DOG = ("jpg", png("red")), ("jpg", png("blue"))
+
+
+@pytest.mark.parametrize(
+    ("members", "captions", "reason"),
+    [
+        ([("0", *CAT), ("0", "txt", b"red"), ("0", *DOG), ("0", "txt", b"blue")], [None], "twice"),
+        ([("0", *CAT), ("0", *DOG), ("0", "txt", b"red")], [None], "twice"),
+        ([("0", *CAT), ("0", "TXT", b"red"), ("0", "txt", b"blue")], [None], "twice"),
+        ([("0", *CAT), ("0", "txt", b"red"), ("1", *DOG), ("1", "txt", b"blue"),
+          ("0", "json", b"{}")], ["red", "blue", None], "not adjacent"),
+        ([("0", *CAT), ("1", *DOG), ("0", "txt", b"red"), ("1", "txt", b"blue")], [None] * 4, ""),
+        ([("../0", *CAT), ("../0", "txt", b"red")], [None], "outside"),
+        ([("/etc/0", *CAT), ("/etc/0", "txt", b"red")], [None], "outside"),
+        ([("0", *CAT), ("0", "png", png("blue")), ("0", "txt", b"red")], [None], "several images"),
+    ],
+)  # fmt: skip
+def test_a_sample_whose_files_cannot_be_told_apart_has_no_score(
+    tmp_path: Path, members: list[tuple[str, str, bytes]], captions: list[Any], reason: str
+) -> None:
+    path = write_tar(tmp_path / "set.tar", [(f"{key}.{end}", data) for key, end, data in members])
+    pairs, _, errors = read(path)
+    assert [None if pair is None else pair.caption for pair in pairs] == captions
+    assert reason in list(errors.values())[-1]
+    out = tmp_path / "out"
+    totals = score_to_folder(make_judge(), path, out, min_score=0)
+    assert (totals.rows, totals.failed) == (len(captions), captions.count(None))
+    kept = []
+    for file in (out / "passed").iterdir():
+        with tarfile.open(file) as tar:
+            kept += tar.getnames()
+    assert len(kept) == 2 * totals.passed  # an image and a caption of each that was scored
+
+
+def test_the_plain_image_of_a_sample_is_judged(tmp_path: Path) -> None:
+    files = {"0.seg.png": png("blue"), "0.jpg": png("red"), "0.txt": b"red"}
+    (pair,) = read(write_tar(tmp_path / "a.tar", files))[0]
+    assert pair is not None
+    assert pair.image == png("red")
+
+
+def test_ids_of_several_files_differ(tmp_path: Path) -> None:
+    for name in "ab":
+        write_tar(tmp_path / f"{name}.tar", {"0.jpg": png(), "0.txt": b"x", "1.jpg": png()})
+    inputs = find_inputs(str(tmp_path / "*.tar"))
+    ids = [i for number in range(2) for chunk in read_chunks(inputs, number) for i in chunk.ids]
+    assert ids == ["a.tar:0", "a.tar:1", "b.tar:0", "b.tar:1"]
+    (tmp_path / "json").mkdir()
+    for name in "ab":
+        write(tmp_path / "json" / f"{name}.json", [{"image_id": 42, "caption": "x"}])
+    assert read(tmp_path / "json")[1] == ["a.json:42", "b.json:42"]
 
 
 def test_a_tar_that_breaks_off_keeps_what_came_before(tmp_path: Path) -> None:

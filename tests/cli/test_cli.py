@@ -133,7 +133,7 @@ def test_row_seventeen_is_named(tmp_path: Path, file: Path) -> None:
     file.write_text("\n".join(lines))
     done = run("decode", file)
     assert done.returncode == 1
-    assert "failed: line 17: not JSON" in done.stderr
+    assert "failed: 16: line 17: not JSON" in done.stderr
 
 
 def test_users_mistakes_are_one_line(tmp_path: Path, file: Path) -> None:

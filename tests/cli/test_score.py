@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from PIL import Image
 
-from discode.files import read_rows
+import discode
+from discode.cli import app
+from discode.files import read_rows, replacing
 from discode.images import demo_path
-from tests.helpers.command_line import refused, run
+from tests.helpers.command_line import call, refused, run
 from tests.helpers.fake_model import CAPTION
-from tests.helpers.samples import png, read_parts, write_tar
+from tests.helpers.samples import encoded, png, read_parts, write_tar
 
 
 @pytest.fixture
@@ -31,8 +37,8 @@ def table(tmp_path: Path) -> Path:
 
 def test_a_folder_holds_what_a_file_holds(tmp_path: Path, table: Path, shipped: Path) -> None:
     common = ("score", "--input", table, "--images", demo_path(), "--threads", 1)
-    assert run(*common, "-o", tmp_path / "small.jsonl").returncode == 1
-    done = run(*common, "-o", f"{tmp_path / 'big'}/", "--shard-size", 5)
+    assert call(*common, "-o", tmp_path / "small.jsonl").returncode == 1
+    done = call(*common, "-o", f"{tmp_path / 'big'}/", "--shard-size", 5)
     assert done.returncode == 1, done.stderr
     small = [json.loads(line) for line in (tmp_path / "small.jsonl").read_text().splitlines()]
     big = read_parts(tmp_path / "big")
@@ -45,11 +51,13 @@ def test_a_folder_holds_what_a_file_holds(tmp_path: Path, table: Path, shipped: 
     assert "cannot read" in done.stderr
     assert "decoder:discode" in done.stderr
     assert (tmp_path / "big" / "_readings.db").exists()
-    assert run(*common, "-o", tmp_path / "big", "--shard-size", 5).returncode == 1
-    refused(run(*common, "-o", tmp_path / "big"), "shard_size=5", "new folder")
+    assert call(*common, "-o", tmp_path / "big", "--shard-size", 5).returncode == 1
+    refused(call(*common, "-o", tmp_path / "big"), "shard_size=5", "new folder")
     refused(
-        run(*common, "-o", tmp_path / "big", "--shard-size", 5, "-m", "raw", "--model", "embedded"),
-        "another judge",
+        call(
+            *common, "-o", tmp_path / "big", "--shard-size", 5, "-m", "raw", "--model", "embedded"
+        ),
+        "begun with other methods: discode; this run has raw",
     )
 
 
@@ -61,7 +69,7 @@ def test_tars_are_filtered_and_shared_out(tmp_path: Path, shipped: Path) -> None
     shutil.copy(tmp_path / "a.tar", tmp_path / "b.tar")
     common = ("score", "-i", tmp_path / "*.tar", "-o", tmp_path / "out", "--threads", 1)
     for share in ("0/2", "1/2"):
-        done = run(*common, "--min-score", "0.4", "--shard", share)
+        done = call(*common, "--min-score", "0.4", "--shard", share)
         assert done.returncode == 1
         assert "1 pass 0.4, 1 do not, 1 failed" in done.stderr
         assert "no caption" in done.stderr
@@ -69,18 +77,20 @@ def test_tars_are_filtered_and_shared_out(tmp_path: Path, shipped: Path) -> None
         with tarfile.open(file) as tar:
             assert tar.getnames() == ["0.jpg", "0.txt"]
     assert [row["source"] for row in read_parts(tmp_path / "out")] == ["a.tar"] * 3 + ["b.tar"] * 3
-    done = run(
+    done = call(
         "score", "-i", tmp_path / "a.tar", "-i", tmp_path / "b.tar", "-o", tmp_path / "one.csv",
         "--threads", 1,
     )  # fmt: skip
     assert done.returncode == 1
     with (tmp_path / "one.csv").open(newline="") as handle:
-        assert [row["id"] for row in csv.DictReader(handle)] == ["0", "1", "2"] * 2
+        assert [row["id"] for row in csv.DictReader(handle)] == [
+            f"{name}.tar:{key}" for name in "ab" for key in range(3)
+        ]
 
 
 def test_a_recording_needs_no_store(tmp_path: Path, recording: str) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"image": "cat.jpg", "caption": "x"}))
-    done = run(
+    done = call(
         "score", "-i", tmp_path / "a.jsonl", "--images", demo_path(), "-o", tmp_path / "out",
         "--model", recording, "--format", "csv",
     )  # fmt: skip
@@ -114,30 +124,30 @@ def test_mistakes_are_one_line(tmp_path: Path, table: Path) -> None:
         (("-i", table, *out, "--engine", "ray", "--shard", "0/2"), "--shard"),
         (("-i", tmp_path / "bad", "-o", tmp_path / "x.txt"), "written to .jsonl"),
     ):
-        refused(run("score", *arguments), words)
+        refused(call("score", *arguments), words)
 
 
 def test_a_slash_makes_a_folder_of_a_name_with_a_dot(
     tmp_path: Path, table: Path, shipped: Path
 ) -> None:
     common = ("score", "-i", table, "--images", demo_path(), "--threads", 1)
-    done = run(*common, "-o", f"{tmp_path / 'scores.v2'}/")
+    done = call(*common, "-o", f"{tmp_path / 'scores.v2'}/")
     assert done.returncode == 1, done.stderr
     assert read_parts(tmp_path / "scores.v2")
-    assert run(*common, "-o", tmp_path / "scores.v2").returncode == 1  # it is there by now
-    refused(run(*common, "-o", f"{table}/"), "cannot write")
+    assert call(*common, "-o", tmp_path / "scores.v2").returncode == 1  # it is there by now
+    refused(call(*common, "-o", f"{table}/"), "cannot write")
 
 
 def test_a_broken_row_costs_itself_in_a_single_file(tmp_path: Path, recording: str) -> None:
     path, out = tmp_path / "pairs.csv", tmp_path / "out.jsonl"
     path.write_text(f"id,image,caption\na,cat.jpg,{CAPTION}\nb,cat.jpg\nc,cat.jpg,{CAPTION}\n")
-    done = run("score", "-i", path, "--images", demo_path(), "--model", recording, "-o", out)
+    done = call("score", "-i", path, "--images", demo_path(), "--model", recording, "-o", out)
     assert done.returncode == 1
     assert "failed: 1: pairs.csv line 3 does not have the 3 columns" in done.stderr
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [row["score"] is None for row in rows] == [False, True, False]
     (tmp_path / "empty.csv").write_text("image,caption\n")
-    refused(run("score", "-i", tmp_path / "empty.csv", "--model", recording), "holds no pairs")
+    refused(call("score", "-i", tmp_path / "empty.csv", "--model", recording), "holds no pairs")
 
 
 def test_several_files_on_the_screen(tmp_path: Path, recording: str) -> None:
@@ -145,17 +155,99 @@ def test_several_files_on_the_screen(tmp_path: Path, recording: str) -> None:
         row = json.dumps({"image": "cat.jpg", "caption": CAPTION})
         (tmp_path / f"{name}.jsonl").write_text(f"{row}\n" * 30)
     common = ("score", "-i", tmp_path, "--images", demo_path(), "--model", recording)
-    done = run(*common, "-m", "discode", "-m", "raw", "--show")
+    done = call(*common, "-m", "discode", "-m", "raw", "--show")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("token probabilities") == 16
     assert "20 rows more" in done.stdout
     assert "a.jsonl:0" in done.stdout
     assert "raw: 60 items" in done.stderr
-    assert len(run(*common, "--json").stdout.splitlines()) == 60
+    assert len(call(*common, "--json").stdout.splitlines()) == 60
+
+
+HOSTILE = "a \x1b]0;title\x07cat\x9b2J \u202egod\u2066 \x7f\r[bold]x[/] :cat: \n2"
+DRIVING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+@pytest.mark.parametrize("options", [(), ("--show",), ("--json",), ("-m", "raw", "-m", "fleur")])
+def test_texts_never_drive_a_terminal(
+    tmp_path: Path, recording: str, options: tuple[str, ...]
+) -> None:
+    rows = [
+        {"id": HOSTILE, "image": "cat.jpg", "caption": CAPTION},
+        {"image": f"{HOSTILE}.jpg", "caption": HOSTILE},
+        {HOSTILE: "no columns"},
+    ]
+    path = tmp_path / f"{HOSTILE.replace('/', '')}.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = call("score", "-i", path, "--images", demo_path(), "--model", recording, *options)
+    assert done.returncode == 1, done
+    assert not DRIVING.search(done.stdout + done.stderr)
+    assert "a \\u001b" in done.stdout
+    assert "\\u202e" in done.stderr
+    if "--json" in options:
+        assert json.loads(done.stdout.splitlines()[0])["id"] == HOSTILE
+    else:
+        assert ":cat:" in done.stdout  # no picture of one
+    done = call("score", HOSTILE, HOSTILE, "--model", HOSTILE)
+    refused(done, "\\x1b")
+    assert not DRIVING.search(done.stderr)
+
+
+def test_everything_is_printed_by_one_function() -> None:
+    package = Path(discode.__file__).parent
+    for folder in (package / "cli", package / "mceval" / "cli"):
+        for file in folder.glob("*.py"):
+            text = file.read_text(encoding="utf-8")
+            assert "Console(" not in text or file.name == "output.py", file
+            calls = re.findall(r"(?:typer\.s?echo|sys\.std\w+\.write|(?<![.\w])print)\(.*", text)
+            assert all("printable(" in line or "(self)" in line for line in calls), calls
+
+
+def test_what_a_killed_run_left_is_removed(tmp_path: Path, recording: str) -> None:
+    out, left = tmp_path / "out.jsonl", tmp_path / ".out.jsonl.abc.part"
+    for name in (left.name, ".other.jsonl.abc.part", "out.jsonl.part"):
+        (tmp_path / name).write_text("half")
+    with replacing(out) as busy:  # by another process that is still at work
+        arguments = (demo_path() / "cat.jpg", CAPTION, "--model", recording, "-o", out)
+        assert call("score", *arguments).returncode == 0
+        assert busy.exists()
+        busy.write_text(out.read_text())
+    others = {".other.jsonl.abc.part", "out.jsonl.part"}
+    assert {file.name for file in tmp_path.iterdir() if file.suffix == ".part"} == others
+
+
+def test_a_broken_tiff_is_said_once_and_by_us(tmp_path: Path, shipped: Path) -> None:
+    data = bytearray(encoded(Image.effect_noise((64, 64), 50), "TIFF", compression="tiff_lzw"))
+    data[64:512] = b"\xff" * 448
+    (tmp_path / "a.tif").write_bytes(data)
+    done = run("score", tmp_path / "a.tif", "a cat", "--model", "embedded", "--threads", 1)
+    assert done.returncode == 1
+    assert [line.split(":")[0] for line in done.stderr.splitlines()] == [
+        "failed", "discode", "discode",
+    ]  # fmt: skip
+
+
+def test_repeated_options_have_a_name_for_their_value() -> None:
+    """Without one, typer writes <list[str]>."""
+
+    def check(command: Any, name: str) -> None:
+        for param in command.params:
+            if getattr(param, "multiple", False):
+                assert param.metavar, f"{name} {param.opts[0]}"
+        for child, below in getattr(command, "commands", {}).items():
+            check(below, f"{name} {child}")
+
+    check(typer.main.get_command(app), "discode")
+
+
+def test_lists_break_between_words() -> None:
+    printed = call("methods", width=80).stdout
+    for word in ("tau=alpha", "alpha_scale=unit", "divergence=jensen-shannon"):
+        assert word in printed
 
 
 def test_the_help_fits_two_screens() -> None:
-    lines = run("score", "--help").stdout.splitlines()
+    lines = call("score", "--help").stdout.splitlines()
     assert len(lines) <= 90
     for panel in ("Input", "Judge", "Output", "Large runs"):
         assert any(f"─ {panel} ─" in line for line in lines)

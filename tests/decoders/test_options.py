@@ -64,6 +64,11 @@ def test_a_word_that_is_nearly_right_gets_a_suggestion() -> None:
         get_decoder("discode", solver="exakt")
 
 
+def test_an_option_is_given_once() -> None:
+    with pytest.raises(InputError, match="'trust' is given twice"):
+        get_decoder("discode:trust=1,trust=2")
+
+
 def test_what_is_kept_is_what_the_decoder_computes_with() -> None:
     decoder = Discode(alpha_clip=(0, 1), sigma2=np.float32(0.5), steps=np.int64(3))
     kept = decoder.alpha_clip, decoder.sigma2, decoder.steps

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,13 @@ def png(colour: str = "red") -> bytes:
     return encoded(Image.new("RGB", (8, 8), colour))
 
 
-def write_tar(path: Path, files: Mapping[str, bytes], mode: str = "w") -> Path:
+def write_tar(
+    path: Path, files: Mapping[str, bytes] | Sequence[tuple[str, bytes]], mode: str = "w"
+) -> Path:
+    """A tar with these files in this order; in a list, a name may occur twice."""
+    members = files.items() if isinstance(files, Mapping) else files
     with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
-        for name, data in files.items():
+        for name, data in members:
             info = tarfile.TarInfo(name)
             info.size, info.mtime = len(data), 1_700_000_000
             tar.addfile(info, io.BytesIO(data))

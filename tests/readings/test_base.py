@@ -135,6 +135,21 @@ def test_masked_values_are_nan() -> None:
     assert np.isnan(Readings.of(logp, TEN).answer_logp).sum() == 1
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        np.full(10, -3 + 1j),
+        [np.complex128(-3 + 1j)] * 10,
+        [-3 + 1j] * 10,
+        np.ma.masked_array(np.full(10, -3 + 1j)),
+        {str(digit): np.complex64(-3 + 1j) for digit in range(10)},
+    ],
+)
+def test_complex_numbers_are_refused(given: Any) -> None:
+    with pytest.raises(InputError, match=r"must be numbers|not a log-probability"):
+        Readings.of(given, TEN)
+
+
 def test_bad_missing_option() -> None:
     with pytest.raises(InputError, match="allowed: 'nan', 'spread'"):
         Readings.of({"1": -1.0}, TEN, missing="zero")

@@ -192,6 +192,21 @@ def test_foreign_and_damaged_files_are_refused(tmp_path: Path) -> None:
         store.get(RUN_KEY, pairs)
 
 
+def test_a_full_disk_is_no_damage(tmp_path: Path) -> None:
+    with ReadingStore(tmp_path / "a.db") as store:
+        store.put(RUN_KEY, [PAIR_KEY], some(1))
+        pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+        store._db.execute(f"PRAGMA max_page_count = {pages}")  # as SQLite meets a full disk
+        keys = [PairKey("0" * 64, f"{number} {'x' * 500}") for number in range(200)]
+        with pytest.raises(StoreError, match="disk is full; what was kept before") as error:
+            store.put(RUN_KEY, keys, some(200))
+        assert "recover" not in str(error.value)
+        assert len(store) == 1
+        store._db.execute("PRAGMA max_page_count = 100000")  # room was made: all is well again
+        store.put(RUN_KEY, keys, some(200))
+        assert len(store) == 201
+
+
 def test_a_scale_of_ones_own_is_not_kept_under_anothers_name(tmp_path: Path) -> None:
     mine = Scale("ten", tuple("abcdefghij"), tuple(map(float, range(10))), "a", "j", 0.1)
     with pytest.raises(InputError, match="not the one of that name"):

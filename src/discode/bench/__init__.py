@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from discode.bench.agreement import AgreementProtocol, measure_agreement
 from discode.bench.compare import MetricComparison, MetricDifference, compare_metrics
-from discode.bench.figures import plot_runs
+from discode.bench.figures import plot_runs, plot_systems
 from discode.bench.published import (
     PaperMatch,
     PublishedCell,
@@ -13,22 +13,37 @@ from discode.bench.published import (
 )
 from discode.bench.run import label_metrics, run_metrics
 from discode.bench.runlog import MetricResult, RunLog
+from discode.bench.systems import (
+    JoinedScores,
+    SystemComparison,
+    SystemDifference,
+    SystemMean,
+    compare_systems,
+    join_systems,
+)
 from discode.bench.tables import TableCell, render_table, table_cells
 
 __all__ = [
     "AgreementProtocol",
+    "JoinedScores",
     "MetricComparison",
     "MetricDifference",
     "MetricResult",
     "PaperMatch",
     "PublishedCell",
     "RunLog",
+    "SystemComparison",
+    "SystemDifference",
+    "SystemMean",
     "TableCell",
     "compare_metrics",
+    "compare_systems",
+    "join_systems",
     "label_metrics",
     "match_published",
     "measure_agreement",
     "plot_runs",
+    "plot_systems",
     "published_cells",
     "render_table",
     "run_metrics",

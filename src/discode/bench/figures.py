@@ -1,22 +1,31 @@
-"""Plot runs: one panel per benchmark, one line per metric, with intervals and the paper's value."""
+"""Plots of runs (one panel per benchmark, one line per metric) and of captioners compared."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from discode.bench.runlog import RunLog
+from discode.bench.systems import JoinedScores, SystemComparison
 from discode.bench.tables import MEASURE_SYMBOLS, benchmark_title, table_cells
 from discode.errors import InputError, require
+from discode.files import replacing
 
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
 
-def plot_runs(runs: Mapping[str, RunLog], path: Path) -> None:
-    """Draw runs, which are given by name; the best metric is at the top."""
+def check_plot(path: Path) -> None:
+    """Raise unless a plot can be written to a file of this name."""
     if path.suffix.lower() not in PLOT_SUFFIXES:
         raise InputError(f"{path.name}: plots are written to {', '.join(PLOT_SUFFIXES)}")
+    require("matplotlib", "plot")
+
+
+def plot_runs(runs: Mapping[str, RunLog], path: Path) -> None:
+    """Draw runs, which are given by name; the best metric is at the top."""
+    check_plot(path)
     require("matplotlib", "plot").use("Agg")
     pyplot = require("matplotlib.pyplot", "plot")
     deciding = {"tau_c", "mean"}
@@ -53,3 +62,58 @@ def plot_runs(runs: Mapping[str, RunLog], path: Path) -> None:
         panel.legend(frameon=False, fontsize=8, loc="lower right")
     figure.savefig(path, dpi=140)
     pyplot.close(figure)
+
+
+def plot_systems(done: SystemComparison, joined: JoinedScores, path: Path) -> None:
+    """Draw captioners: their means, and how far they are apart.
+
+    Of two, the differences image by image; of more, each one's difference to the highest.
+    """
+    check_plot(path)
+    count, highest = len(done.systems), done.systems[0]
+    figure = require("matplotlib.figure", "plot").Figure(
+        figsize=(9.0, 1.6 + 0.36 * max(count, 4)), layout="constrained"
+    )
+    left, right = figure.subplots(1, 2)
+    for place, system in enumerate(reversed(done.systems)):
+        _interval(left, place, system.mean, system.low, system.high, "#2563eb")
+    left.set_ylim(-0.6, count - 0.4)
+    left.set_yticks(range(count), [_short(system.name) for system in reversed(done.systems)])
+    left.set_title(f"mean score, {done.images} images", fontsize=10)
+    right.axvline(0, color="#5f6b76", lw=1, ls=":")
+    if count == 2:
+        one = done.pairs[0]
+        value = joined.value[:, joined.shared]
+        right.hist(value[0] - value[1], bins=min(41, 5 + done.images // 8), color="#a9b4bf")
+        right.axvspan(one.low, one.high, color="#2563eb", alpha=0.25, lw=0)
+        right.axvline(one.difference, color="#2563eb", lw=2)
+        right.set_ylabel("images")
+        right.set_title(f"{_short(one.a)} - {_short(one.b)}: p = {one.p:.2g}", fontsize=10)
+    else:
+        others = [system.name for system in reversed(done.systems[1:])]
+        for place, name in enumerate(others):
+            one = next(pair for pair in done.pairs if {pair.a, pair.b} == {highest.name, name})
+            sign = -1 if one.a == highest.name else 1
+            low, high = sorted((sign * one.low, sign * one.high))
+            shown = "#d1495b" if one.adjusted < 0.05 else "#5f6b76"
+            _interval(right, place, sign * one.difference, low, high, shown)
+        right.set_yticks(range(len(others)), [_short(name) for name in others])
+        right.set_ylim(left.get_ylim())
+        right.set_title(f"difference to {_short(highest.name)}; red: Holm's p < 5 %", fontsize=10)
+    for panel in (left, right):
+        panel.grid(axis="x", alpha=0.25)
+        panel.spines[["top", "right", "left"]].set_visible(False)
+        panel.tick_params(axis="y", length=0)
+    with replacing(path) as temp:
+        figure.savefig(temp, dpi=140, format=path.suffix.lower().removeprefix("."))
+
+
+def _interval(panel: Any, place: int, value: float, low: float, high: float, colour: str) -> None:
+    panel.plot([low, high], [place, place], color=colour, lw=2, alpha=0.5)
+    panel.plot(value, place, "o", color=colour, ms=6)
+
+
+def _short(name: str) -> str:
+    """Return a name as matplotlib is to draw it: not too long, and no formula."""
+    text = name if len(name) <= 30 else f"...{name[-27:]}"
+    return text.replace("$", r"\$")

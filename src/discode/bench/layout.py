@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from discode.errors import lookup
+from discode.files import csv_cell
 from discode.stats import Interval
 
 TableValue = str | float | Interval | None
@@ -214,7 +215,7 @@ def _csv(table: CellTable) -> str:
         above = [(d, text) for d, text in above if d < depth] + [(depth, str(name).strip())]
         if all(cell is None for cell in cells) and len(titles) > 1:
             continue  # a heading
-        line = [" / ".join(text for _, text in above)]
+        line = [csv_cell(" / ".join(text for _, text in above))]
         for cell, bounds in zip(cells, spread[1:], strict=True):
             inner = cell if isinstance(cell, Interval) else None
             line.append(_exact(cell if inner is None else inner.value))

@@ -12,7 +12,8 @@ VERSION = 1
 """Of the list below; it is in the manifest of an output folder and in the metadata of Parquet."""
 
 COLUMNS: dict[str, str] = {
-    "id": "the row's `id`, a tar sample's key, or its number; with several files, after their name",
+    "id": "the row's `id`; else COCO's `image_id`, a tar's key or the row's number, with several "
+    "files after the file's name",
     "source": "the input file; null for an image that was given on the command line",
     "row": "the row's number in that file, from 0",
     "image": "the image, as the input names it; null where it has no name",

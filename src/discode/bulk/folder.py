@@ -114,6 +114,12 @@ def check_same_run(
         if key in ("input", "discode") or theirs.get(key) == value:
             continue
         if key == "signatures":
+            begun, mine = (", ".join(given or ()) for given in (theirs.get(key), signatures))
+            if signatures is not None and begun != mine:
+                raise InputError(
+                    f"{folder} was begun with other methods: {begun}; this run has {mine}; give "
+                    "the --method it was begun with, in the same order, or a new folder"
+                )
             if signatures is not None:
                 raise InputError(
                     f"{folder} was begun with another judge: signatures={theirs.get(key)}, this "

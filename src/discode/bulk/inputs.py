@@ -15,6 +15,7 @@ from discode.bulk.formats import FORMATS, check_format, format_of
 from discode.bulk.tables import InputFile
 from discode.errors import InputError
 from discode.files import read_table
+from discode.pairs import columns_without_header
 
 DIGEST_BYTES = 64 << 10
 """The digest of an input reads blocks of so many bytes,"""
@@ -72,7 +73,7 @@ class Inputs:
         if self.format == "tar" or size > COUNTED_BYTES:
             return None
         try:
-            return sum(1 for file in self.files for _ in read_table(file))
+            return sum(1 for file in self.files for _ in read_table(file, columns_without_header))
         except InputError:
             return None  # whoever reads it reports what is wrong with it
 

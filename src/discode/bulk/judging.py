@@ -245,25 +245,7 @@ def _with_failures(read: Scores, chunk: PairChunk, numbers: Sequence[int]) -> Sc
     """Return the scores of a chunk's pairs with a NaN row for each row that has no pair."""
     if len(numbers) == len(chunk.pairs):
         return read
-    places = np.asarray(numbers, np.intp)
-
-    def spread(column: Any, empty: Any) -> Any:
-        whole = np.full((len(chunk.pairs), *column.shape[1:]), empty)
-        whole[places] = column
-        return whole
-
-    def spread_or_none(column: Any) -> Any:
-        return None if column is None else spread(column, math.nan)
-
-    return replace(
-        read,
-        value=spread(read.value, math.nan),
-        raw=spread_or_none(read.raw),
-        distribution=spread_or_none(read.distribution),
-        flags={name: spread(marks, name == "failed") for name, marks in read.flags.items()},
-        errors={**chunk.errors, **{numbers[row]: why for row, why in read.errors.items()}},
-        bound=spread_or_none(read.bound),
-    )
+    return read.spread(numbers, len(chunk.pairs), chunk.errors)
 
 
 def raise_if_stopped(judge: Judge) -> None:

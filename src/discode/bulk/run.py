@@ -22,7 +22,7 @@ from discode.bulk.judging import (
 )
 from discode.bulk.writers import open_writer, score_format
 from discode.errors import InputError
-from discode.files import replacing
+from discode.files import remove_abandoned, replacing
 from discode.judge import Judge
 from discode.pairs import Pair, PairParser
 from discode.scores import Progress
@@ -112,6 +112,7 @@ def score_to_file(
     """
     output = Path(output)
     form, chunks = score_format(output), read_share(find_inputs(source), images=images)
+    remove_abandoned(output)
     with replacing(output) as temp, open_writer(temp, form) as writer:
         return score_chunks(
             judge, methods, chunks, lambda chunk: writer.write(chunk.rows), progress=progress

@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -55,9 +55,9 @@ class JsonLinesSamples:
 
 
 class CsvSamples:
-    """Comma-separated values."""
+    """Comma-separated values, each as it came."""
 
-    delimiter = ","
+    form: Mapping[str, Any] = {}
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("w", encoding="utf-8", newline="")
@@ -68,7 +68,7 @@ class CsvSamples:
         for row, value in zip(samples, values, strict=True):
             if self._writer is None:
                 columns = list(dict.fromkeys([*row, SCORE]))
-                self._writer = csv.DictWriter(self._file, columns, delimiter=self.delimiter)
+                self._writer = csv.DictWriter(self._file, columns, **self.form)
                 self._writer.writeheader()
             self._writer.writerow({**row, SCORE: value})
 
@@ -78,9 +78,11 @@ class CsvSamples:
 
 
 class TsvSamples(CsvSamples):
-    """Tab-separated values."""
+    """Tab-separated values, where a quote is a letter like others."""
 
-    delimiter = "\t"
+    form: Mapping[str, Any] = {
+        "delimiter": "\t", "quoting": csv.QUOTE_NONE, "quotechar": None, "lineterminator": "\n",
+    }  # fmt: skip
 
 
 class ParquetSamples:

@@ -1,4 +1,4 @@
-"""Tables of any size, a chunk at a time: CSV, TSV, JSON lines, Parquet, COCO results.
+"""Tables of any size, a chunk at a time: CSV, TSV, JSON lines, Parquet, COCO's JSON.
 
 A broken row is a row without a pair and with a reason; it never ends a run. A file that is not a
 table at all raises :class:`~discode.errors.InputError`.
@@ -7,7 +7,7 @@ table at all raises :class:`~discode.errors.InputError`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,10 +19,13 @@ from discode.files import ParquetTable, PlacedRow, csv_rows, json_lines, json_ro
 from discode.pairs import (
     CAPTION_COLUMNS,
     IMAGE_COLUMNS,
-    REFERENCE_COLUMNS,
     Pair,
+    PairColumns,
     PairParser,
+    columns_without_header,
     image_name,
+    lacking,
+    row_id,
 )
 
 LINES_TO_TRUST = 100
@@ -64,16 +67,20 @@ def make_chunk(
         try:
             if isinstance(row, InputError):
                 raise row
-            pair = parser.parse(row, where, default)
+            columns = parser.columns(row, where)
         except InputError as error:
             errors[number] = str(error)
-            given = row.get("id") if isinstance(row, Mapping) else None
-            ids.append(default if given is None else str(given))
+            ids.append(default)
+            images.append(None)
             pairs.append(None)
-        else:
-            ids.append(pair.id)
-            pairs.append(pair)
-        images.append(image_name(row) if isinstance(row, Mapping) else None)
+            continue
+        ids.append(row_id(row, columns, default, file.prefix))
+        images.append(image_name(row, columns))
+        try:
+            pairs.append(parser.parse(row, where, ids[-1]))
+        except InputError as error:
+            errors[number] = str(error)
+            pairs.append(None)
     samples = [row for _, row in rows] if keep else None
     return PairChunk(place, file.name, ids, images, pairs, errors, samples)
 
@@ -96,7 +103,7 @@ def csv_chunks(
     file: InputFile, plan: ChunkPlan, parser: PairParser, *, keep: bool
 ) -> Iterator[PairChunk]:
     """Read a CSV file, or TSV by its suffix."""
-    rows = csv_rows(file.path, file.name, partial(check_columns, file.path))
+    rows = csv_rows(file.path, file.name, partial(check_header, file.path))
     for place, part in split(rows, file.number, plan):
         yield make_chunk(place, part, file, parser, keep=keep)
 
@@ -104,7 +111,7 @@ def csv_chunks(
 def json_chunks(
     file: InputFile, plan: ChunkPlan, parser: PairParser, *, keep: bool
 ) -> Iterator[PairChunk]:
-    """Read COCO results or another JSON list of rows, which has to be loaded whole."""
+    """Read COCO results, annotations or another JSON list of rows, which has to be loaded whole."""
     for place, part in split(json_rows(file.path, file.name), file.number, plan):
         yield make_chunk(place, part, file, parser, keep=keep)
 
@@ -117,9 +124,9 @@ def parquet_chunks(
     Images may be in the table as bytes, or as the struct that `datasets` writes. Kept samples are
     Arrow batches, so that they can be written again with their types.
     """
-    used = (*IMAGE_COLUMNS, *CAPTION_COLUMNS, *REFERENCE_COLUMNS, "id")
     with closing(ParquetTable(file.path, file.name)) as table:
-        check_columns(file.path, table.columns)
+        found = check_columns(file.path, table.columns)
+        used = {*found.image, *found.caption, *found.references, *found.id}
         columns = None if keep else [name for name in table.columns if name in used]
         for span, batch in table.batches(columns, plan.wants_any, plan.max_rows, plan.max_bytes):
             for place, part in _by_block(span, file.number, plan, table.rows):
@@ -144,14 +151,24 @@ def _by_block(
         start = end
 
 
-def check_columns(path: Path, names: Sequence[str]) -> None:
-    """Raise unless a table has an image and a caption among its columns."""
-    for wanted in (IMAGE_COLUMNS, CAPTION_COLUMNS):
-        if not set(wanted) & set(names):
-            raise InputError(
-                f"{path} has no column {wanted[0]!r} (nor {', '.join(wanted[1:])}); it has: "
-                f"{', '.join(map(str, names)) or 'nothing'}"
-            )
+def check_columns(path: Path, names: Sequence[str]) -> PairColumns:
+    """Return which columns of a table hold what; raise where it has no image or no caption."""
+    try:
+        found = PairColumns.among(names)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    for columns, allowed in ((found.image, IMAGE_COLUMNS), (found.caption, CAPTION_COLUMNS)):
+        if not columns:
+            raise InputError(f"{path} {lacking(allowed, names, 'column ')}")
+    return found
+
+
+def check_header(path: Path, cells: Sequence[str]) -> Sequence[str] | None:
+    """Check the first line of CSV; return the columns where it is a row already."""
+    columns = columns_without_header(cells)
+    if columns is None:
+        check_columns(path, cells)
+    return columns
 
 
 ChunkReader = Callable[..., Iterator[PairChunk]]

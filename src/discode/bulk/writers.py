@@ -11,6 +11,7 @@ from typing import Any, Protocol, TextIO
 
 from discode.bulk.columns import COLUMNS, VERSION, ScoredRows
 from discode.errors import InputError, lookup, require
+from discode.files import csv_cell
 
 
 class ScoreWriter(Protocol):
@@ -41,6 +42,7 @@ class JsonLinesWriter:
 _encode = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps makes an encoder per call
 _LINE = "{" + ", ".join(f'"{name}": %s' for name in COLUMNS) + "}\n"
 _REPEATED = ("source", "method", "signature")
+_TEXTS = ("id", "source", "image", "caption", "method", "error", "signature")
 
 
 def _json(value: Any) -> str:
@@ -52,7 +54,10 @@ def _json(value: Any) -> str:
 
 
 class CsvWriter:
-    """Comma-separated values: a missing score or raw is "nan", lists are JSON, nothing is empty."""
+    """Comma-separated values: a missing score or raw is "nan", lists are JSON, nothing is empty.
+
+    Texts that a spreadsheet would compute have an apostrophe before them.
+    """
 
     def __init__(self, file: TextIO) -> None:
         self._writer = csv.writer(file)
@@ -65,6 +70,8 @@ class CsvWriter:
             columns[name] = ["nan" if value is None else value for value in columns[name]]
         for name in ("distribution", "flags"):
             columns[name] = [value if value is None else _encode(value) for value in columns[name]]
+        for name in _TEXTS:
+            columns[name] = [value if value is None else csv_cell(value) for value in columns[name]]
         self._writer.writerows(zip(*columns.values(), strict=True))
 
 

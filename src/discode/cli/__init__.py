@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import logging
 import os
 import sys
+import warnings
+from contextlib import suppress
 from io import TextIOWrapper
 
 import typer
+from PIL import _imaging
 
 import discode
 from discode.backends import KINDS
@@ -23,6 +28,7 @@ from discode.cli import (
     store,
     study,
 )
+from discode.cli.output import echo, printable
 from discode.errors import DiscodeError, StoppedError
 from discode.mceval import cli as mceval
 
@@ -38,7 +44,7 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"discode {discode.__version__}")
+        echo(f"discode {discode.__version__}")
         raise typer.Exit
 
 
@@ -73,6 +79,7 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             # A terminal that lacks a letter, or half a character in a caption, is no reason to die.
             stream.reconfigure(errors="backslashreplace")
+    _quiet_pillow()
     try:
         code = typer.main.get_command(app)(prog_name="discode", standalone_mode=False)
         sys.stdout.flush()
@@ -107,8 +114,23 @@ def main() -> None:
 
 
 def _say(message: str, code: int) -> int:
-    print(f"discode: {' '.join(message.split())}", file=sys.stderr)
+    print(f"discode: {printable(' '.join(message.split()))}", file=sys.stderr)
     return code
+
+
+def _quiet_pillow() -> None:
+    """Keep what Pillow and its libtiff print of a broken image off standard error: its row says it.
+
+    Only here: a program that uses the package may want to see it.
+    """
+    warnings.filterwarnings("ignore", module=r"PIL\.")
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)
+    with suppress(OSError, AttributeError):  # a Pillow without libtiff, or inside one file with it
+        pillow = ctypes.CDLL(_imaging.__file__)
+        for name in ("TIFFSetErrorHandler", "TIFFSetWarningHandler"):
+            handler = getattr(pillow, name)
+            handler.argtypes, handler.restype = [ctypes.c_void_p], ctypes.c_void_p
+            handler(None)
 
 
 def _drop_output() -> None:

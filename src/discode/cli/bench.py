@@ -38,7 +38,7 @@ from discode.cli.model_options import (
     model_options,
     parse_pairs,
 )
-from discode.cli.output import stderr, stdout, store_beside, table_of
+from discode.cli.output import echo, stderr, stdout, store_beside, table_of
 from discode.errors import InputError, StoppedError, lookup
 from discode.files import replacing
 from discode.metrics import METRICS, MetricFactory
@@ -52,7 +52,9 @@ Data = Annotated[Path, typer.Option(help="The benchmark's folder, or a folder of
 ProtocolOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--option", help="KEY=VALUE of the protocol, for benchmarks that have it; repeat."
+        "--option",
+        metavar="KEY=VALUE",
+        help="Of the protocol, for benchmarks that have it; repeat.",
     ),
 ]
 
@@ -129,15 +131,20 @@ def pairs(
         row: dict[str, Any] = {"id": pair.id, "image": str(pair.image), "caption": pair.caption}
         if references:
             row["references"] = list(pair.references)
-        typer.echo(json.dumps(row, ensure_ascii=False))
+        echo(json.dumps(row, ensure_ascii=False))
 
 
 @app.command()
 def run(
-    benchmark: Annotated[list[str], typer.Option("--benchmark", "-b", help=f"Repeat. {_NAMES}")],
+    benchmark: Annotated[
+        list[str], typer.Option("--benchmark", "-b", metavar="NAME", help=f"Repeat. {_NAMES}")
+    ],
     data: Data,
     metric: Annotated[
-        list[str], typer.Option("--metric", "-m", help="Repeat; discode bench metrics lists them.")
+        list[str],
+        typer.Option(
+            "--metric", "-m", metavar="NAME", help="Repeat; discode bench metrics lists them."
+        ),
     ],
     typed: Annotated[
         str | None,  # a Path would forget the slash that makes runs/ a folder
@@ -448,7 +455,7 @@ def table_(
     """Print runs in the paper's layout, its numbers and the difference beside ours."""
     if form not in TABLE_FORMATS:
         raise InputError(f"--format {form} is not allowed; give one of {', '.join(TABLE_FORMATS)}")
-    typer.echo(render_table(read_runs(runs), form, intervals=intervals))
+    echo(render_table(read_runs(runs), form, intervals=intervals))
 
 
 @app.command()
@@ -462,7 +469,7 @@ def published(
 ) -> None:
     """Print a table of the paper, or list them."""
     if table is not None:
-        typer.echo(write_table(published_table(table), form))
+        echo(write_table(published_table(table), form))
         return
     listed = table_of("table", "what it has", "numbers")
     for name, about in PAPER_TABLES.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +11,6 @@ import typer
 
 from discode.bulk import Totals
 from discode.bulk.columns import ScoredRows
-from discode.bulk.writers import JsonLinesWriter
 from discode.cli import output
 from discode.decoders import get_decoder, without_prior
 from discode.errors import InputError
@@ -34,7 +32,10 @@ def decode(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            "--method", "-m", help="Repeat to compare. Options: discode:tau=alpha,sigma2=1"
+            "--method",
+            "-m",
+            metavar="METHOD",
+            help="Repeat to compare. Options: discode:tau=alpha,sigma2=1",
         ),
     ] = None,
     scale: Annotated[
@@ -63,7 +64,7 @@ def decode(
     if not rows:
         raise InputError(f"{file} is empty; give at least one row of log-probabilities")
     readings = _all_at_once(rows, default) or _one_by_one(rows, default, missing, file)
-    ids = [_id(row, number) for number, row in rows]
+    ids = [_id(row, place) for place, (_, row) in enumerate(rows)]
     results = {
         name: decode_readings(readings, decoder, missing=missing)
         for name, decoder in decoders.items()
@@ -72,7 +73,7 @@ def decode(
     if out is not None:
         output.write_scores(out, scored)
     if as_json:
-        JsonLinesWriter(sys.stdout).write(scored)
+        output.JsonPrinter().write(scored)
     elif out is None or show:
         if show:
             before = {
@@ -105,10 +106,8 @@ def _lines(file: Path) -> Iterator[tuple[int, Any]]:
         raise InputError(f"cannot read {file}: {error.strerror or error}") from error
 
 
-def _id(row: Any, number: int) -> str:
-    return (
-        str(row["id"]) if isinstance(row, dict) and row.get("id") is not None else f"line {number}"
-    )
+def _id(row: Any, place: int) -> str:
+    return str(row["id"]) if isinstance(row, dict) and row.get("id") is not None else str(place)
 
 
 def _all_at_once(rows: list[tuple[int, Any]], scale: Scale | None) -> Readings | None:

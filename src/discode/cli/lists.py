@@ -39,7 +39,8 @@ def methods() -> None:
     table = table_of("method", "what it is", "options it sets")
     takers: dict[tuple[DecoderOption, ...], list[str]] = {}
     for name, method in METHODS.items():
-        table.add_row(name, escape(method.about), escape(options_text(method.options)))
+        options_set = options_text(method.options).replace(",", ", ")  # lines break at blanks
+        table.add_row(name, escape(method.about), escape(options_set))
         takers.setdefault(options_of(method.make), []).append(name)
     stdout.print(table)
     stdout.print("\nOptions follow a colon: -m discode:tau=alpha,sigma2=1", highlight=False)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -27,15 +30,43 @@ from rich.text import Text
 
 from discode.bulk import Totals
 from discode.bulk.columns import ScoredRows
-from discode.bulk.writers import open_writer, score_format
+from discode.bulk.writers import JsonLinesWriter, open_writer, score_format
 from discode.errors import InputError
-from discode.files import replacing
+from discode.files import remove_abandoned, replacing
 from discode.scores import Scores
 
-stdout = Console()
-stderr = Console(stderr=True)
+# Control characters but tab and line feed, and what turns the direction of writing.
+_DRIVING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # a caption must not drive the terminal
+
+def printable(text: str) -> str:
+    """Return a text in which what would drive a terminal is spelled out; JSON stays what it says.
+
+    Everything that is printed passes here: a caption, a file's name or a server's answer may come
+    from anybody.
+
+    >>> print(printable("a \\x1b[2Jcat"))
+    a \\u001b[2Jcat
+    """
+    return _DRIVING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def echo(text: str) -> None:
+    """Print text, or JSON, on standard output as it is."""
+    typer.echo(printable(text))
+
+
+class _SafeConsole(Console):
+    """A console whose texts are :func:`printable`, whichever part of a table they are."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return a text as rich draws it."""
+        return super().render_str(printable(text), **options)
+
+
+stdout = _SafeConsole(emoji=False)  # ":cat:" in a caption is no picture
+stderr = _SafeConsole(stderr=True, emoji=False)
+
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 TABLE_ROWS = 40
 """Rows that a table shows; files and --json have all of them."""
@@ -79,7 +110,8 @@ def row_progress(total: int | None, *, bar: bool = True) -> Iterator[Callable[[i
 
 def note(text: str, style: str | None = None) -> None:
     """Print one line on standard error."""
-    stderr.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+    line = " ".join(text.splitlines())
+    stderr.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def table_of(*columns: str) -> Table:
@@ -112,6 +144,7 @@ def check_output(
         return
     score_format(path)
     check_writable(path)
+    remove_abandoned(path)
     if any(other is not None and other.resolve() == path.resolve() for other in inputs):
         raise InputError(f"--output {path} is also read from; give another file")
 
@@ -133,6 +166,16 @@ def write_scores(path: Path, rows: ScoredRows) -> None:
     """Write a file of scores, whole or not at all."""
     with replacing(path) as temp, open_writer(temp, score_format(path)) as writer:
         writer.write(rows)
+
+
+class JsonPrinter:
+    """JSON lines on standard output."""
+
+    def write(self, rows: ScoredRows) -> None:
+        """Print some rows."""
+        lines = io.StringIO()
+        JsonLinesWriter(lines).write(rows)
+        sys.stdout.write(printable(lines.getvalue()))
 
 
 class TableWriter:
@@ -165,7 +208,7 @@ class TableWriter:
         if self._named:
             # A file's name tells images apart; its folder would push the scores off the screen.
             texts += [_file_name(rows, i), rows.captions[i] or ""]
-        cells = [escape(_CONTROL.sub("?", text)) for text in texts]
+        cells = [escape(" ".join(text.splitlines())) for text in texts]
         if "raw" not in rows.scores:
             raw = next(iter(rows.scores.values())).raw
             cells.append("-" if raw is None else format_score(raw[i]))

@@ -33,11 +33,13 @@ def prompts(
         typer.Option(help="fleur, caption-last or a text file; the model's own by default."),
     ] = None,
     scale: Annotated[
-        list[str] | None, typer.Option(help="unit, ten, 1-7 ...; repeat. All by default.")
+        list[str] | None,
+        typer.Option(metavar="SCALE", help="unit, ten, 1-7 ...; repeat. All by default."),
     ] = None,
     caption: Annotated[str, typer.Option(help="The caption to ask about.")] = "{caption}",
     reference: Annotated[
-        list[str] | None, typer.Option(help="A reference; repeat. Only the wording with them.")
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="A reference; repeat. Only the wording with them."),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON line per text, for programs.")
@@ -66,11 +68,11 @@ def prompts(
                     "model": model, "prompt": wording.name, "digest": wording.digest,
                     "scale": asked.name, "references": bool(references), "text": text,
                 }  # fmt: skip
-                typer.echo(json.dumps(row, ensure_ascii=False))
+                output.echo(json.dumps(row, ensure_ascii=False))
             else:
                 heading = f"--- prompt {wording.name}, scale {asked.name}, {kind}"
-                typer.secho(("\n" if shown else "") + heading, bold=True)
-                typer.echo(text)
+                typer.secho(("\n" if shown else "") + output.printable(heading), bold=True)
+                output.echo(text)
                 stems = " or ".join(repr(stem) for stem in asked.stems if stem)
                 answers = f"{asked.answers[0]} to {asked.answers[-1]}"
                 forced = f"{stems}, then " if stems else ""

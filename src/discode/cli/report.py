@@ -21,11 +21,15 @@ def report(
     out: Annotated[Path, typer.Option("--output", "-o", help="The page, .html.")],
     data: Annotated[
         list[Path] | None,
-        typer.Option(help="The benchmarks' folder: captions, references, images. Repeat."),
+        typer.Option(
+            metavar="PATH", help="The benchmarks' folder: captions, references, images. Repeat."
+        ),
     ] = None,
     store: Annotated[
         list[Path] | None,
-        typer.Option(help="Readings, for the distributions; default: those beside the runs."),
+        typer.Option(
+            metavar="FILE", help="Readings, for the distributions; default: those beside the runs."
+        ),
     ] = None,
     images: Annotated[
         bool, typer.Option("--images/--no-images", help="Put small images into the page.")

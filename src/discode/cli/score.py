@@ -20,7 +20,7 @@ from discode.bulk.chunks import PairChunk
 from discode.bulk.folder import read_signatures, store_in
 from discode.bulk.judging import Methods, ScoredChunk, score_chunks
 from discode.bulk.run import chunk_of, plan_run, read_share
-from discode.bulk.writers import JsonLinesWriter, ScoreWriter, open_writer, score_format
+from discode.bulk.writers import ScoreWriter, open_writer, score_format
 from discode.cli import output
 from discode.cli.dry_run import check_served, print_estimate
 from discode.cli.model_options import (
@@ -54,17 +54,26 @@ def score(
             "--input",
             "-i",
             rich_help_panel="Input",
-            help="Pairs: CSV, TSV, JSONL, Parquet, COCO results or WebDataset tars; a file, "
+            metavar="PATH",
+            help="Pairs: CSV, TSV, JSONL, Parquet, COCO's JSON or WebDataset tars; a file, "
             "a folder or a pattern; repeat.",
         ),
     ] = None,
     images: Annotated[
-        Path | None, typer.Option(rich_help_panel="Input", help="Folder of the images.")
+        Path | None,
+        typer.Option(
+            rich_help_panel="Input",
+            help="Folder of the images; names that lead out of it are refused.",
+        ),
     ] = None,
     reference: Annotated[
         list[str] | None,
         typer.Option(
-            "--reference", "-r", rich_help_panel="Input", help="A reference caption; repeat."
+            "--reference",
+            "-r",
+            metavar="TEXT",
+            rich_help_panel="Input",
+            help="A reference caption; repeat.",
         ),
     ] = None,
     model: Model = None,
@@ -78,6 +87,7 @@ def score(
         typer.Option(
             "--method",
             "-m",
+            metavar="METHOD",
             rich_help_panel=PANEL,
             help="A method or a preset FILE.json; repeat to compare.",
         ),
@@ -281,7 +291,7 @@ def _score(
             temp = stack.enter_context(replacing(out))
             writers.append(stack.enter_context(open_writer(temp, score_format(out))))
         if as_json:
-            writers.append(JsonLinesWriter(sys.stdout))
+            writers.append(output.JsonPrinter())
         # On a terminal, a bar would be drawn between the lines.
         bar = not (as_json and sys.stdout.isatty())
         progress = stack.enter_context(output.row_progress(total, bar=bar))

@@ -38,7 +38,8 @@ def serve(
         bool, typer.Option("--allow-urls", help="Fetch images by URL, from public addresses.")
     ] = False,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="A further name this server answers to; repeat.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A further name this server answers to; repeat."),
     ] = None,
     method: Annotated[
         str, typer.Option("--method", "-m", help="The default decoder, or a preset FILE.json.")

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from discode.cli.output import stdout
+from discode.cli.output import echo, stdout
 from discode.errors import InputError
 from discode.readings.exchange import export_readings, import_readings
 from discode.readings.store import ReadingStore
@@ -36,7 +36,7 @@ def info(store: Store) -> None:
 def export_(store: Store, file: Annotated[Path, typer.Argument(help=".jsonl or .parquet")]) -> None:
     """Write every reading to a file."""
     with ReadingStore(store, create=False) as opened:
-        typer.echo(f"{export_readings(opened, file)} readings written to {file}")
+        echo(f"{export_readings(opened, file)} readings written to {file}")
 
 
 @app.command("import")
@@ -54,6 +54,4 @@ def import_(store: Store, file: Annotated[Path, typer.Argument(help=".jsonl or .
 
 def _import(store: Path, file: Path) -> None:
     with ReadingStore(store) as opened:
-        typer.echo(
-            f"{import_readings(opened, file)} readings read from {file}; {len(opened)} in {store}"
-        )
+        echo(f"{import_readings(opened, file)} readings read from {file}; {len(opened)} in {store}")

@@ -26,7 +26,7 @@ from discode.cli.model_options import (
     model_options,
     parse_pairs,
 )
-from discode.cli.output import store_beside
+from discode.cli.output import echo, store_beside
 from discode.errors import InputError, lookup
 from discode.metrics import MetricFactory
 from discode.metrics.registry import asks_judge
@@ -69,6 +69,7 @@ def _run(
     log: Annotated[
         list[Path] | None,
         typer.Option(
+            metavar="PATH",
             help="A run of discode bench run or of a study, or a folder of them; repeat. What its "
             "store of readings has is decoded again, never asked for."
         ),
@@ -87,7 +88,9 @@ def _run(
     resamples: Annotated[int, typer.Option(help="Of the intervals' bootstrap; 0: none.")] = 1000,
     model: Annotated[
         list[str] | None,
-        typer.Option(rich_help_panel=PANEL, help="As for discode score; repeat for several."),
+        typer.Option(
+            metavar="SPEC", rich_help_panel=PANEL, help="As for discode score; repeat for several."
+        ),
     ] = None,
     model_option: ModelOption = None,
     store: Annotated[
@@ -218,9 +221,9 @@ def _recorded(files: Sequence[Path]) -> dict[str, MetricFactory]:
 def _report(study: Study, result: StudyResult, out: Path | None, form: str) -> None:
     """Print a study, or write it; exit with 1 if something could not be done."""
     shown = list(result.tables.values())[: None if out is None else 1]
-    typer.echo("\n\n".join(write_table(table, form) for table in shown))
+    echo("\n\n".join(write_table(table, form) for table in shown))
     for finding in result.findings if form == "text" else ():
-        typer.echo(f"\n{finding}")
+        echo(f"\n{finding}")
     if out is not None:
         for kind, suffix in SUFFIXES.items():
             if kind == "csv":

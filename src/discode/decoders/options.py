@@ -183,6 +183,8 @@ def parse_options(text: str) -> dict[str, Any]:
         key, equals, value = (part.strip() for part in item.partition("="))
         if not equals or not key:
             raise InputError(f"option {item!r} is not of the form key=value")
+        if key in options:
+            raise InputError(f"option {key!r} is given twice in {text!r}")
         options[key] = _parse_value(value)
     return options
 

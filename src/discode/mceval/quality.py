@@ -1,15 +1,13 @@
-"""How far people agree: Fleiss' κ, Krippendorff's α, and intervals of shares."""
+"""How far people agree: Fleiss' κ and Krippendorff's α."""
 
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from discode.errors import InputError
-from discode.stats.resampling import Interval
 
 
 def fleiss_kappa(counts: ArrayLike) -> float:
@@ -56,26 +54,3 @@ def krippendorff_alpha(counts: ArrayLike) -> float:
     observed = ((people**2 - (table**2).sum(axis=1)) / (people - 1)).sum() / values
     expected = (values**2 - (totals**2).sum()) / (values * (values - 1))
     return math.nan if expected == 0 else float(1 - observed / expected)
-
-
-def wilson(successes: int, total: int, level: float = 0.95) -> Interval:
-    """Return a share with Wilson's score interval; NaN where there is nothing to count.
-
-    >>> found = wilson(942, 1000)
-    >>> f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
-    '0.942 [0.926, 0.955]'
-    """
-    if not 0 <= successes <= total:
-        raise InputError(f"{successes} of {total} is not a share")
-    if not 0 < level < 1:
-        raise InputError(f"level={level} must be between 0 and 1")
-    if total == 0:
-        return Interval(math.nan, math.nan, math.nan, level)
-    z = NormalDist().inv_cdf(0.5 + level / 2)
-    share = successes / total
-    scale = 1 + z * z / total
-    middle = (share + z * z / (2 * total)) / scale
-    half = z / scale * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
-    low = 0.0 if successes == 0 else middle - half
-    high = 1.0 if successes == total else middle + half
-    return Interval(share, low, high, level)

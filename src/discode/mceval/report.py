@@ -26,7 +26,7 @@ from discode.mceval.checks import Evidence
 from discode.mceval.database import from_json, rules_of, settings_of
 from discode.mceval.guide import FLAG_REASONS, SKIP_REASONS
 from discode.mceval.people import dealt_with, passes_of, taken_back, work_record
-from discode.mceval.quality import fleiss_kappa, krippendorff_alpha, wilson
+from discode.mceval.quality import fleiss_kappa, krippendorff_alpha
 from discode.mceval.rules import verdict
 from discode.mceval.states import pass_counts
 from discode.mceval.tables import (
@@ -41,6 +41,7 @@ from discode.mceval.tables import (
     Void,
 )  # fmt: skip
 from discode.stats.resampling import Interval
+from discode.stats.shares import wilson
 
 DISCARDED = {
     "no_consensus": "no consensus",

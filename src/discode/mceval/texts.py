@@ -53,17 +53,6 @@ def check_label(name: str, what: str) -> str:
     return name
 
 
-def csv_cell(text: str) -> str:
-    """Return a text for a cell of a table that people open in a spreadsheet.
-
-    What begins like a formula gets an apostrophe before it, and is then shown, not computed.
-
-    >>> csv_cell("=1+1"), csv_cell("Ada")
-    ("'=1+1", 'Ada')
-    """
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
-
-
 def check_revision(text: str | None, caption: str, *, unchanged: bool) -> str:
     """Return a revised caption, or raise and say what is wrong with it.
 

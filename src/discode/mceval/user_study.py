@@ -14,11 +14,11 @@ from sqlalchemy.orm import Session
 
 from discode.errors import InputError
 from discode.mceval.database import Database, rules_of
-from discode.mceval.quality import wilson
 from discode.mceval.rules import random_bits
 from discode.mceval.states import log_event
 from discode.mceval.tables import Answer, Domain, Image, Slot
 from discode.stats.resampling import Interval
+from discode.stats.shares import wilson
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from discode.errors import InputError
-from discode.files import read_rows
+from discode.files import csv_text, read_rows
 from discode.metrics.base import make_scores, report_progress
 from discode.pairs import Pair
 from discode.scores import Progress, Scores
@@ -117,12 +117,20 @@ _Row = tuple[float, str | None, str]
 """Score, caption where an id could point at the wrong pair, and the place in the file."""
 
 
-def _read(path: Path, column: str) -> dict[tuple[str, ...], _Row]:
-    rows: dict[tuple[str, ...], _Row] = {}
+def read_scores(path: Path, column: str = "score") -> Iterator[tuple[str, dict[str, Any], float]]:
+    """Yield where each row of a score file is, the row, and its score; NaN where it has none."""
     for where, row in read_rows(path):
         if column not in row:
             raise InputError(f"{where} has no column {column!r}; it has {', '.join(map(str, row))}")
         score = _number(row[column], where, column)
+        if path.suffix.lower() == ".csv":  # an apostrophe before what a spreadsheet would compute
+            row = {k: csv_text(v) if isinstance(v, str) else v for k, v in row.items()}
+        yield where, row, score
+
+
+def _read(path: Path, column: str) -> dict[tuple[str, ...], _Row]:
+    rows: dict[tuple[str, ...], _Row] = {}
+    for where, row, score in read_scores(path, column):
         caption = row.get("caption")
         text = None if caption is None else str(caption).strip()
         keys: list[tuple[str, ...]] = []

@@ -215,9 +215,10 @@ class Readings:
             log_probs = [log_probs]
         if isinstance(log_probs, Sequence) and log_probs and _is_token_row(log_probs[0]):
             return cls._of_tokens(log_probs, scale, missing)
-        if isinstance(log_probs, np.ma.MaskedArray):
-            log_probs = np.ma.filled(log_probs.astype(np.float64), np.nan)
         try:
+            refuse_complex(log_probs)
+            if isinstance(log_probs, np.ma.MaskedArray):
+                log_probs = np.ma.filled(log_probs.astype(np.float64), np.nan)
             rows = np.atleast_2d(np.asarray(log_probs, dtype=np.float64))
         except (TypeError, ValueError, OverflowError) as error:
             raise InputError(
@@ -355,8 +356,20 @@ def _token_items(row: Any) -> list[tuple[Any, Any]]:
     return [(item["token"], item["logprob"]) for item in row]
 
 
+def refuse_complex(values: Any) -> None:
+    """Raise TypeError for complex numbers of numpy, which would lose their imaginary part.
+
+    >>> refuse_complex(np.array([1j]))
+    Traceback (most recent call last):
+    TypeError: complex numbers
+    """
+    if isinstance(values, np.ndarray | np.generic | Sequence) and np.iscomplexobj(values):
+        raise TypeError("complex numbers")
+
+
 def _logp(token: Any, value: Any) -> float:
     try:
+        refuse_complex(value)
         logp = float(value)
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"token {token!r}: {value!r} is not a log-probability") from None

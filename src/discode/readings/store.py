@@ -170,6 +170,11 @@ class ReadingStore:
         try:
             with self._lock:  # one connection, used by one thread at a time
                 yield
+        except sqlite3.OperationalError as error:  # a full disk, a lock: the file itself is whole
+            raise StoreError(
+                f"cannot use the reading store {self.path}: {error}; what was kept before is not "
+                "lost: see to the disk, the rights or the other process, and run it again"
+            ) from error
         except sqlite3.Error as error:
             raise StoreError(
                 f"cannot use the reading store {self.path}: {error}; if it is damaged, "
@@ -187,7 +192,8 @@ class ReadingStore:
             try:
                 yield
             except BaseException:
-                self._db.execute("ROLLBACK")
+                if self._db.in_transaction:  # a full disk has ended it already
+                    self._db.execute("ROLLBACK")
                 raise
             self._db.execute("COMMIT")
 

@@ -16,6 +16,7 @@ from discode.stats.correlation import (
     tie_rate,
     weighted,
 )
+from discode.stats.effects import MeansPlan, PairedEffect, paired_effect
 from discode.stats.multiple import holm, significance_clusters
 from discode.stats.permutation import (
     Permutation,
@@ -38,6 +39,7 @@ from discode.stats.resampling import (
     paired_bootstrap,
     resample,
 )
+from discode.stats.shares import auc, wilson
 from discode.stats.tau import KendallPlan
 
 __all__ = [
@@ -46,11 +48,14 @@ __all__ = [
     "Comparison",
     "Interval",
     "KendallPlan",
+    "MeansPlan",
+    "PairedEffect",
     "Permutation",
     "UndefinedWarning",
     "acc23",
     "accuracy",
     "accuracy_by",
+    "auc",
     "bootstrap",
     "bootstrap_all",
     "credit",
@@ -59,6 +64,7 @@ __all__ = [
     "kendall_weighted",
     "paired",
     "paired_bootstrap",
+    "paired_effect",
     "pearson",
     "permutation_test",
     "permutation_test_preference",
@@ -69,4 +75,5 @@ __all__ = [
     "tie_calibrated",
     "tie_rate",
     "weighted",
+    "wilson",
 ]

@@ -39,6 +39,8 @@ def columns(given: Mapping[str, ArrayLike]) -> list[Floats]:
     result = []
     for name, values in given.items():
         try:
+            if np.iscomplexobj(values):  # numpy would drop the imaginary part
+                raise TypeError
             column = np.asarray(values, dtype=np.float64)
         except (TypeError, ValueError):
             raise InputError(f"{name} must be numbers, not {_show(values)}") from None

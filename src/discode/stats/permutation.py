@@ -114,6 +114,8 @@ def permutation_test_preference(
 ) -> Permutation:
     """Test whether ``a`` is right more often than ``b``; both (M,) are what ``credit`` returns.
 
+    Or any other numbers that come in pairs, such as two captioners' scores of the same images.
+
     The cell (``clusters``, ``sources``) whose credits are swapped, ``alternative`` and p are those
     of ``permutation_test``. With ``categories`` (M,) the accuracies' mean over categories is
     compared. A swap changes the sign of the cell's part in the difference, so that all resamples

@@ -19,6 +19,7 @@ from discode.cli.demo import demo_pairs
 from discode.errors import InputError
 from discode.images import ImageSource, demo_path
 from discode.scores import Scores
+from tests.helpers.command_line import run
 from tests.helpers.samples import encoded
 
 CAT = demo_path() / "cat.jpg"
@@ -93,6 +94,13 @@ def test_a_damaged_or_missing_installation_says_so(
     (tmp_path / "embedded.onnx").write_bytes(b"half a download")
     with pytest.raises(InputError, match=r"not the model of this version .* reinstall discode"):
         discode.load()
+
+
+def test_nothing_is_kept_in_the_home_folder_and_nothing_reported(tmp_path: Path) -> None:
+    """Onnxruntime from 1.29 on gives each machine an id and sends its makers what it runs."""
+    done = run("score", CAT, "a cat", HOME=str(tmp_path), XDG_CACHE_HOME=str(tmp_path))
+    assert done.returncode == 0
+    assert list(tmp_path.rglob("*")) == []
 
 
 def test_order_batches_and_threads_do_not_matter(model: Embedded, file: Path) -> None:

@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -97,6 +97,11 @@ class Embedded:
         self._side = int(self._run_session().get_inputs()[0].shape[-1])
         self.identity = Identity(MODEL, f"{metadata['version']}-{digest[:8]}", "int8")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let another process open the same file: ``datasets`` sends judges to its workers."""
+        path = None if self.path == SHIPPED else self.path
+        return partial(Embedded, threads=self._threads), (path,)
+
     @property
     def advised_trust(self) -> float | None:
         """The decoder's weight for the shipped file; None for another."""
@@ -106,6 +111,8 @@ class Embedded:
         """Return the session of this process; a fork does not inherit its threads."""
         with self._lock:
             if self._owner != os.getpid():
+                # From 1.29 on onnxruntime reports what it runs to its makers, unless told before.
+                os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
                 import onnxruntime as ort  # here: `import discode` stays light
 
                 options = ort.SessionOptions()

@@ -24,7 +24,8 @@ def annotate(
         typer.Option(help="The address that people use, if there is a proxy before this server."),
     ] = None,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="A further name that this server answers to; repeat.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A further name that this server answers to; repeat."),
     ] = None,
     trust_proxy: Annotated[
         bool, typer.Option("--trust-proxy", help="Believe X-Forwarded-For: a proxy sets it.")

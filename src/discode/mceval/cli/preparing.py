@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from discode.cli.model_options import BaseUrl, ModelOption, model_options
-from discode.cli.output import progress, stderr, stdout
+from discode.cli.output import echo, progress, stderr, stdout
 from discode.errors import InputError, lookup, require
 from discode.mceval.cli.common import DatabaseArgument, make_table, number_cell, open_campaign
 
@@ -73,7 +73,7 @@ def plan(
             word, *(f"{v:,.2f}" if field.endswith("rate") else f"{v:,.0f}" for v in values)
         )
     stdout.print(table)
-    typer.echo(
+    echo(
         f"{domains * images:,} images of {domains} domains; {found.pool:,} in each pool fill its "
         f"quota in 95 of 100 campaigns; {found.expected.hours / workers:.1f} h per person"
     )
@@ -106,7 +106,7 @@ def _seconds(
         found.compare_seconds if compare is None else compare,
         found.revise_seconds if revise is None else revise,
     )
-    typer.echo(
+    echo(
         f"times of {from_campaign}: {found.compared:,} comparisons of "
         f"{number_cell(found.compare_seconds, 1)} s, {found.revised:,} revisions of "
         f"{number_cell(found.revise_seconds, 1)} s (means)"
@@ -135,7 +135,10 @@ def init(
     database: DatabaseArgument,
     domain: Annotated[
         list[str],
-        typer.Option(help="NAME=FOLDER, or NAME=LIST of images; NAME:COUNT=... for its own count."),
+        typer.Option(
+            metavar="NAME=PATH",
+            help="A folder or a list of images; NAME:COUNT=... for its own count.",
+        ),
     ],
     per_domain: Annotated[int, typer.Option(help="How many images a domain should have.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of every draw.")] = 0,
@@ -213,7 +216,7 @@ def init(
                 )
             if gold is not None:
                 added = add_gold(db, gold, now)
-                typer.echo(f"{added.questions} gold questions")
+                echo(f"{added.questions} gold questions")
                 for warning in added.warnings():
                     stderr.print(warning, style="yellow", markup=False, soft_wrap=True)
         except BaseException:
@@ -307,7 +310,7 @@ def candidates(
     known = f", {added.known} known" if added.known else ""
     unknown = f", {added.unknown} of images not in the campaign" if added.unknown else ""
     replaced = f", {added.replaced} replaced" if added.replaced else ""
-    typer.echo(f"{added.new} captions of {writer}{replaced}{known}{unknown}")
+    echo(f"{added.new} captions of {writer}{replaced}{known}{unknown}")
     if added.equal:
         stderr.print(
             f"{len(added.equal)} captions are another writer's as well, e.g. of {added.equal[0]}; "

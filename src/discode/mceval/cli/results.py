@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from discode.cli.output import stdout
+from discode.cli.output import echo, stdout
 from discode.errors import InputError
 from discode.mceval.cli.common import DatabaseArgument, interval_cell, make_table, open_campaign
 
@@ -23,7 +23,7 @@ def backup(
         from discode.mceval.backup import backup_campaign
 
         answers = backup_campaign(db, file)
-    typer.echo(f"{answers} answers in {file}")
+    echo(f"{answers} answers in {file}")
 
 
 def study(
@@ -39,7 +39,7 @@ def study(
 
         if images is not None:
             made = begin_user_study(db, images, time.time(), people=people)
-            typer.echo(f"{made} tasks for people of the role study (discode mceval people)")
+            echo(f"{made} tasks for people of the role study (discode mceval people)")
             return
         with db.read() as session:
             result = user_study_result(session)
@@ -50,7 +50,7 @@ def study(
         table.add_row(escape(name), interval_cell(found))
     table.add_row("all", interval_cell(result.accuracy))
     stdout.print(table)
-    typer.echo(f"{result.judged} judgments of {result.images} images")
+    echo(f"{result.judged} judgments of {result.images} images")
 
 
 def export(
@@ -70,5 +70,5 @@ def export(
         options = ExportOptions(images, parquet, writers, title, licence, contact)
         counts = export_dataset(db, folder, options)
     words = ", ".join(f"{count} {name}" for name, count in counts.items())
-    typer.echo(f"{sum(counts.values())} images ({words}) in {folder}")
-    typer.echo(f"discode bench run --benchmark mceval --data {folder} -m discode")
+    echo(f"{sum(counts.values())} images ({words}) in {folder}")
+    echo(f"discode bench run --benchmark mceval --data {folder} -m discode")

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from discode.cli.output import stderr, stdout
+from discode.cli.output import echo, stderr, stdout
 from discode.errors import InputError
-from discode.files import replacing
+from discode.files import csv_cell, replacing
 from discode.mceval.cli.common import (
     DatabaseArgument,
     interval_cell,
@@ -24,7 +24,6 @@ from discode.mceval.cli.common import (
     read_public_url,
 )
 from discode.mceval.cli.preparing import read_domain
-from discode.mceval.texts import csv_cell
 
 if TYPE_CHECKING:
     from discode.mceval.database import Database
@@ -36,7 +35,9 @@ def people(
     role: Annotated[
         str | None, typer.Option(help="Invite: reviser, comparer, both, study or admin.")
     ] = None,
-    name: Annotated[list[str] | None, typer.Option(help="Somebody's name; repeat.")] = None,
+    name: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Somebody's name; repeat.")
+    ] = None,
     count: Annotated[int, typer.Option(help="Invite this many, by number instead of name.")] = 0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the tokens here (CSV).")
@@ -69,15 +70,15 @@ def people(
         now = time.time()
         if careless is not None:
             voided = members.mark_careless(db, careless, reason, now)
-            typer.echo(f"{voided} answers of person {careless} are returned to the queue")
+            echo(f"{voided} answers of person {careless} are returned to the queue")
             return
         if reinstate is not None:
             members.reinstate(db, reinstate, now)
-            typer.echo(f"person {reinstate} may work again")
+            echo(f"person {reinstate} may work again")
             return
         if revoke is not None:
             members.revoke(db, revoke, reason, now)
-            typer.echo(f"person {revoke} is out: their link and browsers no longer work")
+            echo(f"person {revoke} is out: their link and browsers no longer work")
             return
         if reissue is not None:
             _hand_out([members.reissue(db, reissue, now, days=days)], output, where)
@@ -120,7 +121,7 @@ def _hand_out(invitations: Sequence[Invitation], output: Path | None, where: str
     links = [[f"{where}/join/{one.token}"] if where else [] for one in invitations]
     if output is None:
         for one, link in zip(invitations, links, strict=True):
-            typer.echo("\t".join([str(one.person), one.name, one.role, one.token, *link]))
+            echo("\t".join([str(one.person), one.name, one.role, one.token, *link]))
         return
     with replacing(output) as temp, temp.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
@@ -130,7 +131,7 @@ def _hand_out(invitations: Sequence[Invitation], output: Path | None, where: str
             for one, link in zip(invitations, links, strict=True)
         )
     output.chmod(0o600)
-    typer.echo(f"{len(invitations)} tokens in {output}")
+    echo(f"{len(invitations)} tokens in {output}")
 
 
 def tasks(
@@ -167,7 +168,7 @@ def tasks(
         if not study:
             db.run(lambda session: log_exported(session, now))
     wanted = sum(task.assignments for task in found)
-    typer.echo(f"{len(found)} tasks for {wanted} answers in {folder}")
+    echo(f"{len(found)} tasks for {wanted} answers in {folder}")
 
 
 def import_answers(
@@ -188,7 +189,7 @@ def import_answers(
     crowd_import.write_decisions(decisions, results, output)
     rejected = sum(one.decision == "reject" for one in decisions)
     used = sum(one.used for one in decisions)
-    typer.echo(
+    echo(
         f"{len(decisions)} results: {used} used, {len(decisions) - rejected} to approve, "
         f"{rejected} to reject; see {output}"
     )
@@ -198,7 +199,10 @@ def images(
     database: DatabaseArgument,
     domain: Annotated[
         list[str] | None,
-        typer.Option(help="Add images: NAME=FOLDER or NAME=LIST; NAME:COUNT=... sets the quota."),
+        typer.Option(
+            metavar="NAME=PATH",
+            help="Add images of a folder or a list; NAME:COUNT=... sets the quota.",
+        ),
     ] = None,
     take_down: Annotated[int | None, typer.Option(help="Discard this image for good.")] = None,
     restore: Annotated[
@@ -216,10 +220,10 @@ def images(
         now = time.time()
         if take_down is not None:
             organising.take_down(db, take_down, reason, now)
-            typer.echo(f"image {take_down} is taken down")
+            echo(f"image {take_down} is taken down")
         if restore is not None:
             organising.restore(db, restore, reason, now)
-            typer.echo(f"image {restore} is restored")
+            echo(f"image {restore} is restored")
         if domain:
             _add_images(db, domain, now)
         if take_down is not None or restore is not None or domain:
@@ -261,8 +265,8 @@ def _add_images(db: Database, domains: Sequence[str], now: float) -> None:
         sources.append(read_domain(text, quotas.get(name, 1)))
     for name, counts in add_images(db, sources, now=now).items():
         left_out = counts.get("duplicate", 0) + counts.get("unreadable", 0)
-        typer.echo(f"{name}: {counts.get('pool', 0)} new images, {left_out} left out")
-    typer.echo("next: their captions, with discode mceval candidates")
+        echo(f"{name}: {counts.get('pool', 0)} new images, {left_out} left out")
+    echo("next: their captions, with discode mceval candidates")
 
 
 def status(database: DatabaseArgument) -> None:
@@ -298,19 +302,19 @@ def status(database: DatabaseArgument) -> None:
     hours = sum(row.hours for row in members)
     pay = f", pay {sum(row.pay for row in members):.2f}" if settings.pay_per_hour else ""
     count = Counter(row.state for row in members)
-    typer.echo(
+    echo(
         f"{answers} answers by {worked} of {len(members)} people in {hours:.1f} h{pay}; "
         f"{count['careless']} careless, {count['left']} left, "
         f"{sum(row.void for row in members)} answers void"
     )
     if sides.compared:
-        typer.echo(f"left caption chosen: {interval_cell(sides.left)} of {sides.compared}")
+        echo(f"left caption chosen: {interval_cell(sides.left)} of {sides.compared}")
     if settings.rules.second_look:
-        typer.echo(
+        echo(
             f"revisions: {looks.accepted} accepted, {looks.rejected} rejected, {looks.waiting} "
             "wait for a second look"
         )
     for warning in warnings:
-        typer.echo(f"warning: {warning}")
+        echo(f"warning: {warning}")
     for stall in stalls:
-        typer.echo(f"stalled: {stall.what}\n  cure: {stall.cure}")
+        echo(f"stalled: {stall.what}\n  cure: {stall.cure}")

@@ -1,0 +1,377 @@
+"""Compare captioners: what one judge says of their captions of the same images.
+
+Files are what ``discode score`` writes, or any table with a score and an image or id per row.
+Captions of one image are not independent: an image counts once, with the mean of its captions'
+scores, and whole images are resampled and swapped.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discode.bulk.chunks import Block
+from discode.errors import InputError
+from discode.metrics.scorefile import read_scores
+from discode.stats import (
+    MeansPlan,
+    bootstrap_all,
+    holm,
+    paired_effect,
+    permutation_test_preference,
+    significance_clusters,
+)
+
+KEYS = ("image", "id")
+"""What joins the rows of two files."""
+RESAMPLES = 5000
+"""Of the test and the intervals: Holm's p of 22 systems, 231 pairs, can still fall below 5 %."""
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedScores:
+    """Scores of S systems on the N images that one of them has at least.
+
+    Attributes:
+        names: The systems.
+        images: What the images are joined by.
+        value: (S, N) the mean score of each system's captions; NaN where it has none.
+        present: (S, N) whether the system's file has the image.
+        rows: How many rows each file has, and
+        failed: how many of them have no score.
+        by: "image", "file name" or "id": what joined them.
+        signatures: How the scores were made; nothing where the files do not say.
+    """
+
+    names: tuple[str, ...]
+    images: tuple[str, ...]
+    value: NDArray[np.float64]
+    present: NDArray[np.bool_]
+    rows: tuple[int, ...]
+    failed: tuple[int, ...]
+    by: str
+    signatures: tuple[str, ...]
+
+    @property
+    def shared(self) -> NDArray[np.bool_]:
+        """(N,) images for which every system has a score; the others are not compared."""
+        return np.asarray(np.isfinite(self.value).all(axis=0))
+
+
+@dataclass(frozen=True)
+class SystemMean:
+    """A system's mean score with its interval; systems of one ``rank`` were not shown to differ."""
+
+    name: str
+    mean: float
+    low: float
+    high: float
+    rank: int
+
+
+@dataclass(frozen=True)
+class SystemDifference:
+    """System ``a`` against ``b``, in points of the scale.
+
+    ``p`` is the permutation test's, ``adjusted`` Holm's over all pairs of systems; ``above``,
+    ``below`` and ``standardised`` are those of :class:`~discode.stats.PairedEffect`.
+    """
+
+    a: str
+    b: str
+    difference: float
+    low: float
+    high: float
+    p: float
+    adjusted: float
+    above: float
+    below: float
+    standardised: float
+
+    def verdict(self, alpha: float = 0.05) -> str:
+        """Return the conclusion in words."""
+        if self.adjusted >= alpha:
+            return f"no difference between {self.a} and {self.b} was shown"
+        higher, lower = (self.a, self.b) if self.difference > 0 else (self.b, self.a)
+        return f"{higher} scores higher than {lower}"
+
+
+@dataclass(frozen=True)
+class SystemComparison:
+    """Systems from the highest mean to the lowest, all pairs of them, and groups that differ.
+
+    All are compared on the ``images`` for which each of them has a score; ``left_out`` counts the
+    others.
+    """
+
+    systems: tuple[SystemMean, ...]
+    pairs: tuple[SystemDifference, ...]
+    groups: tuple[tuple[str, ...], ...]
+    images: int
+    left_out: int
+
+
+@dataclass(frozen=True)
+class _FileRow:
+    keys: Mapping[str, str]
+    score: float
+    signature: str
+
+    @property
+    def failed(self) -> bool:
+        return math.isnan(self.score)
+
+
+def join_systems(
+    files: Mapping[str, str | os.PathLike[str]],
+    *,
+    by: str | None = None,
+    method: str | None = None,
+    column: str = "score",
+) -> JoinedScores:
+    """Read score files, or folders of them, by system, and join them by image.
+
+    Args:
+        files: Name of the system to its file, or to the folder of a large run.
+        by: "image" or "id"; the image if None and all rows have one. Where no image is in all
+            files, names of images are compared without their folders.
+        method: Of a file with several methods, the one to compare.
+        column: The column with the scores.
+
+    Files that were made by different judges or methods are refused: the signatures must be equal.
+    """
+    if len(files) < 2:
+        raise InputError("give the score files of two systems or more")
+    if by is not None and by not in KEYS:
+        raise InputError(f"by={by!r} is not allowed; give {' or '.join(map(repr, KEYS))}")
+    whole = {name: _read_rows(Path(path), method, column) for name, path in files.items()}
+    # What failed may lack a name and differ in its signature: no reason to join the others by id.
+    scored = {name: [row for row in rows if not row.failed] for name, rows in whole.items()}
+    signatures = _check_signatures({name: rows or whole[name] for name, rows in scored.items()})
+    key = by or _common_key(scored)
+    for name, rows in scored.items():
+        if not all(key in row.keys for row in rows):
+            raise InputError(
+                f"{name}: not every row has {'an image' if key == 'image' else 'an id'}"
+            )
+    read = {name: [row for row in rows if key in row.keys] for name, rows in whole.items()}
+    found = {name: _by_key([row.keys[key] for row in rows]) for name, rows in read.items()}
+    if key == "image" and not set.intersection(*map(set, found.values())):
+        short = {
+            name: _by_key([Path(row.keys[key]).name for row in rows]) for name, rows in read.items()
+        }
+        if all(len(short[name]) == len(found[name]) for name in found):
+            found, key = short, "file name"
+    if not set.intersection(*map(set, found.values())):
+        firsts = ", ".join(
+            f"{name} begins with {next(iter(rows), None)!r}" for name, rows in found.items()
+        )
+        raise InputError(f"no {key} is in all files: {firsts}; score the same images")
+    images = list(dict.fromkeys(image for rows in found.values() for image in rows))
+    value = np.full((len(read), len(images)), np.nan)
+    present = np.zeros(value.shape, bool)
+    for s, (name, rows) in enumerate(read.items()):
+        for n, image in enumerate(images):
+            scores = [rows[i].score for i in found[name].get(image, ())]
+            present[s, n] = bool(scores)
+            judged = [score for score in scores if not math.isnan(score)]
+            if judged:
+                value[s, n] = math.fsum(judged) / len(judged)
+    return JoinedScores(
+        tuple(read), tuple(images), value, present,
+        tuple(map(len, whole.values())),
+        tuple(sum(row.failed for row in rows) for rows in whole.values()),
+        key, signatures,
+    )  # fmt: skip
+
+
+def compare_systems(
+    joined: JoinedScores,
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    level: float = 0.95,
+    alpha: float = 0.05,
+) -> SystemComparison:
+    """Compare systems on the images for which all of them have a score.
+
+    Intervals are percentiles of a bootstrap over images that is the same for all systems. p is
+    two-sided: for each image a coin decides whether the two systems swap their scores, and p is the
+    share of such differences that are as large as the one observed. Groups are made by Holm's p.
+
+    In 2,000 simulations of equal systems p was at most 5 % in 5.4 % (20 images) and 4.4 % (100); of
+    three systems two differed by Holm's p in 4.5 % and 4.6 %. Intervals missed 0 in 9.0 % and
+    5.4 %: with few images they are too narrow, and p is the one to go by.
+    """
+    names, keep = joined.names, joined.shared
+    value = joined.value[:, keep]
+    if value.shape[1] < 2:
+        raise InputError(
+            f"{value.shape[1]} of {len(keep)} images have a score of every system; give two or more"
+        )
+    places = list(combinations(range(len(names)), 2))
+    apart = np.array([value[i] - value[j] for i, j in places])
+    plan = MeansPlan(np.concatenate([value, apart]).T)
+    images = np.arange(value.shape[1])
+    drawn = bootstrap_all(plan, images, resamples=resamples, seed=seed, level=level)
+    tests = [
+        permutation_test_preference(value[i], value[j], resamples=resamples, seed=seed).p
+        for i, j in places
+    ]
+    matrix = np.ones((len(names), len(names)))
+    pairs = []
+    rows = zip(places, drawn[len(names) :], tests, holm(tests).tolist(), strict=True)
+    for (i, j), interval, p, adjusted in rows:
+        matrix[i, j] = matrix[j, i] = adjusted
+        effect = paired_effect(value[i], value[j])
+        one = SystemDifference(
+            names[i], names[j], interval.value, interval.low, interval.high, p, adjusted,
+            effect.above, effect.below, effect.standardised,
+        )  # fmt: skip
+        pairs.append(one)
+    means = drawn[: len(names)]
+    groups = significance_clusters(names, [mean.value for mean in means], matrix, alpha=alpha)
+    rank = {name: number for number, group in enumerate(groups, start=1) for name in group}
+    systems = [
+        SystemMean(name, mean.value, mean.low, mean.high, rank[name])
+        for name, mean in zip(names, means, strict=True)
+    ]
+    return SystemComparison(
+        tuple(sorted(systems, key=lambda system: -system.mean)), tuple(pairs),
+        tuple(map(tuple, groups)), value.shape[1], int((~keep).sum()),
+    )  # fmt: skip
+
+
+def _read_rows(path: Path, method: str | None, column: str) -> list[_FileRow]:
+    files = [path]
+    if path.is_dir():
+        files = sorted(
+            entry for entry in path.iterdir() if entry.name[0] != "." and Block.of(entry.name)
+        )
+        if not files:
+            raise InputError(f"{path} holds no scores: no part-... of discode score is in it")
+    elif not path.is_file():
+        raise InputError(f"no such file of scores: {path}")
+    rows: list[_FileRow] = []
+    methods: dict[str, None] = {}
+    for file in files:
+        for _, row, score in read_scores(file, column):
+            made = str(row.get("method") or "")
+            methods[made] = None
+            if method is None or made == method:
+                keys = {key: str(row[key]) for key in KEYS if row.get(key) not in (None, "")}
+                rows.append(_FileRow(keys, score, str(row.get("signature") or "")))
+    if method is None and len(methods) > 1:
+        raise InputError(
+            f"{path} has several methods: {', '.join(methods)}; choose one by --method"
+        )
+    if not rows:
+        has = f"rows of {method!r}; it has {', '.join(methods)}" if methods else "rows"
+        raise InputError(f"{path} has no {has}")
+    return rows
+
+
+def _check_signatures(read: Mapping[str, Sequence[_FileRow]]) -> tuple[str, ...]:
+    """Return what the files say of how they were made; raise where they do not say the same."""
+    made = {name: {row.signature for row in rows} for name, rows in read.items()}
+    first = next(iter(made))
+    for name, other in made.items():
+        if other == made[first]:
+            continue
+        mine, yours = _fields(made[first]), _fields(other)
+        said = [
+            ", ".join(field for field in here if field not in there) or "nothing else"
+            for here, there in ((mine, yours), (yours, mine))
+        ]
+        raise InputError(
+            f"{first} and {name} were not scored alike: {first} has {said[0]}; {name} has "
+            f"{said[1]}; score both with the same judge and method"
+        )
+    return tuple(sorted(filter(None, made[first])))
+
+
+def _fields(signatures: set[str]) -> list[str]:
+    """Return the fields of signatures, to be shown."""
+    shown = (field for made in sorted(signatures) for field in (made or "no signature").split("|"))
+    return list(dict.fromkeys(shown))
+
+
+def _common_key(read: Mapping[str, Sequence[_FileRow]]) -> str:
+    rows = [row for given in read.values() for row in given]
+    for key in KEYS:
+        if all(key in row.keys for row in rows):
+            return key
+    raise InputError("rows need an image, or all of them an id: that is what joins the files")
+
+
+def _by_key(keys: Sequence[str]) -> dict[str, list[int]]:
+    rows: dict[str, list[int]] = {}
+    for number, key in enumerate(keys):
+        rows.setdefault(key, []).append(number)
+    return rows
+
+
+def label_systems(given: Sequence[str]) -> dict[str, Path]:
+    """Return the name and the file of each system: ``NAME=FILE``, or a file called by its stem.
+
+    >>> label_systems(["blip=runs/1.jsonl", "git.csv"])
+    {'blip': PosixPath('runs/1.jsonl'), 'git': PosixPath('git.csv')}
+    >>> list(label_systems(["a/scores.jsonl", "b/scores.jsonl"]))
+    ['a/scores', 'b/scores']
+    """
+    named: list[tuple[str, Path]] = []
+    for text in given:
+        label, _, rest = text.partition("=")
+        explicit = bool(label and rest) and not Path(text).exists()
+        named.append((label, Path(rest)) if explicit else ("", Path(text)))
+    bare = [path if path.is_dir() else path.with_suffix("") for _, path in named]
+    short = [name or path.name for (name, _), path in zip(named, bare, strict=True)]
+    labels: dict[str, Path] = {}
+    for word, whole, (name, path) in zip(short, bare, named, strict=True):
+        label = word if short.count(word) == 1 else name or str(whole)
+        if label in labels:
+            raise InputError(f"two systems are called {label!r}; give NAME=FILE to tell them apart")
+        labels[label] = path
+    return labels
+
+
+def explain_join(joined: JoinedScores) -> list[str]:
+    """Return what a reader must know of how the files were joined, a line each."""
+    compared, names = int(joined.shared.sum()), joined.names
+    everywhere = joined.present.all(axis=0)
+    lines = [f"{_images(compared)} compared, joined by {joined.by}"]
+    if not everywhere.all():
+        each = _counts(names, (joined.present & ~everywhere).sum(axis=1))
+        lines.append(f"left out: {_images(int((~everywhere).sum()))} not in every file ({each})")
+    if any(joined.failed):
+        lost = _images(int((everywhere & ~joined.shared).sum()))
+        lines.append(f"rows without a score: {_counts(names, joined.failed)} ({lost} left out)")
+    mine = joined.present.sum(axis=1)
+    if any(
+        rows - failed > count
+        for rows, failed, count in zip(joined.rows, joined.failed, mine, strict=True)
+    ):
+        each = ", ".join(
+            f"{name} {rows} rows of {count}"
+            for name, rows, count in zip(names, joined.rows, mine.tolist(), strict=True)
+        )
+        lines.append(f"an image with several captions counts once, with their mean ({each} images)")
+    if not joined.signatures:
+        lines.append("the files have no signatures: nothing says that they were scored alike")
+    return lines
+
+
+def _images(count: int) -> str:
+    return "1 image" if count == 1 else f"{count} images"
+
+
+def _counts(names: Sequence[str], numbers: Sequence[int] | NDArray[np.int64]) -> str:
+    found = zip(names, numbers, strict=True)
+    return ", ".join(f"{name} {number}" for name, number in found if number)

@@ -1,0 +1,62 @@
+"""A metric of torchmetrics: updated batch by batch, and added up over processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torchmetrics
+
+from discode.images import ImageSource
+from discode.judge import load
+from discode.rows import score_columns
+from discode.scores import Metric
+
+
+class DiscodeScore(torchmetrics.Metric):  # type: ignore[misc]  # the extra may not be installed
+    """The mean score of all pairs seen, in all processes.
+
+    Its states are sums, so that a process needs no more memory for more pairs: ``total`` of the
+    scores, ``judged`` pairs and ``failed`` ones, which are not part of the mean.
+
+    Args:
+        judge: Who judges, or another metric; :func:`discode.load` without arguments if None.
+            Copies of this object share it.
+        options: Those of ``torchmetrics.Metric``.
+    """
+
+    is_differentiable = False
+    higher_is_better = True
+    full_state_update = False
+    total: torch.Tensor
+    judged: torch.Tensor
+    failed: torch.Tensor
+
+    def __init__(self, judge: Metric | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self.judge: Metric = load() if judge is None else judge
+        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("judged", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("failed", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(
+        self,
+        images: Sequence[ImageSource],
+        captions: Sequence[str],
+        references: Sequence[Sequence[str]] | None = None,
+    ) -> None:
+        """Judge a batch: an image and a caption per pair, and references if the model takes them.
+
+        A pair that cannot be judged is counted in ``failed``.
+        """
+        scores = score_columns(self.judge, images, captions, references)
+        failed = len(scores.errors)
+        self.failed += failed
+        self.judged += len(scores) - failed
+        self.total += float(np.nansum(scores.value))
+
+    def compute(self) -> torch.Tensor:
+        """Return the mean over the pairs that could be judged; NaN if none could."""
+        return self.total / self.judged

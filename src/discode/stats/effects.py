@@ -1,0 +1,75 @@
+"""Scores of the same images by two systems: means that are resampled together, effect sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from discode.errors import InputError
+from discode.stats.base import Floats, Ints, columns, counts
+
+
+class MeansPlan:
+    """Means of K columns as a function of how often each row counts, for ``bootstrap_all``.
+
+    ``values`` is (n, K). All columns see the same resamples, so that a column of differences gives
+    the paired bootstrap's interval.
+
+    >>> plan = MeansPlan([[1.0, 0.0], [3.0, 0.5]])
+    >>> plan(np.array([1, 1])).tolist(), plan(np.array([0, 2])).tolist()
+    ([2.0, 0.25], [3.0, 0.5])
+    """
+
+    def __init__(self, values: ArrayLike) -> None:
+        self.values = np.asarray(values, np.float64)
+        if self.values.ndim != 2 or not np.isfinite(self.values).all():
+            raise InputError("values must be a table of finite numbers; mask rows that are not")
+
+    def __call__(self, weights: ArrayLike) -> Floats:
+        """Return the means, (K,)."""
+        w = counts(weights, len(self.values))
+        return np.asarray(w @ self.values / w.sum())
+
+    def clustered(self, codes: Ints) -> Callable[[Ints], Floats]:
+        """Return the function from multiplicities (R, C) to means (R, K): a matrix product."""
+        rows = np.bincount(codes)
+        sums = np.stack([np.bincount(codes, column) for column in self.values.T], axis=1)
+
+        def means(multiplicities: Ints) -> Floats:
+            return np.asarray((multiplicities @ sums) / (multiplicities @ rows)[:, None])
+
+        return means
+
+
+@dataclass(frozen=True)
+class PairedEffect:
+    """How large a difference is, beside whether there is one.
+
+    Attributes:
+        above: The share of rows in which a is above b, and
+        below: in which it is below; the rest is equal.
+        standardised: The mean of a - b divided by its standard deviation (Cohen's d of paired
+            values); 0 where a and b are equal, NaN where they differ by the same in every row.
+    """
+
+    above: float
+    below: float
+    standardised: float
+
+
+def paired_effect(a: ArrayLike, b: ArrayLike) -> PairedEffect:
+    """Return how large the difference of ``a`` and ``b`` (n,) is.
+
+    >>> paired_effect([0.5, 0.75, 0.25], [0.25, 0.25, 0.25])
+    PairedEffect(above=0.6666666666666666, below=0.0, standardised=1.0)
+    """
+    x, y = columns({"a": a, "b": b})
+    if len(x) < 2 or not np.isfinite([x, y]).all():
+        raise InputError("an effect needs two rows or more, all of them finite")
+    apart = x - y
+    spread = float(apart.std(ddof=1))
+    size = float(apart.mean()) / spread if spread else (np.nan if apart.any() else 0.0)
+    return PairedEffect(float((apart > 0).mean()), float((apart < 0).mean()), size)

@@ -1,0 +1,265 @@
+"""Captioners compared on the same images."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from discode.bench import compare_systems, join_systems, plot_systems
+from discode.bench.systems import JoinedScores, explain_join, label_systems
+from discode.errors import InputError
+from discode.stats import permutation_test_preference
+
+Write = Callable[..., Path]
+MADE = "discode:0.2.0|model:m|references:none|decoder:raw"
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def file(name: str, rows: Sequence[Mapping[str, Any]], **more: Any) -> Path:
+        path = tmp_path / f"{name}.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("".join(json.dumps({**more, **row}) + "\n" for row in rows))
+        return path
+
+    return file
+
+
+def rows(scores: Mapping[str, float | None], signature: str = MADE) -> list[dict[str, Any]]:
+    return [
+        {"image": image, "caption": "a", "score": score, "signature": signature}
+        for image, score in scores.items()
+    ]
+
+
+def joined(value: Any) -> JoinedScores:
+    value = np.asarray(value, float)
+    systems, images = value.shape
+    return JoinedScores(
+        tuple("abcdefgh"[:systems]), tuple(map(str, range(images))), value, ~np.isnan(value),
+        (images,) * systems, (0,) * systems, "image", (MADE,),
+    )  # fmt: skip
+
+
+def test_files_are_joined_by_image(write: Write) -> None:
+    a = write("a", rows({"1.jpg": 0.5, "2.jpg": 0.25, "3.jpg": None, "4.jpg": 1.0}))
+    b = write("b", rows({"5.jpg": 0.5, "4.jpg": 0.5, "3.jpg": 0.5, "2.jpg": 0.75}))
+    found = join_systems({"a": a, "b": b})
+    assert found.images == ("1.jpg", "2.jpg", "3.jpg", "4.jpg", "5.jpg")
+    expected = [[0.5, 0.25, np.nan, 1.0, np.nan], [np.nan, 0.75, 0.5, 0.5, 0.5]]
+    assert np.array_equal(found.value, expected, equal_nan=True)
+    assert found.shared.tolist() == [False, True, False, True, False]
+    assert (found.rows, found.failed) == ((4, 4), (1, 0))
+    assert found.signatures == (MADE,)
+    assert explain_join(found) == [
+        "2 images compared, joined by image",
+        "left out: 2 images not in every file (a 1, b 1)",
+        "rows without a score: a 1 (1 image left out)",
+    ]
+    done = compare_systems(found, resamples=100)
+    assert (done.images, done.left_out) == (2, 3)
+
+
+def test_captions_of_an_image_count_once(write: Write) -> None:
+    many = [row for score in (0.2, None, 0.6) for row in rows({"x.jpg": score})]
+    a = write("a", [*many, *rows({"y.jpg": 0.5})])
+    b = write("b", rows({"x.jpg": 0.1, "y.jpg": 0.5}))
+    found = join_systems({"a": a, "b": b})
+    assert np.allclose(found.value, [[0.4, 0.5], [0.1, 0.5]])
+    assert (found.rows, found.failed) == ((4, 2), (1, 0))
+    assert compare_systems(found, resamples=10).pairs[0].difference == pytest.approx(0.15)
+    assert explain_join(found)[-1].endswith("their mean (a 4 rows of 2, b 2 rows of 2 images)")
+
+
+def test_rows_that_could_not_be_read_change_nothing_but_the_counts(write: Write) -> None:
+    """They have no image and say "references:none", whatever the other rows have."""
+    made = MADE.replace("none", "all")
+    a = write("a", rows({"1.jpg": 0.5, "2.jpg": 0.25, "3.jpg": 0.75}, made), id="7")
+    lost = {"id": "0", "image": None, "caption": None, "score": None, "signature": MADE}
+    b = write("b", [lost, *rows({"3.jpg": 0.5, "2.jpg": 0.25, "1.jpg": 0.5}, made)], id="8")
+    found = join_systems({"a": a, "b": b})
+    assert (found.by, found.images) == ("image", ("1.jpg", "2.jpg", "3.jpg"))
+    assert found.signatures == (made,)
+    assert (found.rows, found.failed) == ((3, 4), (0, 1))
+    assert found.value[1].tolist() == [0.5, 0.25, 0.5]
+    assert "rows without a score: b 1 (0 images left out)" in explain_join(found)
+
+
+def test_what_joins_files(write: Write, tmp_path: Path) -> None:
+    a = write("a", rows({"one/1.jpg": 0.5, "one/2.jpg": 0.25}))
+    b = write("b", rows({"two/2.jpg": 0.5, "two/1.jpg": 0.5}))
+    found = join_systems({"a": a, "b": b})
+    assert (found.by, found.images) == ("file name", ("1.jpg", "2.jpg"))
+    same = write("same", rows({"x/1.jpg": 0.5, "y/1.jpg": 0.25}))
+    with pytest.raises(InputError, match="no image is in all files: same begins with 'x/1"):
+        join_systems({"same": same, "b": b})
+    # an id is used where images have no names, and where it is asked for
+    c = write("c", [{"id": str(n), "image": None, "score": n / 4} for n in range(3)])
+    d = write("d", [{"id": n, "image": "x.jpg", "score": n / 2} for n in range(3)])
+    found = join_systems({"c": c, "d": d})
+    assert (found.by, found.images) == ("id", ("0", "1", "2"))
+    assert "no signatures" in explain_join(found)[-1]
+    assert join_systems({"d": d, "e": d}).by == "image"
+    assert join_systems({"d": d, "e": d}, by="id").by == "id"
+    with pytest.raises(InputError, match="c: not every row has an image"):
+        join_systems({"c": c, "d": d}, by="image")
+    with pytest.raises(InputError, match="rows need an image"):
+        join_systems({"c": c, "d": write("d", [{"image": "x", "score": 1}])})
+    nothing = write("nothing", [{"id": "1", "image": None, "score": None}])
+    with pytest.raises(InputError, match="d begins with 'x', nothing begins with None"):
+        join_systems({"d": d, "nothing": nothing})
+    with pytest.raises(InputError, match="by='caption' is not allowed"):
+        join_systems({"c": c, "d": d}, by="caption")
+
+
+def test_every_format_and_a_folder_of_shards(write: Write, tmp_path: Path) -> None:
+    scores = {f"{n}.jpg": n / 10 for n in range(6)} | {"6.jpg": None}
+    a = write("a", rows(scores))
+    table = tmp_path / "b.csv"
+    with table.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows(scores)[0]))
+        writer.writeheader()
+        writer.writerows({**r, "score": "nan" if r["score"] is None else r["score"]}
+                         for r in rows(scores))  # fmt: skip
+    files: dict[str, Path] = {"a": a, "b": table}
+    parts = list(rows(scores))
+    write("run/part-00000-00000", parts[:4])
+    write("run/part-00000-00001", parts[4:])
+    write("run/_run", [{"not": "scores"}])
+    write("run/.part-00000-00002.jsonl.x", [{"half": "written"}])
+    files["run"] = tmp_path / "run"
+    try:
+        from pyarrow import Table, parquet
+    except ImportError:
+        pass
+    else:
+        parquet.write_table(Table.from_pylist(parts), tmp_path / "c.parquet")
+        files["c"] = tmp_path / "c.parquet"
+    found = join_systems(files)
+    assert set(found.failed) == {1}
+    for value in found.value[1:]:
+        assert np.array_equal(value, found.value[0], equal_nan=True)
+
+
+def test_other_judges_and_methods_are_refused(write: Write) -> None:
+    scores: dict[str, float | None] = {"1.jpg": 0.5, "2.jpg": 0.25}
+    a = write("a", rows(scores))
+    b = write("b", rows(scores, MADE.replace("model:m", "model:other")))
+    with pytest.raises(InputError, match="a has model:m; b has model:other; score both"):
+        join_systems({"a": a, "b": b})
+    plain = write("plain", [{"image": image, "score": 1} for image in scores])
+    with pytest.raises(InputError, match="plain has no signature"):
+        join_systems({"a": a, "plain": plain})
+    some = write("some", [*rows(scores), *rows({"3.jpg": 1.0}, MADE.replace("none", "all"))])
+    with pytest.raises(InputError, match="a has nothing else; some has references:all"):
+        join_systems({"a": a, "some": some})
+    assert len(join_systems({"x": some, "y": some}).signatures) == 2
+    two = [{**row, "method": name} for row in rows(scores) for name in ("raw", "discode")]
+    both = write("both", two)
+    with pytest.raises(InputError, match=r"several methods: raw, discode; choose one by --method"):
+        join_systems({"a": a, "both": both})
+    assert join_systems({"x": both, "y": both}, method="raw").rows == (2, 2)
+    with pytest.raises(InputError, match="no rows of 'row'; it has raw, discode"):
+        join_systems({"x": both, "y": both}, method="row")
+    with pytest.raises(InputError, match="two systems or more"):
+        join_systems({"a": a})
+    with pytest.raises(InputError, match="no column 'rating'; it has image"):
+        join_systems({"a": a, "b": b}, column="rating")
+    with pytest.raises(InputError, match="no such file"):
+        join_systems({"a": a, "b": a.with_name("none.jsonl")})
+    with pytest.raises(InputError, match="holds no scores"):
+        join_systems({"a": a, "b": a.parent})
+
+
+def test_names_of_systems(tmp_path: Path) -> None:
+    assert list(label_systems(["blip=1.jsonl", "b.csv"])) == ["blip", "b"]
+    (tmp_path / "v1.5").mkdir()
+    assert list(label_systems([str(tmp_path / "v1.5"), "v2.csv"])) == ["v1.5", "v2"]
+    with pytest.raises(InputError, match="two systems are called 'a'"):
+        label_systems(["a=1.jsonl", "a=2.jsonl"])
+    with pytest.raises(InputError, match="two systems are called"):
+        label_systems(["a.jsonl", "a.jsonl"])
+
+
+def test_p_is_that_of_every_possible_swap() -> None:
+    scipy_stats = pytest.importorskip("scipy.stats", reason="the oracle wants discode[dev]")
+    rng = np.random.default_rng(0)
+    for shift in (0.0, 0.04, 0.1):
+        a, b = rng.random(9), rng.random(9)
+        a = np.clip(b + shift + rng.normal(0, 0.08, 9), 0, 1)
+        exact = scipy_stats.permutation_test(
+            (a, b), lambda x, y, axis: np.mean(x - y, axis=axis), permutation_type="samples",
+            n_resamples=np.inf, vectorized=True,
+        )  # fmt: skip
+        (one,) = compare_systems(joined([a, b]), resamples=20_000).pairs
+        assert one.difference == pytest.approx(exact.statistic)
+        assert one.p == pytest.approx(exact.pvalue, abs=0.012)
+        assert one.p == one.adjusted
+        (back,) = compare_systems(joined([b, a]), resamples=20_000).pairs
+        assert (back.difference, back.low, back.high, back.above, back.p) == pytest.approx(
+            (-one.difference, -one.high, -one.low, one.below, one.p)
+        )
+
+
+@pytest.mark.parametrize("digits", [None, 1])
+def test_equal_systems_seldom_differ(digits: int | None) -> None:
+    """5 % of 400 comparisons of equal systems are 20; the chance of more than 34 is 0.1 %."""
+    rng = np.random.default_rng(5)
+    p, missed = [], 0
+    for seed in range(400):
+        hard = rng.beta(2, 2, 40)  # images differ, and both systems find the same ones hard
+        scores = np.clip(hard + rng.exponential(0.15, (2, 40)) - 0.15, 0, 1)
+        if digits is not None:
+            scores = scores.round(digits)
+        p.append(permutation_test_preference(*scores, resamples=199, seed=seed).p)
+        if digits is None and seed % 4 == 0:
+            (one,) = compare_systems(joined(scores), resamples=199, seed=seed).pairs
+            missed += not one.low <= 0 <= one.high
+    assert 8 <= sum(value <= 0.05 for value in p) <= 34
+    assert missed <= 14  # of 100 intervals of 95 %
+
+
+def test_groups_and_ranks() -> None:
+    rng = np.random.default_rng(1)
+    base = rng.random(100)
+    value = np.stack([base + shift + rng.normal(0, 0.05, 100) for shift in (0, 0.2, 0.2, -0.3)])
+    done = compare_systems(joined(value), resamples=999)
+    assert [set(group) for group in done.groups] == [{"b", "c"}, {"a"}, {"d"}]
+    assert {system.name: system.rank for system in done.systems} == {"b": 1, "c": 1, "a": 2, "d": 3}
+    assert [system.mean for system in done.systems] == pytest.approx(
+        sorted(value.mean(axis=1))[::-1]
+    )
+    assert len(done.pairs) == 6
+    assert all(pair.adjusted >= pair.p for pair in done.pairs)
+    found = {(pair.a, pair.b): pair.verdict() for pair in done.pairs}
+    assert found["a", "b"] == "b scores higher than a"
+    assert found["b", "c"] == "no difference between b and c was shown"
+
+
+def test_no_difference_at_all_and_too_few_images() -> None:
+    (one,) = compare_systems(joined([[0.5, 0.25], [0.5, 0.25]]), resamples=99).pairs
+    assert (one.difference, one.low, one.high, one.p, one.above, one.standardised) == (
+        0, 0, 0, 1, 0, 0,
+    )  # fmt: skip
+    (one,) = compare_systems(joined([[0.5, 0.25], [0.25, 0.0]]), resamples=99).pairs
+    assert math.isnan(one.standardised)
+    with pytest.raises(InputError, match="1 of 2 images have a score of every system"):
+        compare_systems(joined([[0.5, 0.25], [0.25, np.nan]]))
+
+
+@pytest.mark.parametrize("systems", [2, 4])
+def test_a_plot_of_systems(systems: int, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="plots want discode[plot]")
+    found = joined(np.random.default_rng(0).random((systems, 30)))
+    done = compare_systems(found, resamples=99)
+    plot_systems(done, found, tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+    with pytest.raises(InputError, match="plots are written"):
+        plot_systems(done, found, tmp_path / "a.txt")

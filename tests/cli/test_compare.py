@@ -1,0 +1,89 @@
+"""discode compare on score files, as a user types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import discode
+from discode.bulk.columns import ScoredRows
+from discode.cli.output import write_scores
+from tests.helpers.command_line import call, refused
+from tests.helpers.fake_model import FakeModel
+from tests.helpers.samples import png
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """Scores of three captioners as ``discode score`` writes them; one caption fails."""
+    judge = discode.load(FakeModel(rejects="bad"))
+    names = [f"{n}.png" for n in range(40)]
+    found = []
+    for name, word in (("short.jsonl", "cat"), ("long.csv", "cat on a mat"), ("odd.jsonl", "cab")):
+        captions = [
+            f"{word}{'s' * (n % 7)}{' bad' * (n == 3 and word == 'cat')}" for n in range(40)
+        ]
+        scores = judge.score([png()] * 40, captions)
+        made = [str(scores.signature)] * 40
+        rows = ScoredRows(None, 0, list(map(str, range(40))), names, captions,
+                          {"discode": scores}, {"discode": made})  # fmt: skip
+        write_scores(tmp_path / name, rows)
+        found.append(tmp_path / name)
+    return found
+
+
+def test_two_captioners(files: list[Path], tmp_path: Path) -> None:
+    done = call("compare", *files[:2], "--resamples", 199, "--plot", tmp_path / "two.png")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["system", "mean", "95", "%", "rank"]
+    assert lines[4].split()[:2] == ["A", "B"]
+    assert lines[5].split()[:2] == ["short", "long"]
+    assert "39 images compared, joined by image" in lines
+    assert "rows without a score: short 1 (1 image left out)" in lines
+    assert "199 permutations that swap images" in done.stdout
+    assert "model:fake" in lines[-1]
+    assert (tmp_path / "two.png").stat().st_size > 10_000
+
+    told = json.loads(call("compare", *files[:2], "--resamples", 199, "--json").stdout)
+    (pair,) = told["pairs"]
+    assert f"{pair['difference']:+.4f}" == lines[5].split()[2]
+    assert pair["verdict"] + " (5 %)" in lines
+    assert told["files"][0] == {"name": "short", "rows": 40, "failed": 1, "images": 40}
+    assert told["images"] == 39
+    assert told["joined_by"] == "image"
+
+
+def test_several_captioners(files: list[Path]) -> None:
+    done = call("compare", *files[:2], f"other={files[2]}", "--resamples", 199)
+    assert done.returncode == 0, done.stderr
+    assert "groups that differ: " in done.stdout
+    told = json.loads(
+        call("compare", *files[:2], f"other={files[2]}", "--resamples", 199, "--json").stdout
+    )
+    assert len(told["pairs"]) == 3
+    assert sorted(name for group in told["groups"] for name in group) == ["long", "other", "short"]
+    assert np.all(np.diff([system["mean"] for system in told["systems"]]) <= 0)
+
+
+def test_what_cannot_be_compared(files: list[Path], tmp_path: Path) -> None:
+    refused(call("compare", files[0]), "two systems or more")
+    refused(call("compare", files[0], tmp_path / "no.csv"), "no such file of scores")
+    refused(call("compare", *files, "--measure", "tau_b"), "--measure goes with a run of")
+    refused(call("compare", *files, "--plot", tmp_path / "a.txt"), "plots are written to .png")
+    refused(call("compare", *files, "--plot", tmp_path / "no" / "a.png"), "cannot write")
+    refused(call("compare", *files, "--method", "raw"), "no rows of 'raw'; it has discode")
+    refused(call("compare", tmp_path / "run.json", "a", "b"), "no such run")
+    (tmp_path / "run.json").write_text("{}")
+    refused(call("compare", tmp_path / "run.json", "--by", "id"), "--by goes with score files")
+    other = files[0].read_text().replace("model:fake", "model:other")
+    files[2].write_text(other)
+    refused(call("compare", files[0], files[2]), "not scored alike", "model:fake", "model:other")
+    # a list of rows is JSON, too, and no run
+    rows = [json.loads(line) for line in other.splitlines()]
+    (tmp_path / "list.json").write_text(json.dumps(rows))
+    done = call("compare", tmp_path / "list.json", files[2], "--resamples", 9)
+    assert "no difference between list and odd was shown" in done.stdout

@@ -1,0 +1,91 @@
+"""CocoScorer in the place of pycocoevalcap's scorers."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import discode
+from discode.errors import InputError
+from discode.images import demo_path
+from discode.integrations import CocoScorer
+from tests.helpers.fake_model import FakeModel
+from tests.helpers.samples import png
+
+GTS = {7: ["a cat", "an animal"], 3: ["a dog runs"], 5: ["a red cup", "a cup of coffee"]}
+RES = {3: ["a dog"], 5: ["a cup of tea"], 7: ["a striped cat"]}
+IMAGES = {3: png("red"), 5: png("green"), 7: png("blue")}
+
+
+def test_the_interface_is_that_of_pycocoevalcap() -> None:
+    cider = pytest.importorskip(
+        "pycocoevalcap.cider.cider", reason="the oracle wants discode[bench]"
+    )
+    judge = discode.load(FakeModel())
+    ours, theirs = CocoScorer(IMAGES, judge), cider.Cider()
+    table = {}
+    for scorer in (ours, theirs):  # as COCOEvalCap.evaluate goes through its scorers
+        score, scores = scorer.compute_score(GTS, RES)
+        assert type(scores) is np.ndarray
+        assert scores.shape == (3,)
+        assert np.ndim(score) == 0
+        assert scorer.method().isupper() or scorer.method() == "CIDEr"
+        table[scorer.method()] = dict(zip(GTS.keys(), scores, strict=True))
+    for name, (caption,) in RES.items():
+        assert table["DISCODE"][name] == float(judge.score(IMAGES[name], caption))
+    assert ours.compute_score(GTS, RES)[0] == pytest.approx(
+        np.mean(list(table["DISCODE"].values()))
+    )
+
+
+def test_images_from_a_folder_by_number_or_by_name(tmp_path: Path) -> None:
+    judge = discode.load(FakeModel())
+    for number in GTS:
+        (tmp_path / f"COCO_val2014_{number:012d}.png").write_bytes(IMAGES[number])
+    by_number = CocoScorer(tmp_path, judge).compute_score(GTS, RES)
+    assert by_number[1].tolist() == CocoScorer(IMAGES, judge).compute_score(GTS, RES)[1].tolist()
+    shutil.copy(demo_path() / "cat.jpg", tmp_path)
+    path = str(tmp_path / "cat.jpg")
+    for images, name in ((None, path), (tmp_path, "cat.jpg")):
+        mean, each = CocoScorer(images, judge).compute_score({name: ["x"]}, {name: ["a cat"]})
+        assert mean == each[0] == float(judge.score(path, "a cat"))
+
+
+def test_references_and_annotations_as_coco_has_them() -> None:
+    judge = discode.load(FakeModel())
+    made = {name: [{"image_id": name, "id": 1, "caption": text} for text in texts]
+            for name, texts in GTS.items()}  # fmt: skip
+    found = {name: [{"image_id": name, "caption": texts[0]}] for name, texts in RES.items()}
+    scorer = CocoScorer(IMAGES, judge, references=True)
+    assert scorer.compute_score(made, found)[1].tolist() == (
+        scorer.compute_score(GTS, RES)[1].tolist()
+    )
+    assert scorer.scores is not None
+    assert scorer.scores.signature["references"] == "all"
+    assert scorer.scores.captions == ("a striped cat", "a dog", "a cup of tea")
+
+
+def test_what_cannot_be_judged_is_nan_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    judge = discode.load(FakeModel(rejects="tea"), store=tmp_path / "a.db")
+    mean, each = CocoScorer(IMAGES | {3: "lost.png"}, judge).compute_score(GTS, RES)
+    assert np.isnan(each).tolist() == [False, True, True]
+    assert mean == each[0]
+    assert "2 of 3 images were not judged" in caplog.text
+    assert "image 3: cannot read lost.png" in caplog.text
+
+
+def test_mistakes_are_named() -> None:
+    scorer = CocoScorer(IMAGES, discode.load(FakeModel()))
+    with pytest.raises(InputError, match="the same images; 9 is in one"):
+        scorer.compute_score(GTS, RES | {9: ["x"]})
+    with pytest.raises(InputError, match=r"res\[3\] must be a list of one caption"):
+        scorer.compute_score(GTS, RES | {3: ["x", "y"]})
+    with pytest.raises(InputError, match=r"res\[3\] must be a list of one caption"):
+        scorer.compute_score(GTS, RES | {3: "x"})
+    with pytest.raises(InputError, match="images has no 9"):
+        scorer.compute_score({9: ["x"]}, {9: ["x"]})

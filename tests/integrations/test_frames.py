@@ -1,0 +1,94 @@
+"""Judge.score_frame on real pandas frames."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import discode
+from discode.errors import InputError, MissingExtraError, UnknownNameError
+from tests.helpers.fake_model import FakeModel
+from tests.helpers.samples import png
+
+pandas = pytest.importorskip("pandas", reason="frames want discode[pandas]")
+
+
+@pytest.fixture
+def judge() -> discode.Judge:
+    return discode.load(FakeModel(rejects="bad"))
+
+
+def test_scores_stand_beside_their_rows(judge: discode.Judge, image: Path) -> None:
+    captions = ["a cat", "a bad one", "a dog", None, "a cup"]
+    images = [str(image), image, png(), str(image), Image.new("RGB", (8, 8), "red")]
+    frame = pandas.DataFrame({"caption": captions, "image": images, "n": range(5)},
+                             index=[7, 7, 1, 2, 3])  # fmt: skip
+    before = frame.copy()
+    found = judge.score_frame(frame)
+    assert frame.equals(before)
+    assert list(found.index) == [7, 7, 1, 2, 3]
+    assert list(found.columns) == ["caption", "image", "n", "score", "raw", "distribution", "flags",
+                                   "error", "signature"]  # fmt: skip
+    judged = [0, 2, 4]
+    expected = judge.score(image, ["a cat", "a dog", "a cup"])
+    assert np.array_equal(found["score"].iloc[judged], expected.value)
+    assert found["score"].isna().tolist() == [False, True, False, True, False]
+    assert found["error"].iloc[1] == "rejected"
+    assert found["error"].iloc[3] == "row 3 has no caption"
+    assert found["flags"].iloc[3] == ["failed"]
+    means = found.groupby("n")["score"].mean()
+    assert means[2] == expected[1]
+
+
+def test_columns_may_have_other_names(judge: discode.Judge, image: Path) -> None:
+    (image.parent / "COCO_000000000042.png").write_bytes(png())
+    frame = pandas.DataFrame({"img": [image.name, "42"], "text": ["a cat", "a dog"],
+                              "refs": [np.array(["x", "y"]), None], "score": [1, 2]})  # fmt: skip
+    found = judge.score_frame(
+        frame, image="img", caption="text", references="refs", images=image.parent, prefix="d_"
+    )
+    assert found["score"].tolist() == [1, 2]
+    assert found["d_score"].notna().all()
+    assert "references:some" in found["d_signature"].iloc[0]
+    asked = judge.backend.asked  # type: ignore[attr-defined]  # a FakeModel
+    asked.clear()
+    with pytest.raises(InputError, match="a column 'flags' already"):
+        judge.score_frame(frame.rename(columns={"score": "flags"}), image="img", caption="text")
+    assert asked == []
+    with pytest.raises(InputError, match="a column 'score' already"):
+        judge.score_frame(frame, image="img", caption="text")
+    with pytest.raises(UnknownNameError, match="unknown column 'image'; did you mean 'images'"):
+        judge.score_frame(frame.rename(columns={"img": "images"}), caption="text")
+    twice = frame.drop(columns="score").rename(columns={"refs": "img"})
+    with pytest.raises(InputError, match="2 columns 'img'"):
+        judge.score_frame(twice, image="img", caption="text")
+    with pytest.raises(InputError, match=r"a pandas.DataFrame, not dict"):
+        judge.score_frame({"image": [], "caption": []})
+
+
+def test_frames_without_rows_and_with_wrong_ones_only(judge: discode.Judge) -> None:
+    empty = pandas.DataFrame({"image": [], "caption": []})
+    assert len(judge.score_frame(empty)) == 0
+    wrong = judge.score_frame(pandas.DataFrame({"image": [3.5, None], "caption": ["a", "b"]}))
+    assert wrong["score"].isna().all()
+    assert "row 0: image is float" in wrong["error"].iloc[0]
+
+
+def test_what_is_missing_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    import discode.integrations
+
+    for package, ask in (
+        ("pandas", lambda: discode.decode(np.log(np.full(10, 0.1))).to_pandas()),
+        ("torchmetrics", lambda: discode.integrations.DiscodeScore),
+        ("evaluate", lambda: discode.integrations.DiscodeEvaluation),
+    ):
+        monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(MissingExtraError, match=rf"pip install 'discode\[{package}\]'"):
+            ask()
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        discode.integrations.Nothing  # noqa: B018  # asked for

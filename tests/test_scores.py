@@ -1,0 +1,175 @@
+"""Scores as Python, numpy, pandas and a notebook take them."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import discode
+from discode.errors import InputError
+from discode.metrics.base import make_scores
+from discode.scores import HTML_ROWS, Scores
+from discode.signature import Signature
+from tests.helpers.fake_model import FakeModel
+
+CAPTIONS = ["one", "a bad one", "three", "four and more"]
+
+
+@pytest.fixture
+def scores(image: Path) -> Scores:
+    return discode.load(FakeModel(rejects="bad")).score(image, CAPTIONS)
+
+
+def test_scores_are_their_values(scores: Scores) -> None:
+    assert len(scores) == 4
+    assert np.array_equal(np.asarray(scores), scores.value, equal_nan=True)
+    assert np.asarray(scores, np.float32).dtype == np.float32
+    assert np.array_equal(list(scores), scores.value, equal_nan=True)
+    assert type(next(iter(scores))) is float
+    assert np.nanmax(scores) == np.nanmax(scores.value)
+    copied = np.array(scores)
+    copied[:] = 0
+    assert scores.value[0] > 0
+    assert np.asarray(scores) is scores.value
+
+
+def test_a_number_is_a_score_and_anything_else_is_scores(scores: Scores) -> None:
+    assert type(scores[0]) is float
+    assert scores[0] == scores.value[0] == scores[np.int64(-4)]
+    with pytest.raises(IndexError):
+        scores[4]
+    for rows in (slice(1, 3), [1, 2], np.array([False, True, True, False]), np.array([1, -2])):
+        part = scores[rows]
+        assert isinstance(part, Scores)
+        assert np.array_equal(part.value, scores.value[1:3], equal_nan=True)
+        assert part.errors == {0: "rejected"}
+        assert part.captions == ("a bad one", "three")
+        assert part.counts()["failed"] == 1
+        assert part.raw is not None
+        assert part.distribution is not None
+        assert len(part.raw) == len(part.distribution) == 2
+        assert part.signature == scores.signature
+    assert len(scores[[]]) == 0
+    assert len(scores[scores.value > 2]) == 0
+    assert scores[::-1].errors == {2: "rejected"}
+    for wrong in ("score", [0.5], np.ones((2, 2), bool), None):
+        with pytest.raises(InputError, match="rows are"):
+            scores[wrong]  # type: ignore[index]  # that is what is tested
+    with pytest.raises(InputError, match="a mask of 2 rows does not fit 4"):
+        scores[np.array([True, False])]
+
+
+def test_spread_rows_fail_with_their_reasons(scores: Scores) -> None:
+    whole = scores[[1, 2]].spread([3, 0], 5, {1: "no image", 2: "x", 4: "y"})
+    assert np.array_equal(whole.value, [scores[2], np.nan, np.nan, np.nan, np.nan], equal_nan=True)
+    assert whole.errors == {1: "no image", 2: "x", 3: "rejected", 4: "y"}
+    assert whole.counts()["failed"] == 4
+    assert whole.captions == ("three", "", "", "a bad one", "")
+
+
+def test_the_repr_is_one_line_whatever_there_is(scores: Scores) -> None:
+    for some in (scores, scores[[0] * 5000], scores[:0]):
+        shown = repr(some)
+        assert "\n" not in shown
+        assert len(shown) < 150
+    assert "4 scores, mean 0." in repr(scores)
+    assert "1 failed" in repr(scores)
+    assert repr(scores[[0] * 9]).count("...") == 1
+
+
+class Cells(HTMLParser):
+    """Rows of cells, and whether every element is closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.rows: list[list[str]] = []
+        self.titles: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in {"table", "thead", "tbody", "tr", "th", "td", "span", "div"}
+        self.open.append(tag)
+        self.titles += [value or "" for name, value in attrs if name == "title"]
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "tr" in self.open:
+            self.rows[-1][-1] += data
+
+
+def test_a_notebook_shows_a_small_escaped_table(image: Path) -> None:
+    hostile = '<script>alert("x")</script>" onmouseover=\'y\' &amp;'
+    captions = ["a cat", hostile, "a bad one", "long " * 4000]
+    scores = discode.load(FakeModel(rejects="bad")).score(image, captions)
+    text = scores._repr_html_()
+    assert len(text) < 8000
+    assert "<script" not in text
+    found = Cells(text)
+    assert found.rows[0] == ["", "image", "caption", "score", "distribution", ""]
+    assert [row[2] for row in found.rows[1:4]] == captions[:3]
+    assert found.rows[4][2].endswith("…")
+    assert len(found.rows[4][2]) < 90
+    assert found.rows[1][3].strip() == f"{scores[0]:.3f}"
+    assert found.rows[3][3:] == ["nan", "", "rejected"]
+    assert {len(row[4]) for row in found.rows[1:] if row[4]} == {10}
+    assert str(scores.signature) in found.titles
+    width = re.search(r"width:(\d+)%", text)
+    assert width is not None
+    assert int(width[1]) == round(100 * scores[0])
+    assert "1 failed" in text
+
+
+def test_a_notebook_shows_the_first_rows_of_many(scores: Scores) -> None:
+    found = Cells(scores[[0] * 1000]._repr_html_())
+    assert len(found.rows) == 1 + HTML_ROWS
+    assert "... and 980 more" in scores[[0] * 1000]._repr_html_()
+    assert len(Cells(scores[:0]._repr_html_()).rows) == 1
+
+
+def test_the_notebook_of_the_docs_is_of_today(scores: Scores) -> None:
+    page = Path(__file__).parents[1] / "docs" / "notebook.html"  # python docs/make_notebook.py
+    text = page.read_text(encoding="utf-8")
+    table = scores._repr_html_()
+    assert table.partition("\n")[0] in text
+    assert re.findall(r"<span style=\"(.*?)\"", table)[0] in text
+
+
+def test_another_metric_has_no_bars() -> None:
+    made = make_scores(np.array([17.0, np.nan]), {}, Signature.of(metric="cider"))
+    found = Cells(made._repr_html_())
+    assert found.rows == [["", "score", ""], ["0", "17.000", ""],
+                          ["1", "nan", "the metric gave no number"]]  # fmt: skip
+    assert "%" not in made._repr_html_()
+
+
+def test_scores_to_pandas(scores: Scores, image: Path) -> None:
+    pandas = pytest.importorskip("pandas", reason="frames want discode[pandas]")
+    frame = scores.to_pandas()
+    assert list(frame.columns) == [
+        "image", "caption", "score", "raw", "distribution", "flags", "error", "signature",
+    ]  # fmt: skip
+    assert frame["score"].dtype == frame["raw"].dtype == np.float64
+    assert np.array_equal(frame["score"].to_numpy(), scores.value, equal_nan=True)
+    assert frame["caption"].tolist() == CAPTIONS
+    assert set(frame["image"]) == {str(image)}
+    assert set(frame["signature"]) == {str(scores.signature)}
+    assert frame["error"].notna().tolist() == [False, True, False, False]
+    given = discode.decode(np.log(np.full((2, 10), 0.1))).to_pandas()
+    assert isinstance(given, pandas.DataFrame)
+    assert list(given.columns)[:2] == ["score", "raw"]
+    assert len(scores[:0].to_pandas()) == 0
+    other = pandas.DataFrame({"score": np.asarray(scores), "same": scores})
+    assert other["same"].equals(other["score"])
