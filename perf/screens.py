@@ -80,7 +80,7 @@ class Album:
             row = []
             for width, height in SIZES:
                 size = {"width": width, "height": height}
-                options = {"viewport": size, "color_scheme": scheme}
+                options: dict[str, Any] = {"viewport": size, "color_scheme": scheme}
                 if width < 1000:
                     options |= {"has_touch": True, "is_mobile": True}
                 page = take(options)

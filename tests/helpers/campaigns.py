@@ -157,6 +157,7 @@ def check_rules(db: Database, *, settled: bool = True) -> None:
         rules = rules_of(session)
         void = set(session.scalars(select(Void.answer_id)).all())
         answers = [a for a in session.scalars(select(Answer)).all() if a.id not in void]
+        slots = {row[0]: row[1] for row in session.execute(select(Slot.id, Slot.number)).all()}
         by_image: dict[int, list[Answer]] = {}
         for answer in answers:
             by_image.setdefault(answer.image_id, []).append(answer)
@@ -174,11 +175,14 @@ def check_rules(db: Database, *, settled: bool = True) -> None:
                 assert len(compared) == rules.people
                 found = verdict(rules, [a.choice or 0 for a in compared])
                 assert found == Verdict("agreed", image.preference)
-                revisions = [a.text for a in kinds if a.kind == "revise"]
-                looks = [a.choice for a in kinds if a.kind == "look"]
-                assert len(revisions) == 1 or rules.second_look
-                assert image.reference in revisions
-                assert (1 in looks) == rules.second_look, "accepted by somebody else"
+                revised = {slots[a.slot_id]: a for a in kinds if a.kind == "revise"}
+                looks = {slots[a.slot_id]: a for a in kinds if a.kind == "look" and a.choice}
+                made = [n for n, a in revised.items() if a.text == image.reference]
+                assert made == [0] if not rules.second_look else made
+                if rules.second_look:
+                    assert any(n in looks and revised[n].id < looks[n].id for n in made), (
+                        "accepted by somebody else, who saw this text"
+                    )
             if image.state == "discarded" and "consensus" in image.reason:
                 assert verdict(rules, [a.choice or 0 for a in compared]).state == "split"
             if image.first is not None and image.state != "gold":
