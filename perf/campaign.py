@@ -38,6 +38,7 @@ from sqlalchemy import func, select
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from discode.mceval.checks import Checks, WorkRecord, careless_reason
 from discode.mceval.database import Database
 from discode.mceval.report import domain_rows, person_rows
 from discode.mceval.tables import Answer, Candidate, Domain, Image, Pass, Person, Slot
@@ -321,8 +322,11 @@ def report(db: Database, show: Show, kinds: dict[int, str], wrong: list[str]) ->
     check("flags", len(flags) == show.flags, f"{len(flags)} kept of {show.flags}", wrong)
     for kind in ("coin", "blind"):
         found = [people[number] for number, one in kinds.items() if one == kind]
-        # By chance, some of them know enough of the gold answers, or met fewer than are judged.
-        lucky = [row for row in found if row.gold < 5 or row.right >= 0.6 * row.gold]
+        # By chance, some of them know enough of the gold answers, or met too few to be judged.
+        lucky = [
+            row for row in found
+            if not careless_reason(Checks(), WorkRecord(gold=row.gold, right=row.right))
+        ]  # fmt: skip
         check(kind, all(row.state == "careless" or row in lucky for row in found),
               "; ".join(f"{row.state} after {row.answers} "
                         f"({row.reason or f'gold {row.right} of {row.gold}'})"

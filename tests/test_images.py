@@ -1,29 +1,39 @@
-"""Images: read once for all their captions."""
+"""Images: read once for all their captions, within limits, as people have them."""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import os
+import struct
+import zlib
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, features
 
 import discode
-from discode.errors import ImageError
-from discode.images import SharedImage, image_bytes, image_digest, open_image
+from discode import images
+from discode.errors import HttpError, ImageError, InputError
+from discode.images import SharedImage, as_image, image_bytes, image_digest, open_image
 from discode.pairs import Pair, share_images
+from discode.serve.requests import check_image
+from tests.helpers.samples import encoded
 
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files whose bytes are read from now on."""
     seen: list[str] = []
-    read = Path.read_bytes
+    opened = Path.open
 
-    def counted(self: Path) -> bytes:
+    def counted(self: Path, *args: Any, **options: Any) -> Any:
         seen.append(self.name)
-        return read(self)
+        return opened(self, *args, **options)
 
-    monkeypatch.setattr(Path, "read_bytes", counted)
+    monkeypatch.setattr(Path, "open", counted)
     return seen
 
 
@@ -96,3 +106,129 @@ def test_no_other_way_to_pillow() -> None:
         if "Image.open(" in line or "Pillow.open(" in line
     ]
     assert opening == ["images.py: return Image.open(io.BytesIO(data), formats=known)"]
+
+
+def undecoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(image: object) -> None:
+        pytest.fail("it was decoded")
+
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", never)
+
+
+@pytest.mark.parametrize(
+    ("size", "mode", "form", "options"),
+    [
+        ((64, 64), "RGBA", "PNG", {}),  # 4 bytes a pixel, and 4 of the result
+        ((64, 64), "RGB", "WEBP", {}),
+        ((64, 64), "RGB", "AVIF", {"speed": 10}),
+        ((64, 64), "F", "TIFF", {}),
+    ],
+)
+def test_what_does_not_fit_the_memory_is_refused_by_its_header(
+    monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], mode: str, form: str, options: Any
+) -> None:
+    if form == "AVIF" and not features.check("avif"):
+        pytest.skip("this Pillow has no AVIF")
+    image = encoded(Image.new(mode, size), form, **options)
+    assert open_image(image).size == size
+    undecoded(monkeypatch)
+    monkeypatch.setattr(images, "MAX_MEMORY", 64 * 64 * 8 - 1)
+    with pytest.raises(ImageError, match=rf"64x64 pixels of this kind \({form} .* save it smaller"):
+        open_image(image)
+    with pytest.raises(HttpError, match="save it smaller"):  # nor does the service decode it
+        check_image(image)
+
+
+def test_a_tile_larger_than_its_image_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A TIFF of 8x8 pixels may have a tile of a gigabyte, which the decoder makes room for."""
+
+    def tiled(side: int) -> bytes:
+        data = zlib.compress(bytes(16 * 16))
+        tags = {256: 8, 257: 8, 258: 8, 259: 8, 262: 1, 277: 1, 322: side, 323: side, 324: 134,
+                325: len(data)}  # fmt: skip
+        entries = [struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items()]
+        return b"II*\0\b\0\0\0" + struct.pack("<H", 10) + b"".join(entries) + bytes(4) + data
+
+    assert open_image(tiled(16)).size == (8, 8)
+    undecoded(monkeypatch)
+    with pytest.raises(ImageError, match="to decode"):
+        open_image(tiled(16384))
+
+
+@pytest.mark.parametrize("progressive", [False, True])
+def test_a_large_jpeg_is_decoded_smaller(
+    monkeypatch: pytest.MonkeyPatch, progressive: bool
+) -> None:
+    gradient = Image.linear_gradient("L").resize((640, 480)).convert("RGB")
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    image = encoded(gradient, "JPEG", quality=95, progressive=progressive, exif=turned)
+    whole = open_image(image)
+    assert whole.size == (480, 640)
+    decoder = 6 if progressive else 0
+    monkeypatch.setattr(images, "MAX_MEMORY", 640 * 480 * (decoder + 2))
+    small = open_image(image)
+    assert small.size == (240, 320)
+    want = np.asarray(whole.reduce(2), np.int16)
+    assert abs(np.asarray(small, np.int16) - want).max() <= 3
+    monkeypatch.setattr(images, "MAX_PIXELS", 640 * 480 // 2)
+    assert open_image(image).size == (240, 320)
+    # What a user has opened is not changed behind their back, so it cannot be made smaller.
+    with (
+        Image.open(io.BytesIO(image)) as opened,
+        pytest.raises(ImageError, match="pixels are over"),
+    ):
+        open_image(opened)
+    monkeypatch.setattr(images, "MAX_PIXELS", 640 * 480 // 2 - 1)
+    with pytest.raises(ImageError, match="pixels are over"):
+        open_image(image)
+
+
+def test_files_that_have_no_end_are_failed_rows(
+    shipped: Path, tmp_path: Path, image: Path, reads: list[str]
+) -> None:
+    sparse, pipe = tmp_path / "sparse.png", tmp_path / "pipe.png"
+    sparse.touch()
+    os.truncate(sparse, images.MAX_FILE + 1)  # a hole: it takes no room
+    os.mkfifo(pipe)
+    odd = [sparse, pipe, tmp_path, Path("/dev/zero"), Path("/proc/self/status"), image]
+    judge = discode.load("embedded", threads=1)
+    reads.clear()
+    scores = judge.score(odd, ["a cat"] * len(odd))
+    assert np.isnan(scores.value).tolist() == [True] * 5 + [False]
+    assert f"{images.MAX_FILE + 1} bytes are over" in scores.errors[0]
+    for row in (1, 2, 3):
+        assert "not a regular file" in scores.errors[row]
+    assert reads == ["status", image.name]
+
+
+def test_pillow_keeps_quiet(capfd: pytest.CaptureFixture[str]) -> None:
+    """libtiff writes to the process's standard error, and Pillow to its log."""
+    good = encoded(Image.effect_noise((32, 32), 50).convert("RGB"), "TIFF", compression="tiff_lzw")
+    for place in range(8, 200, 5):
+        with contextlib.suppress(ImageError):
+            open_image(good[:place] + b"\xff" + good[place + 1 :])
+    assert capfd.readouterr() == ("", "")
+
+
+def test_images_are_taken_as_people_have_them(image: Path) -> None:
+    data, digest = image.read_bytes(), image_digest(image)
+    written = io.BytesIO()
+    written.write(data)  # it stands at its end now
+    for given in (data, bytearray(data), memoryview(data), written, io.BytesIO(data)):
+        assert image_digest(as_image(given)) == digest
+    with image.open("rb") as file:
+        assert image_digest(as_image(file)) == digest
+    assert open_image(written).size == (8, 8)
+    with image.open(encoding="latin-1") as text, pytest.raises(InputError, match="mode 'rb'"):
+        as_image(text)  # type: ignore[arg-type]  # that is the point
+    for odd in (None, 5, [data], {"image": data}):
+        with pytest.raises(InputError, match=r"cannot be \w+; give a path, bytes"):
+            as_image(odd)  # type: ignore[arg-type]  # that is the point
+
+
+def test_a_url_is_refused_with_what_to_do() -> None:
+    for url in ("https://example.org/cat.jpg", "data:image/png;base64," + "A" * 9999):
+        with pytest.raises(ImageError, match=r"nothing is downloaded: .*urlopen\(url\)") as caught:
+            open_image(url)
+        assert len(str(caught.value)) < 500

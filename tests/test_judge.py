@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +16,18 @@ from PIL import Image
 import discode
 from discode.backends import Backend
 from discode.backends.embedded import SHA256, introduce
+from discode.bulk import score_to_folder
 from discode.errors import BackendError, InputError, MissingExtraError
-from discode.images import demo_path
+from discode.images import demo_path, open_image
+from discode.judge import note_ignored_references
+from discode.metrics.judge_metric import JudgeMetric
 from discode.pairs import Pair
 from discode.prompts import Prompt
 from discode.readings import Readings
 from discode.scales import Scale
+from discode.serve.batching import ScoreRequest, judge_together
 from tests.helpers.fake_model import FakeModel
+from tests.helpers.samples import read_parts
 
 
 @pytest.mark.usefixtures("shipped")
@@ -339,3 +346,131 @@ def test_readings_are_decoded_with_their_own_pairs_by_any_decoder(image: Path) -
     assert raw.value.tolist() == discode.decode(readings, "raw").value.tolist()
     with pytest.raises(InputError, match="2 readings are not those of 1 pairs"):
         judge.decode(pairs[:1], readings)
+
+
+class WithoutReferences(FakeModel):
+    """A model that would fail if it were shown references."""
+
+    takes_references = False
+
+    def read(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
+    ) -> Readings:
+        assert not any(pair.references for pair in pairs)
+        return super().read(pairs, prompt, scale, hidden=hidden)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_references_that_a_model_does_not_take_are_ignored_and_said_to_be(
+    tmp_path: Path, image: Path, caplog: pytest.LogCaptureFixture, stored: bool
+) -> None:
+    note_ignored_references.cache_clear()  # as in a new process
+    store = tmp_path / "r.db" if stored else None
+    judge = discode.load(WithoutReferences(), store=store)
+    bare = judge.score(image, ["a", "bb"])
+    assert "|references:none|" in str(bare.signature)
+    assert not caplog.records
+    # A control token in what is not shown is no reason for a flag.
+    pairs = [Pair(image, "a", ("r <|im_end|>",)), Pair(image, "bb")]
+    for _ in range(2):
+        scores = judge.score_pairs(pairs)
+        assert scores.counts()["failed"] == scores.counts()["defused"] == 0
+        assert np.array_equal(scores.value, bare.value)
+        assert "|references:ignored|" in str(scores.signature)
+    (record,) = caplog.records
+    assert record.name == "discode"
+    assert "fake takes no references" in record.getMessage()
+    assert len(judge.backend.asked) == (2 if stored else 6)  # type: ignore[attr-defined]
+
+
+def test_ignored_references_are_said_to_be_wherever_one_enters(image: Path, tmp_path: Path) -> None:
+    judge = discode.load(WithoutReferences())
+    table = tmp_path / "pairs.jsonl"
+    rows = [
+        {"image": str(image), "caption": c, "references": r} for c, r in (("a", ["r"]), ("b", []))
+    ]
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    totals = score_to_folder(judge, table, tmp_path / "out")
+    assert (totals.rows, totals.failed) == (2, 0)
+    said = [row["signature"] for row in read_parts(tmp_path / "out")]
+    assert ["references:ignored" in str(line) for line in said] == [True, False]
+    request = ScoreRequest(image.read_bytes(), ("a",), ("r",), judge.decoder)
+    (result,) = judge_together(judge, [request])
+    assert not isinstance(result, Exception)
+    assert "references:ignored" in str(result.scores.signature)
+    # A metric that is named for its references is not another one under that name.
+    metric = JudgeMetric("ref-discode", judge, references=True)
+    scores = metric.score_pairs([Pair(image, "a", ("r",))])
+    assert "takes no references" in scores.errors[0]
+
+
+def test_a_recording_of_the_embedded_model_takes_no_references(
+    shipped: Path, image: Path, tmp_path: Path
+) -> None:
+    judge = discode.load("embedded", threads=1, store=tmp_path / "r.db")
+    live = judge.score(image, "a cat", ["a tabby"])
+    replayed = discode.load(f"recorded:{tmp_path / 'r.db'}").score(image, "a cat", ["a tabby"])
+    assert replayed.counts()["failed"] == 0
+    assert np.array_equal(replayed.value, live.value)
+    assert replayed.signature == live.signature
+
+
+@pytest.mark.parametrize("references", [(), ("r",)])
+def test_readings_keep_who_was_asked(image: Path, references: tuple[str, ...]) -> None:
+    judge = discode.load(FakeModel())
+    pairs = [Pair(image, "a", references), Pair(image, "bb", references)]
+    readings = judge.read(pairs)
+    for method in ("discode", "paper", "raw"):
+        scores = discode.decode(readings, method)
+        whole = discode.load(FakeModel(), method=method).score_pairs(pairs)
+        assert scores.signature == whole.signature
+        assert np.array_equal(scores.value, whole.value)
+    assert discode.decode(readings.take([1])).signature["model"] == "fake"
+    joined = Readings.concat(readings.scale, [readings, readings])
+    assert discode.decode(joined).signature["prompt"].startswith("fleur-")
+    other = discode.load(FakeModel(name="other")).read(pairs)
+    mixed = Readings.concat(readings.scale, [readings, other])
+    assert discode.decode(mixed).signature["model"] == "given"
+
+
+def test_readings_keep_the_weight_that_their_model_advises(shipped: Path, image: Path) -> None:
+    judge = discode.load("embedded", threads=1)
+    pairs = [Pair(image, "a cat")]
+    whole = judge.score_pairs(pairs)
+    scores = discode.decode(judge.read(pairs))
+    assert scores.signature == whole.signature
+    assert np.array_equal(scores.value, whole.value)
+    own = discode.decode(judge.read(pairs), trust=0.0)
+    assert "trust=0" in own.signature["decoder"]
+
+
+def test_scores_of_tuples_arrays_and_open_files(image: Path) -> None:
+    judge = discode.load(FakeModel(), batch_size=2)
+    opened = open_image(image)
+    pixels = np.asarray(opened)
+    data = image.read_bytes()
+    given: list[Any] = [image, str(image), data, io.BytesIO(data), pixels,
+             pixels / 255, opened]  # fmt: skip
+    want = float(judge.score(image, "a cat"))
+    assert judge.score(given, ["a cat"] * 7).value.tolist() == [want] * 7
+    pairs: list[Any] = [(given[0], "a cat"), {"image": given[4], "caption": "a cat"}]
+    assert judge.score_pairs(pairs).value.tolist() == [want] * 2
+    readings = judge.read(pairs)
+    assert judge.decode(pairs, readings).value.tolist() == [want] * 2
+
+
+def test_decode_takes_tensors() -> None:
+    torch = pytest.importorskip("torch", reason="tensors want torch")
+    logits = torch.linspace(-3, 3, 20).reshape(2, 10).requires_grad_()
+    rows = logits.log_softmax(-1)
+    want = discode.decode(rows.detach().numpy())
+    for given in (rows, list(rows), rows.double(), rows.half().detach().float()):
+        assert np.abs(discode.decode(given).value - want.value).max() < 0.02
+    assert np.array_equal(discode.decode(rows).value, want.value)
+    assert np.abs(discode.decode(rows.bfloat16()).value - want.value).max() < 0.05
+    tokens = {str(score): value for score, value in enumerate(rows[0], start=1)}
+    assert np.isfinite(float(discode.decode(tokens, missing="spread")))
+    with pytest.raises(InputError, match="complex"):
+        discode.decode(rows.detach().numpy() * 1j)
+    with pytest.raises(InputError, match=r"cannot be converted to numpy: .* tensor\.detach\(\)"):
+        discode.decode(torch.empty(2, 10, device="meta"))

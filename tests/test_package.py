@@ -45,8 +45,9 @@ HOMONYMS = {
 
 # A module imports only from lines above its own (docs/architecture.md).
 ROOMS = [
-    "version", "errors", "files", "images", "pairs", "shift", "scales", "prompts", "readings",
-    "backends", "decoders", "signature", "scores", "rows", "judge", "integrations", "stats",
+    "version", "errors", "files", "arrays", "pixels", "images", "pairs", "shift", "scales",
+    "prompts", "readings", "backends", "decoders", "signature", "scores", "rows", "judge",
+    "integrations", "stats",
     "benchmarks", "metrics", "bulk", "bench", "studies", "http", "report", "serve", "mceval",
     "__init__", "cli", "__main__",
 ]  # fmt: skip

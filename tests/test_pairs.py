@@ -4,6 +4,7 @@ import io
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from PIL import Image
 
 from discode.errors import ImageError, InputError
 from discode.images import image_digest, open_image
-from discode.pairs import Pair, make_pairs, read_pairs
+from discode.pairs import Pair, as_pairs, make_pairs, read_pairs
 
 
 def test_one_with_many_and_many_with_many() -> None:
@@ -27,7 +28,7 @@ def test_one_with_many_and_many_with_many() -> None:
     [
         (["a", "b"], ["x"], None, "do not pair up"),
         ("a", [], None, "no captions"),
-        (None, "x", None, "not None"),
+        (None, "x", None, "cannot be NoneType"),
         ("a", "x", [5], "must be text"),
         ("a", ["x", 3], None, "must be text"),
         ([3], ["x"], None, "give a path"),
@@ -201,3 +202,58 @@ def test_what_is_not_an_image_is_said_the_same_way_every_time(tmp_path: Path) ->
     with pytest.raises(ImageError) as caught:
         open_image(tmp_path)
     assert str(caught.value).count("cannot read") == 1
+
+
+def test_pairs_may_be_tuples_or_dictionaries(image: Path) -> None:
+    photo = Image.new("RGB", (4, 2))
+    given = [
+        Pair("a.jpg", "x"),
+        ("a.jpg", "x"),
+        ["a.jpg", "x", ["r1", "r2"]],
+        {"image": "a.jpg", "caption": "x", "references": ["r"], "id": 7},
+        {"file_name": image, "candidate": "x", "split": "val"},
+        (photo, "x"),
+        {"image": np.zeros((6, 5, 3), np.uint8), "caption": "x"},
+    ]
+    pairs = as_pairs(given)  # type: ignore[arg-type]  # lists will do
+    assert pairs[0] is given[0]
+    assert [pair.caption for pair in pairs] == ["x"] * 7
+    assert [pair.references for pair in pairs[1:4]] == [(), ("r1", "r2"), ("r",)]
+    assert [pair.id for pair in pairs] == ["", "1", "2", "7", "4", "5", "6"]
+    assert pairs[4].image == image
+    assert pairs[5].image is photo
+    assert open_image(pairs[6].image).size == (5, 6)
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ("a.jpg", "a list of pairs, not str"),
+        ({"image": "a.jpg", "caption": "x"}, "a list of pairs, not dict"),
+        (5, "a list of pairs, not int"),
+        (["a.jpg"], "pair 0 is str; give discode.Pair"),
+        ([("a.jpg",)], "pair 0 is tuple; give discode.Pair"),
+        ([("a.jpg", 5)], "pair 0: a caption must be text"),
+        ([("a.jpg", "x"), (5, "x")], "pair 1: an image cannot be int"),
+        ([("a.jpg", "x", "a reference")], "pair 0: references must be a list"),
+        ([{"image": "a.jpg"}], "pair 0 has no 'caption'"),
+        ([(np.zeros((3, 5, 3)), "x")], "pair 0: an array of shape .* may be HWC or CHW"),
+    ],
+)
+def test_bad_pairs_say_what_a_pair_is(given: Any, match: str) -> None:
+    with pytest.raises(InputError, match=match):
+        as_pairs(given)
+
+
+def test_a_batch_of_arrays_is_as_many_images() -> None:
+    batch = np.random.default_rng(0).integers(0, 256, (2, 3, 8, 9), np.uint8)
+    pairs = make_pairs(batch, ["x", "y"])
+    for pair, array in zip(pairs, batch, strict=True):
+        assert np.array_equal(np.asarray(open_image(pair.image)), array.transpose(1, 2, 0))
+    one, two = make_pairs(batch[0], ["x", "y"])
+    assert one.image is two.image  # an image of several captions is converted once
+    assert len(make_pairs(list(batch), ["x", "y"])) == 2
+    assert make_pairs(np.array(["a.jpg", "b.jpg"]), ["x", "y"])[1].image == "b.jpg"  # a column
+    assert Pair(io.BytesIO(b"GIF"), "x").image == b"GIF"  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="2 images and 1 captions"):
+        make_pairs(batch, "x")

@@ -79,7 +79,7 @@ class Batch:
     clean: Packed  # the same captions without words around them: what teachers rate
     target: Tensor  # (B, S, 11)
     true: Tensor  # (B, S) numbers of true captions, -1 for made-up ones
-    spoiled: Tensor  # (B, S, S) whether the second is the first with something wrong
+    spoiled: Tensor  # (B, S, S) whether the second is the first spoiled, or another's that is alike
     generator: torch.Generator  # what else is drawn for this batch, its crops, is drawn from this
 
 
@@ -151,9 +151,14 @@ class Sampler:
         b, first, count = len(images), labels.first[images], labels.count[images]
         wrong, wrongs = self.wrong_first[images], self.wrong_first.diff()[images]
         random = (b, kinds["random"])
+        own = self._some(first, count, kinds["own"], images, g)
+        whole = own[:, : kinds["near"]]  # the first is the image's own, others may be hard ones
+        rank = torch.randint(0, labels.near.shape[1], whole.shape, device=device, generator=g)
+        near = labels.near[whole, rank]
         captions = torch.cat(
             [
-                self._some(first, count, kinds["own"], images, g),
+                own,
+                near,
                 self._hard(images, kinds["hard"], g),
                 torch.randint(0, self.captions, random, device=device, generator=g),
                 self._some(self.captions + wrong, wrongs, kinds["wrong_word"], images, g),
@@ -176,6 +181,9 @@ class Sampler:
         true = F.pad(torch.where(captions < self.captions, captions, -1), (0, 1), value=-1)
         made = (captions - self.captions).clamp(min=0)
         origin = torch.where(captions >= self.captions, self.wrong_source[made], -2)
+        mine, theirs = (labels.owner[c] == images[:, None] for c in (whole, near))
+        places = slice(kinds["own"], kinds["own"] + kinds["near"])
+        origin[:, places] = torch.where(mine & ~theirs, whole, -2)
         spoiled = F.pad(captions[:, :, None] == origin[:, None], (0, 1, 0, 1))
         return Batch(images, pack(self._around(short, g)), pack(short), target, true, spoiled, g)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import random
 import re
 from collections import Counter
@@ -23,11 +24,13 @@ from PIL import Image
 from discode.backends.embedded.tokenizer import Bpe, byte_alphabet
 from training import common, extras, parts, questions, sources
 from training.sources import SPLITS, Item
-from training.wrong_words import PENALTY, SPLICED, WORDS, splice, swap, swap_people
+from training.wrong_words import PENALTY, SPLICED, WORDS, add_number, splice, swap, swap_people
 
 
-def pack_images(paths: Sequence[Path], size: int, quality: int) -> dict[str, np.ndarray]:
-    """Squash images to size x size and pack them as JPEG."""
+def pack_images(
+    paths: Sequence[Path], size: int, quality: int, kind: str = "JPEG"
+) -> dict[str, np.ndarray]:
+    """Squash images to size x size and pack them as JPEG or WebP."""
 
     def encode(path: Path) -> bytes:
         with Image.open(path) as image:
@@ -35,7 +38,7 @@ def pack_images(paths: Sequence[Path], size: int, quality: int) -> dict[str, np.
             if small.size != (size, size):
                 small = small.resize((size, size), Image.Resampling.BICUBIC)
         buffer = io.BytesIO()
-        small.save(buffer, "JPEG", quality=quality)
+        small.save(buffer, kind, quality=quality, method=2)  # a WebP setting
         return buffer.getvalue()
 
     with ThreadPoolExecutor(2) as pool:
@@ -124,6 +127,8 @@ def _spoil(
             swapped = swap_people(caption, references, rng)
         elif kind:
             swapped = swap(caption, references, rng, kind)
+        if kind == "number" and swapped is None:
+            swapped = add_number(caption, references, rng)
         swapped = swapped or swap(caption, references, rng)
     if swapped is None:
         return splice(caption, rng.choice(everything)), SPLICED
@@ -167,8 +172,19 @@ def write_images(items: dict[str, list[Item]], settings: dict[str, Any]) -> None
     """Write the images of all splits."""
     for split, rows in items.items():
         paths = [item.path for item in rows]
-        packed = pack_images(paths, settings["image_size"], settings["quality"])
+        kind, name = ("WebP", "train_quality") if split == "train" else ("JPEG", "quality")
+        packed = pack_images(paths, settings["image_size"], settings[name], kind)
         common.save_arrays(f"{split}.npz", packed)
+
+
+def vocabulary_of(file: Path) -> Bpe:
+    """Return a finished file's own vocabulary: a run that starts from its weights needs it."""
+    import onnx
+
+    model = onnx.load(file, load_external_data=False)
+    about = {entry.key: entry.value for entry in model.metadata_props}
+    tokens, ids = json.loads(about["tokens"]), iter(json.loads(about["merges"]))
+    return Bpe(tokens, [(tokens[a], tokens[b]) for a, b in zip(ids, ids, strict=True)])
 
 
 def write_text(items: dict[str, list[Item]], settings: dict[str, Any]) -> None:
@@ -182,7 +198,10 @@ def write_text(items: dict[str, list[Item]], settings: dict[str, Any]) -> None:
     instruction = parts.instruction()
     lists = [" " + word for words in WORDS.values() for word in words]
     texts = [" " + text for text in (*captions, *(row[1] for row in made), *extra)]
-    bpe = choose_vocabulary(full, [*lists, *texts, instruction], settings["vocabulary"])
+    if "file" in settings:
+        bpe = vocabulary_of(settings["file"])
+    else:
+        bpe = choose_vocabulary(full, [*lists, *texts, instruction], settings["vocabulary"])
     common.save_json("tokenizer.json", {"tokens": bpe.tokens, "merges": bpe.merges})
 
     arrays: dict[str, Any] = {}
@@ -230,8 +249,11 @@ def main() -> None:
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--limit", type=int, help="use this many images per source and split")
     parser.add_argument("--only", choices=STEPS, help="one of the three steps")
+    parser.add_argument("--vocabulary", type=Path, help="a finished file, to keep its vocabulary")
     args = parser.parse_args()
     settings = common.config()["data"]
+    if args.vocabulary:
+        settings["file"] = args.vocabulary
     common.BUILD.mkdir(exist_ok=True, parents=True)
 
     items: dict[str, list[Item]] = {split: [] for split in SPLITS}

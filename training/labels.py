@@ -21,6 +21,8 @@ from training import common
 
 MOST = 6
 """References looked at per image."""
+SAME_WORDS = 0.95
+"""Cosine of tf-idf above which two captions say the same."""
 
 
 class References:
@@ -102,6 +104,19 @@ class References:
             result[start : start + block] = s.topk(ranks, dim=1).indices.int()
         return result
 
+    def alike(self, ranks: int, some: int = 12_000, block: int = 2048) -> Tensor:
+        """Return each caption's nearest by words among ``some`` of other images (captions, ranks).
+
+        Captions of nearly the same words are left out: they may well be true.
+        """
+        pool = torch.arange(0, len(self.owner), -(-len(self.owner) // some), device=self.device)
+        result = []
+        for rows in torch.split(torch.arange(len(self.owner), device=self.device), block):
+            s = self.words[rows] @ self.words[pool].T
+            s.masked_fill_((s > SAME_WORDS) | (self.owner[rows, None] == self.owner[pool]), -1)
+            result.append(pool[s.topk(min(ranks, len(pool)), dim=1).indices])
+        return torch.cat(result)
+
 
 class Labels(References):
     """Ratings of the training captions."""
@@ -120,6 +135,7 @@ class Labels(References):
         low, high = settings["own_low"], settings["own_high"]
         self.own = torch.where(known, low + (high - low) * rank, (low + high) / 2)
         self.hard = self.nearest(settings["hard_ranks"])
+        self.near = self.alike(settings["near_ranks"])
 
     def _marks(self) -> tuple[Tensor, Tensor]:
         """Return S of a random and of a good caption, by the number of references (7,)."""

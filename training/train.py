@@ -43,7 +43,7 @@ class Pupil:
             about["layers"], dropout=optim["dropout"], vision_dropout=optim["vision_dropout"]
         ).to(device)
         if "start" in about:
-            model.load_state_dict(evaluate.load(about["start"], device).state_dict())
+            model.load_state_dict(mean_weights(about["start"], device))
         model.vision.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a known gap in torch's stubs
         self.name, self.model = name, model.train()
         self.average = copy.deepcopy(model).requires_grad_(False).eval()
@@ -82,6 +82,12 @@ class Pupil:
         temp = common.BUILD / f"{self.name}.pt.part"
         torch.save({"layers": len(self.model.layers), "weights": weights}, temp)
         temp.replace(common.BUILD / f"{self.name}.pt")
+
+
+def mean_weights(runs: list[str], device: str) -> dict[str, Tensor]:
+    """Return the mean of trained weights: runs of one descent lie in one valley."""
+    states = [evaluate.load(name, device).state_dict() for name in runs]
+    return {key: torch.stack([state[key] for state in states]).mean(0) for key in states[0]}
 
 
 def compile_for(model: CaptionJudge, device: str) -> None:

@@ -196,6 +196,44 @@ def swap_people(
     return None
 
 
+PLURALS = {
+    "man": "men",
+    "woman": "women",
+    "child": "children",
+    "person": "people",
+    "bus": "buses",
+    "bench": "benches",
+    "sandwich": "sandwiches",
+} | {
+    word: f"{word}s"
+    for word in (
+        "boy girl dog cat horse bird cow elephant bear zebra giraffe skier surfer skateboarder "
+        "player car train truck plane airplane boat bike bicycle motorcycle umbrella kite laptop "
+        "phone clock vase chair table bed couch sink bottle cup bowl plate pizza cake banana apple "
+        "surfboard skateboard snowboard sign"
+    ).split()
+}
+
+
+def add_number(
+    caption: str, references: Sequence[str], rng: random.Random
+) -> tuple[str, str] | None:
+    """Return (caption with several of what there is one of, kind), or None where there is none."""
+    said = {word for text in references for word in text.split()}
+    words = caption.split()
+    places = [
+        i
+        for i in range(1, len(words))
+        if words[i - 1] in ("a", "one") and PLURALS.get(words[i], words[i]) not in said
+    ]
+    places = [i for i in places if words[i] in PLURALS]
+    if not places or "group" in said or said & set(WORDS["number"][1:]):
+        return None
+    place = rng.choice(places)
+    words[place - 1 : place + 1] = [rng.choice(("two", "three", "four")), PLURALS[words[place]]]
+    return " ".join(words), "number"
+
+
 def splice(caption: str, other: str) -> str:
     """Return the first half of one caption with the second half of another."""
     words, rest = caption.split(), other.split()

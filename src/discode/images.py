@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import io
+import logging
 import os
 import re
+import stat
 import warnings
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
 from pathlib import Path
+from typing import IO, Any, Protocol
 
-import numpy as np
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
+from discode.arrays import is_array
 from discode.errors import ImageError, InputError
+from discode.pixels import Depth, to_rgb
+from discode.pixels import from_array as from_array  # one of this module's public names
 
 MAX_PIXELS = 89_478_485
-"""Larger images are refused, where Pillow begins to warn of decompression bombs."""
+"""Larger images are refused, where Pillow begins to warn of decompression bombs; a JPEG may have
+twice as many, as it can be decoded at half its size."""
+MAX_MEMORY = 768 << 20
+"""Bytes that decoding an image may take, by what its header declares."""
+MAX_FILE = 256 << 20
+"""Bytes of an image file; larger ones are refused, and never read."""
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 IMAGE_FORMATS = ("AVIF", "BMP", "GIF", "JPEG", "MPO", "PNG", "TIFF", "WEBP")
 """The formats that are opened, whatever a file is called. Pillow knows more, and hands some of them
 to other programs: an EPS to Ghostscript."""
+_MODE_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N": 2}
+# Bytes per pixel, measured: what decoders take beside the result; 4 bytes for all other modes.
+_DECODER_BYTES = {"WEBP": 13, "AVIF": 10}
+_PROGRESSIVE_BYTES = 6
+_TILE_WIDTH, _TILE_LENGTH = 322, 323  # of a TIFF, which may be larger than the image
 KEPT_BYTES = 64 << 20
 """Bytes of image files that the pairs of a batch share in memory; beyond, files are read again."""
 
@@ -73,6 +92,46 @@ ImageSource = str | os.PathLike[str] | bytes | Image.Image | SharedImage
 """A path, the bytes of an image file, an open image, or one that pairs of a batch share."""
 
 
+class SupportsShape(Protocol):
+    """An array of numpy, or a tensor of another library."""
+
+    @property
+    def shape(self) -> Any:
+        """Its size in every dimension."""
+
+
+ImageInput = ImageSource | SupportsShape | IO[bytes] | bytearray | memoryview
+"""What users may give for an image; :func:`as_image` makes it an :data:`ImageSource`."""
+
+
+def as_image(image: ImageInput) -> ImageSource:
+    """Return what somebody has for an image as one of the few kinds that are passed on.
+
+    Arrays and tensors become open images (:func:`from_array`), open files their bytes.
+
+    >>> as_image(io.BytesIO(b"GIF89a"))
+    b'GIF89a'
+    """
+    if isinstance(image, str | bytes | os.PathLike | Image.Image | SharedImage):
+        return image
+    if isinstance(image, bytearray | memoryview | io.BytesIO):
+        # All of it: whoever has just written to a BytesIO stands at its end.
+        return image.getvalue() if isinstance(image, io.BytesIO) else bytes(image)
+    if hasattr(image, "read"):
+        data = image.read(MAX_FILE + 1)
+        if not isinstance(data, bytes):
+            raise InputError("an image's file was opened as text; open it with mode 'rb'")
+        if len(data) > MAX_FILE:
+            raise InputError(f"an image's file has over {MAX_FILE} bytes; give a smaller one")
+        return data
+    if is_array(image):
+        return from_array(image)
+    raise InputError(
+        f"an image cannot be {type(image).__name__}; give a path, bytes, an open file, a PIL "
+        "image, or an array or tensor (H, W, C) or (C, H, W)"
+    )
+
+
 def image_digest(image: ImageSource) -> str:
     """Return the SHA-256 of an image: of its file's bytes, or of the pixels of an open one."""
     if isinstance(image, SharedImage):
@@ -83,43 +142,83 @@ def image_digest(image: ImageSource) -> str:
     return hashlib.sha256(image_bytes(image)).hexdigest()
 
 
-def open_image(image: ImageSource) -> Image.Image:
+def open_image(image: ImageInput) -> Image.Image:
     """Decode an image to upright RGB, or raise :class:`ImageError`.
 
     Transparency is laid on white, rotation from EXIF is applied, and of an animation the
-    first frame is taken.
+    first frame is taken. More than 8 bits are scaled by the range of the pixels, where that is
+    known (``pixels.py``). What would not fit :data:`MAX_MEMORY` is refused before it is decoded,
+    or, if it is a JPEG, decoded at a half, a quarter or an eighth of its size.
     """
-    given = image
-    if isinstance(image, SharedImage) and isinstance(image.source, Image.Image):
-        given = image.source  # there is no file to read
+    given = as_image(image)
+    if isinstance(given, SharedImage) and isinstance(given.source, Image.Image):
+        given = given.source  # there is no file to read
+    data = b"" if isinstance(given, Image.Image) else image_bytes(given)
     try:
-        with warnings.catch_warnings():  # Pillow warns of what is refused below
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            opened = given if isinstance(given, Image.Image) else open_formats(image_bytes(given))
-        if not opened.width or not opened.height:
-            raise ImageError(f"{_name(image)} has no pixels")
-        if opened.width * opened.height > MAX_PIXELS:
-            raise ImageError(f"{opened.width}x{opened.height} pixels are over {MAX_PIXELS}")
-        # A copy of a large photograph is a hundred megabytes: none is made without need.
-        turned = opened.getexif().get(ExifTags.Base.Orientation, 1) != 1
-        upright = ImageOps.exif_transpose(opened) if turned else opened
-        if upright.mode.startswith("I") or upright.mode == "F":
-            upright = _eight_bits(upright)
-        if "A" in upright.getbands() or "transparency" in upright.info:
-            rgba = upright.convert("RGBA")
-            upright = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
-        if upright.mode != "RGB" or upright is given:
-            return upright.convert("RGB")
-        upright.load()
-        return upright
-    except ImageError:
-        raise
+        with warnings.catch_warnings():
+            # Pillow warns of what is refused here, and of whatever is odd in a file's metadata.
+            warnings.filterwarnings("ignore", module=r"PIL\.")
+            if isinstance(given, Image.Image):
+                return _decode(given, b"", own=False)
+            return _decode(open_formats(data), data, own=True)
     # Pillow raises a different error for every way a file can be broken.
     except Exception as error:
-        why: object = "it is not an image" if isinstance(error, UnidentifiedImageError) else error
-        if isinstance(error, Image.DecompressionBombError):
+        why: object = error
+        if isinstance(error, UnidentifiedImageError):
+            tiff = data[:4] in (b"II*\0", b"MM\0*")
+            why = "TIFF of this kind is not read; save it as PNG" if tiff else "it is not an image"
+        elif isinstance(error, Image.DecompressionBombError):
             why = f"its pixels are over {MAX_PIXELS}"
-        raise ImageError(f"cannot decode {_name(image)}: {why}") from error
+        raise ImageError(f"cannot decode {_name(given)}: {why}") from error
+
+
+def _decode(opened: Image.Image, data: bytes, *, own: bool) -> Image.Image:
+    """Decode an image; one that is not our own is not changed."""
+    check_size(opened)
+    depth = Depth.of(opened, data)  # before reading EXIF, which may decode a PNG
+    # A copy of a large photograph is a hundred megabytes: none is made without need.
+    turned = opened.getexif().get(ExifTags.Base.Orientation, 1) != 1
+    reduction = check_size(opened, copies=int(turned), whole=not own)
+    if reduction > 1:
+        opened.draft(None, (opened.width // reduction, opened.height // reduction))
+    upright = ImageOps.exif_transpose(opened) if turned else opened
+    made = to_rgb(upright, depth)
+    if made is opened and not own:
+        return made.copy()
+    made.load()
+    return made
+
+
+def check_size(opened: Image.Image, *, copies: int = 0, whole: bool = False) -> int:
+    """Return the factor by which an image must be reduced while it is decoded; 1 for most.
+
+    What the header declares counts, and nothing is decoded: pixels, and the bytes that the decoder,
+    its result and ``copies`` of it take. JPEGs can be reduced by 2, 4 or 8, unless ``whole``.
+    Raises :class:`ImageError` where it is too much.
+
+    >>> check_size(Image.new("RGB", (640, 480)))
+    1
+    """
+    if not opened.width or not opened.height:
+        raise ImageError("it has no pixels")
+    pixels = opened.width * opened.height
+    factors = (1, 2, 4, 8) if opened.format in ("JPEG", "MPO") and not whole else (1,)
+    if pixels > MAX_PIXELS * min(len(factors), 2):
+        raise ImageError(f"{opened.width}x{opened.height} pixels are over {MAX_PIXELS}")
+    decoder = _DECODER_BYTES.get(opened.format or "", 0)
+    if opened.info.get("progressive"):
+        decoder += _PROGRESSIVE_BYTES
+    tags = getattr(opened, "tag_v2", None) or {}
+    block = int(tags.get(_TILE_WIDTH) or 0) * int(tags.get(_TILE_LENGTH) or 0)
+    result = _MODE_BYTES.get(opened.mode, 4) * (1 + copies) + (opened.mode != "RGB") * 4
+    for factor in factors:
+        kept = max(pixels // factor**2, block)
+        if kept <= MAX_PIXELS and pixels * decoder + kept * result <= MAX_MEMORY:
+            return factor
+    raise ImageError(
+        f"{opened.width}x{opened.height} pixels of this kind ({opened.format} {opened.mode}) take "
+        f"over {MAX_MEMORY >> 20} MiB to decode; save it smaller"
+    )
 
 
 def open_formats(data: bytes) -> Image.Image:
@@ -131,38 +230,61 @@ def open_formats(data: bytes) -> Image.Image:
     'JPEG'
     """
     Image.init()
+    _quieten_pillow()
     known = [name for name in IMAGE_FORMATS if name in Image.OPEN]  # AVIF came with Pillow 11.3
     return Image.open(io.BytesIO(data), formats=known)
 
 
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """Scale an image of more than eight bits; Pillow would clip it to white."""
-    values = np.asarray(image, np.float64)
-    top = 65535.0 if image.mode.startswith("I;16") or values.max() > 255 else 255.0
-    return Image.fromarray((values.clip(0, top) / top * 255).round().astype(np.uint8))
+@cache
+def _quieten_pillow() -> None:
+    """Keep Pillow and its libtiff from printing what is raised anyway."""
+    logging.getLogger("PIL").addHandler(logging.NullHandler())  # heard where logging is set up
+    with suppress(OSError, AttributeError):  # not every Pillow has it, or lets it be found
+        libtiff = ctypes.CDLL(import_module("PIL._imaging").__file__)
+        libtiff.TIFFSetErrorHandler(None)
+        libtiff.TIFFSetWarningHandler(None)
 
 
 def _name(image: ImageSource) -> str:
-    shown = isinstance(image, str | os.PathLike | SharedImage)
-    return str(image) if shown else f"<{type(image).__name__}>"
+    if not isinstance(image, str | os.PathLike | SharedImage):
+        return f"<{type(image).__name__}>"
+    name = str(image)
+    return name if len(name) <= 300 else f"{name[:300]}..."
 
 
 def image_bytes(image: str | os.PathLike[str] | bytes | SharedImage) -> bytes:
-    """Return the bytes of an image file, or raise :class:`ImageError`."""
+    """Return the bytes of an image file, or raise :class:`ImageError`.
+
+    Only regular files of up to :data:`MAX_FILE` bytes are read: a pipe would hang, and a device has
+    no end.
+    """
     if isinstance(image, bytes):
         return image
     if isinstance(image, SharedImage):
         return image.data()
-    if re.match(r"\w+://", str(image)):
-        raise ImageError(f"{image} is a URL; nothing is downloaded, give a local file")
+    if re.match(r"\w+://|data:", str(image)):
+        raise ImageError(
+            f"{_name(image)} is a URL; nothing is downloaded: give a local file, or the bytes "
+            "(urllib.request.urlopen(url).read())"
+        )
     try:
-        if Path(image).exists() and not Path(image).is_file():
-            raise ImageError(f"cannot read {image}: it is not a regular file")  # a pipe would hang
-        return Path(image).read_bytes()
-    except ImageError:
-        raise
+        facts = Path(image).stat()
+        if not stat.S_ISREG(facts.st_mode):
+            raise ImageError(f"cannot read {_name(image)}: it is not a regular file")
+        if facts.st_size > MAX_FILE:
+            raise ImageError(
+                f"cannot read {_name(image)}: its {facts.st_size} bytes are over {MAX_FILE}"
+            )
+        with Path(image).open("rb") as file:
+            data = file.read(facts.st_size + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise ImageError(f"cannot read {image}: {getattr(error, 'strerror', error)}") from error
+        if isinstance(error, ImageError):
+            raise
+        why = getattr(error, "strerror", None) or error
+        raise ImageError(f"cannot read {_name(image)}: {why}") from error
+    if len(data) > facts.st_size:
+        raise ImageError(f"{_name(image)} changed while it was being read")
+    return data
 
 
 def demo_path() -> Path:

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from discode.backends import (
     Backend,
+    DeclaresReferences,
     SupportsAdvice,
     SupportsBlocks,
     SupportsCheck,
     open_backend,
 )
 from discode.backends.embedded import introduce
+from discode.backends.served.parse_logprobs import readings_from_json
 from discode.decoders import Decoder, Discode, get_decoder
 from discode.decoders.bounds import truncation_bound
 from discode.errors import BackendError, ImageError, InputError
-from discode.images import ImageSource, image_digest
+from discode.images import ImageInput, image_digest
 from discode.pairs import (
     Pair,
+    PairInput,
+    as_pairs,
     batches_by_image,
     check_characters,
     make_pairs,
     share_images,
 )
 from discode.prompts import FLEUR, Prompt, get_prompt, needs_neutralising
-from discode.readings import Readings, ReadingsCollector
+from discode.readings import Origin, Readings, ReadingsCollector
 from discode.readings.store import PairKey, ReadingStore, RunKey
 from discode.rows import RowOptions, RowScorer
 from discode.scales import UNIT, Scale, get_scale
@@ -43,12 +48,16 @@ if TYPE_CHECKING:
     from discode.backends import ModelOptions
 
 
+LOG = logging.getLogger("discode")
+
+
 @dataclass(frozen=True)
 class Judge:
     """Scores image-caption pairs with a model.
 
     Readings already in ``store`` are not asked for again; new ones are written to it batch by
-    batch, so that a run that was stopped goes on where it was.
+    batch, so that a run that was stopped goes on where it was. A model that takes no references
+    is asked without them: a notice says so once, and the signature ``references:ignored``.
     """
 
     backend: Backend
@@ -84,10 +93,33 @@ class Judge:
 
     def _advised(self, decoder: Decoder) -> Decoder:
         """Return the decoder, with the weight that the model advises where it leaves it open."""
-        if isinstance(decoder, Discode) and isinstance(self.backend, SupportsAdvice):
-            trust = self.backend.advised_trust
-            return decoder if trust is None else decoder.advised(trust)
-        return decoder
+        return _with_trust(decoder, self._trust)
+
+    @property
+    def _trust(self) -> float | None:
+        return self.backend.advised_trust if isinstance(self.backend, SupportsAdvice) else None
+
+    @property
+    def takes_references(self) -> bool:
+        """Whether the model is shown the references of pairs that have some."""
+        return not isinstance(self.backend, DeclaresReferences) or self.backend.takes_references
+
+    def references_of(self, pairs: Sequence[Pair]) -> str:
+        """Return what a signature says of the references of pairs.
+
+        That "all", "some" or "none" of them have any, or that they are "ignored".
+        """
+        having = sum(bool(pair.references) for pair in pairs)
+        if having and not self.takes_references:
+            return "ignored"
+        return {len(pairs): "all", 0: "none"}.get(having, "some")
+
+    def _as_asked(self, pairs: Sequence[Pair]) -> Sequence[Pair]:
+        """Return pairs as the model is asked about them: without references if it takes none."""
+        if self.takes_references or not any(pair.references for pair in pairs):
+            return pairs
+        note_ignored_references(self.backend.identity.model)
+        return [replace(pair, references=()) if pair.references else pair for pair in pairs]
 
     def with_store(self, path: str | os.PathLike[str]) -> Judge:
         """Return this judge with a store at ``path``, unless it has one or replays a recording."""
@@ -97,11 +129,13 @@ class Judge:
 
     def score(
         self,
-        images: ImageSource | Sequence[ImageSource],
+        images: ImageInput | Sequence[ImageInput],
         captions: str | Sequence[str],
         references: Sequence[str] | Sequence[Sequence[str]] | None = None,
     ) -> Scores:
         """Score one image with one or many captions, or as many images as captions.
+
+        :func:`~discode.make_pairs` says what an image may be.
 
         >>> from discode.images import demo_path
         >>> scores = load().score(demo_path() / "cat.jpg", ["a cat", "a man rides a bike"])
@@ -112,19 +146,22 @@ class Judge:
 
     def score_pairs(
         self,
-        pairs: Sequence[Pair],
+        pairs: Sequence[PairInput],
         *,
         repeats: Sequence[int] | None = None,
         progress: Progress | None = None,
     ) -> Scores:
         """Score N pairs; the result is in their order, failed ones NaN with a reason.
 
-        How often a pair stands in its set (``repeats``) makes no difference to a judge.
+        A pair is a :class:`~discode.Pair`, a tuple (image, caption) or (image, caption,
+        references), or a dictionary with these names. How often it stands in its set
+        (``repeats``) makes no difference to a judge.
         """
+        pairs = as_pairs(pairs)
         return self.decode(pairs, self.read(pairs, progress))
 
     def decode(
-        self, pairs: Sequence[Pair], readings: Readings, decoder: str | Decoder | None = None
+        self, pairs: Sequence[PairInput], readings: Readings, decoder: str | Decoder | None = None
     ) -> Scores:
         """Decode readings of ``pairs``, by another decoder than the judge's own if one is given.
 
@@ -134,15 +171,15 @@ class Judge:
             raise InputError(f"{len(readings)} readings are not those of {len(pairs)} pairs")
         decoder = self.decoder if decoder is None else self._advised(get_decoder(decoder))
         own = decoder is self.decoder
-        with_references = sum(bool(pair.references) for pair in pairs)
-        share = {len(pairs): "all", 0: "none"}.get(with_references, "some")
-        defused = np.array([needs_neutralising(p.caption, *p.references) for p in pairs], bool)
+        pairs = as_pairs(pairs)
+        asked = self._as_asked(pairs)
+        defused = np.array([needs_neutralising(p.caption, *p.references) for p in asked], bool)
         decoded = decoder.decode(readings)
         made = self.signature if own else self._sign(decoder)
         return Scores.build(
             decoded,
             readings,
-            made.with_fields(references=share),
+            made.with_fields(references=self.references_of(pairs)),
             {"defused": defused},
             truncation_bound(decoder, readings) if np.any(readings.truncated) else None,
             pairs,
@@ -150,7 +187,7 @@ class Judge:
 
     def read(
         self,
-        pairs: Sequence[Pair],
+        pairs: Sequence[PairInput],
         progress: Progress | None = None,
         *,
         hidden: bool | None = None,
@@ -162,15 +199,29 @@ class Judge:
         """
         if hidden is None:
             hidden = "hidden" in self.decoder.requires
-        collector = ReadingsCollector(self.scale, len(pairs))
-        for numbers in batches_by_image(pairs, self.batch_size):
-            collector.add(self._read_batch(share_images(pairs, numbers), hidden), numbers)
-            if progress:
-                progress(len(numbers))
+        pairs = as_pairs(pairs)
+        asked, references = self._as_asked(pairs), self.references_of(pairs)
+        origin = Origin(self.backend.identity, self.prompt, references, self._trust)
+        collector = ReadingsCollector(self.scale, len(asked), origin)
+        done = told = 0
+
+        def tell(count: int) -> None:
+            nonlocal told
+            told += count
+            if progress and count:
+                progress(count)
+
+        for numbers in batches_by_image(asked, self.batch_size):
+            collector.add(self._read_batch(share_images(asked, numbers), hidden, tell), numbers)
+            done += len(numbers)
+            tell(done - told)
         return collector.readings()
 
-    def _read_batch(self, pairs: Sequence[Pair], hidden: bool) -> Readings:
-        """Read pairs with references and pairs without: their prompts differ."""
+    def _read_batch(self, pairs: Sequence[Pair], hidden: bool, tell: Progress) -> Readings:
+        """Read pairs with references and pairs without: their prompts differ.
+
+        ``tell`` is called with the number of pairs that are done, as far as that is known here.
+        """
         rows: dict[bool, list[int]] = {True: [], False: []}
         broken: dict[int, str] = {}
         for row, pair in enumerate(pairs):
@@ -183,18 +234,23 @@ class Judge:
             collector = ReadingsCollector(self.scale, len(pairs))
             collector.add(Readings.failed(self.scale, list(broken.values())), list(broken))
             for mine in filter(None, rows.values()):
-                collector.add(self._read_batch([pairs[row] for row in mine], hidden), mine)
+                collector.add(self._read_batch([pairs[row] for row in mine], hidden, tell), mine)
             return collector.readings()
         try:
             template = self.prompt.template(bool(rows[True]))
         except InputError as error:  # such pairs cannot be asked about
             return Readings.failed(self.scale, [str(error)] * len(pairs))
         if self.store is None:
-            return self._ask(pairs, hidden)
-        return self._read_stored(self.store, pairs, template, hidden)
+            return self._ask(pairs, hidden, tell)
+        return self._read_stored(self.store, pairs, template, hidden, tell)
 
     def _read_stored(
-        self, store: ReadingStore, pairs: Sequence[Pair], template: str, hidden: bool
+        self,
+        store: ReadingStore,
+        pairs: Sequence[Pair],
+        template: str,
+        hidden: bool,
+        tell: Progress,
     ) -> Readings:
         """Return what the store has, and ask for the rest; a pair that stands twice, once."""
         collector = ReadingsCollector(self.scale, len(pairs))
@@ -210,12 +266,14 @@ class Judge:
         keys, owners = list(rows), list(rows.values())
         kept, here = store.get(run, keys, hidden=hidden)
         collector.add(kept, [owners[i] for i in here])
+        tell(sum(len(owners[i]) for i in here))
         missing = sorted(set(range(len(keys))) - set(here))
         if missing:
             for found, new in self._ask_in_blocks([pairs[owners[i][0]] for i in missing], hidden):
                 places = [missing[place] for place in found]
                 store.put(run, [keys[i] for i in places], new)
                 collector.add(new, [owners[i] for i in places])
+                tell(sum(len(owners[i]) for i in places))
         return collector.readings()
 
     def _ask_in_blocks(
@@ -223,13 +281,23 @@ class Judge:
     ) -> Iterator[tuple[list[int], Readings]]:
         """Yield readings as they arrive, where the model is slow or dear enough to say so."""
         if isinstance(self.backend, SupportsBlocks):
-            yield from self.backend.blocks(pairs, self.prompt, self.scale)
+            yield from self.backend.blocks(pairs, self.prompt, self.scale, hidden=hidden)
         else:
             yield list(range(len(pairs))), self._ask(pairs, hidden)
 
-    def _ask(self, pairs: Sequence[Pair], hidden: bool) -> Readings:
+    def _ask(
+        self, pairs: Sequence[Pair], hidden: bool, tell: Progress = lambda count: None
+    ) -> Readings:
+        asked = pairs, self.prompt, self.scale
         try:
-            readings = self.backend.read(pairs, self.prompt, self.scale, hidden=hidden)
+            if isinstance(self.backend, SupportsBlocks):
+                collector = ReadingsCollector(self.scale, len(pairs))
+                for found, new in self.backend.blocks(*asked, hidden=hidden):
+                    collector.add(new, found)
+                    tell(len(found))
+                readings = collector.readings()
+            else:
+                readings = self.backend.read(*asked, hidden=hidden)
         except BackendError as error:
             return Readings.failed(self.scale, [str(error)] * len(pairs))
         if len(readings) != len(pairs):
@@ -260,6 +328,22 @@ class Judge:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Judge:
         return self  # it never changes, and a model is too large to be copied
+
+
+@cache
+def note_ignored_references(model: str) -> None:
+    """Say that references are not used: one line, once per process, on the logger ``discode``."""
+    logging.getLogger("discode").warning(
+        "discode: %s takes no references: those of the pairs are not used, and the signature says "
+        "references:ignored",
+        model,
+    )
+
+
+def _with_trust(decoder: Decoder, trust: float | None) -> Decoder:
+    if trust is None or not isinstance(decoder, Discode):
+        return decoder
+    return decoder.advised(trust)
 
 
 def load(
@@ -321,9 +405,12 @@ def decode(
     """Turn log-probabilities of the answers into scores.
 
     Args:
-        log_probs: (K,) or (N, K) natural log-probabilities over the scale's answers; or
-            mappings of tokens to log-probabilities; or :class:`Readings`, whose own scale
-            counts then.
+        log_probs: (K,) or (N, K) natural log-probabilities over the scale's answers, as lists,
+            an array or a tensor; or mappings of tokens to log-probabilities; or what OpenAI's
+            interfaces return: a response with log-probabilities, its ``logprobs``, or one
+            position of it; or :class:`Readings`, whose own scale counts then. Those that a
+            judge read keep its model and prompt in the signature, and the weight that its model
+            advises.
         method: A row of ``discode methods``, e.g. "discode" or "paper".
         scale: "ten", "five", "letters", "unit" (digits after "0."), or a range like "1-7".
         missing: What becomes of answers that a mapping lacks: "nan" or "spread".
@@ -340,9 +427,25 @@ def decode(
     readings = (
         log_probs
         if isinstance(log_probs, Readings)
-        else Readings.of(log_probs, get_scale(scale), missing=missing)
+        else _read(log_probs, get_scale(scale), missing)
     )
     decoder = get_decoder(method, **options)
-    made = sign(GIVEN, readings.scale, decoder, missing=missing)
+    if (origin := readings.origin) is not None:
+        decoder = _with_trust(decoder, origin.trust)
+        made = sign(
+            origin.identity, readings.scale, decoder, origin.prompt, references=origin.references
+        )
+    else:
+        made = sign(GIVEN, readings.scale, decoder, missing=missing)
     bound = truncation_bound(decoder, readings)
     return Scores.build(decoder.decode(readings), readings, made, bound=bound)
+
+
+def _read(log_probs: Any, scale: Scale, missing: str) -> Readings:
+    given = readings_from_json(log_probs, scale, missing=missing)
+    if given is None:
+        return Readings.of(log_probs, scale, missing=missing)
+    for row, place in enumerate(given.places):
+        if place is not None:
+            LOG.info("row %d: the answer is token %d of %d", row, place[0] + 1, place[1])
+    return given.readings

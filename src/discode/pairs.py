@@ -13,9 +13,17 @@ from typing import Any
 
 from PIL import Image
 
+from discode.arrays import as_numpy, is_array
 from discode.errors import InputError
 from discode.files import read_rows
-from discode.images import IMAGE_SUFFIXES, KEPT_BYTES, ImageSource, SharedImage
+from discode.images import (
+    IMAGE_SUFFIXES,
+    KEPT_BYTES,
+    ImageInput,
+    ImageSource,
+    SharedImage,
+    as_image,
+)
 
 # Column names met in the wild, in the order they are tried; capitals, blanks and hyphens do not
 # count, so that "Image Path" is image_path.
@@ -42,6 +50,48 @@ class Pair:
     caption: str
     references: tuple[str, ...] = ()
     id: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.image, str):  # quick for most
+            object.__setattr__(self, "image", as_image(self.image))
+
+
+PairInput = Pair | tuple[Any, ...] | Mapping[str, Any]
+"""A pair, (image, caption) or (image, caption, references), or a dictionary with these names."""
+
+
+def as_pairs(pairs: Iterable[PairInput]) -> list[Pair]:
+    """Return pairs that may also be given as tuples or dictionaries.
+
+    >>> as_pairs([("dog.jpg", "a dog"), {"image": "cat.jpg", "caption": "a cat"}])[1].caption
+    'a cat'
+    """
+    if isinstance(pairs, str | bytes | Mapping) or not isinstance(pairs, Iterable):
+        raise InputError(f"pairs are a list of pairs, not {type(pairs).__name__}")
+    return [
+        pair if isinstance(pair, Pair) else _as_pair(pair, str(number))
+        for number, pair in enumerate(pairs)
+    ]
+
+
+def _as_pair(given: Any, number: str) -> Pair:
+    name = number
+    if isinstance(given, Mapping):
+        where, columns = f"pair {number}", PairColumns.among(given)
+        name = row_id(given, columns, number)
+        references = first_filled(given, columns.references)
+        image = _field(given, columns.image, IMAGE_COLUMNS, where)
+        caption = _field(given, columns.caption, CAPTION_COLUMNS, where)
+        given = (image, caption, () if references is None else references)
+    if not isinstance(given, tuple | list) or len(given) not in (2, 3):
+        raise InputError(
+            f"pair {number} is {type(given).__name__}; give discode.Pair, (image, caption), "
+            '(image, caption, references) or {"image": ..., "caption": ...}'
+        )
+    references = given[2] if len(given) == 3 else ()
+    if isinstance(references, str) or not isinstance(references, Iterable):
+        raise InputError(f"pair {number}: references must be a list of captions")
+    return _pair(given[0], given[1], references, name)
 
 
 def check_characters(*texts: str) -> None:
@@ -116,22 +166,28 @@ def share_images(pairs: Sequence[Pair], numbers: Sequence[int]) -> list[Pair]:
 
 
 def make_pairs(
-    images: ImageSource | Sequence[ImageSource],
+    images: ImageInput | Sequence[ImageInput],
     captions: str | Sequence[str],
     references: Sequence[str] | Sequence[Sequence[str]] | None = None,
 ) -> list[Pair]:
     """Pair images with captions: one with one, one with many, or many with as many.
 
-    ``references`` is one list per pair, or one list for all captions of a single image.
+    An image is a path, the bytes of a file, an open file, a PIL image, or an array or tensor
+    (H, W), (H, W, C) or (C, H, W) of uint8 or of floats from 0 to 1; an array of four dimensions
+    is a batch of them. ``references`` is one list per pair, or one list for all captions of a
+    single image.
 
     >>> [pair.caption for pair in make_pairs("dog.jpg", ["a dog", "a cat"])]
     ['a dog', 'a cat']
     """
-    one_image = isinstance(images, str | bytes | os.PathLike | Image.Image)
     texts = [captions] if isinstance(captions, str) else list(captions)
-    if not one_image and not isinstance(images, Sequence):
-        raise InputError(f"images are paths, bytes or PIL images, not {type(images).__name__}")
-    each: list[Any] = [images] * len(texts) if one_image else list(images)  # type: ignore[arg-type]  # a sequence, as was just checked
+    if is_array(images):
+        array = as_numpy(images)
+        # A batch of images, or a column of names, as a data frame has them.
+        images = list(array) if array.ndim == 4 else array.tolist() if array.ndim == 1 else array
+    several = isinstance(images, Sequence)
+    one_image = not several or isinstance(images, str | bytes | bytearray | memoryview)
+    each: list[Any] = [as_image(images)] * len(texts) if one_image else list(images)  # type: ignore[arg-type]  # a sequence, as was just checked
     if len(each) != len(texts):
         raise InputError(
             f"{len(each)} images and {len(texts)} captions do not pair up; "
@@ -159,10 +215,10 @@ def make_pairs(
 
 
 def _pair(image: Any, caption: Any, references: Iterable[Any], name: str) -> Pair:
-    if not isinstance(image, str | bytes | os.PathLike | Image.Image):
-        raise InputError(
-            f"pair {name}: image is {type(image).__name__}; give a path, bytes or a PIL image"
-        )
+    try:
+        image = as_image(image)
+    except InputError as error:
+        raise InputError(f"pair {name}: {error}") from None
     refs = tuple(references)
     for text in (caption, *refs):
         if not isinstance(text, str):
@@ -293,6 +349,8 @@ class PairParser:
     def _find(self, image: Any, where: str) -> str:
         if isinstance(image, float) and image.is_integer():
             image = int(image)  # a column of numbers with gaps
+        elif isinstance(image, os.PathLike):  # of a frame in memory
+            image = os.fspath(image)
         if not isinstance(image, str | int) or isinstance(image, bool):
             raise InputError(f"{where}: an image is a file name or a number, not {image!r}")
         name = str(image)

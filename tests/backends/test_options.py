@@ -66,6 +66,7 @@ def test_what_was_not_given_is_none_and_strings_are_converted(shipped: Path) -> 
     assert KINDS["endpoint"].check({"rate": "0.5", "top": "40", "prices": "1,2"}) == {
         "rate": 0.5, "top": 40, "prices": "1,2",
     }  # fmt: skip
+    assert KINDS["endpoint"].check({"prices": (2.5, 10)}) == {"prices": "2.5,10"}
     assert KINDS["hf"].check({"trust_remote_code": "yes"}) == {"trust_remote_code": True}
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -70,3 +72,19 @@ def test_a_read_only_store_is_replayed(tmp_path: Path, image: Path) -> None:
     discode.load(FakeModel(), store=tmp_path / "r.db").score(image, "a")
     (tmp_path / "r.db").chmod(0o444)
     assert np.isfinite(float(discode.load(str(tmp_path / "r.db")).score(image, "a")))
+
+
+def test_a_damaged_reading_is_named(tmp_path: Path, image: Path) -> None:
+    path = tmp_path / "r.db"
+    live = discode.load(FakeModel(), store=path).score(image, ["a", "b"])
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE readings SET answer_logp = stem_logp WHERE caption = 'a'")
+    scores = discode.load(str(path)).score(image, ["a", "b", "c"])
+    assert np.isnan(scores.value).tolist() == [True, False, True]
+    assert scores.value[1] == live.value[1]
+    assert "damaged" in scores.errors[0]
+    assert str(path) in scores.errors[0]
+    assert "not recorded" in scores.errors[2]
+    again = discode.load(FakeModel(), store=path).score(image, ["a", "b"])  # asks, and mends
+    assert again.value.tolist() == live.value.tolist()
+    assert discode.load(str(path)).score(image, ["a", "b"]).errors == {}

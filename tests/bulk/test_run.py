@@ -88,7 +88,11 @@ def test_a_second_run_asks_nothing(tmp_path: Path, lines: Lines) -> None:
     first = score_to_folder(make_judge(log=log), path, tmp_path / "out", shard_size=20)
     asked = log.read_text()
     path_time = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()}
-    assert score_to_folder(make_judge(log=log), path, tmp_path / "out", shard_size=20) == first
+    done: list[int] = []
+    again = score_to_folder(
+        make_judge(log=log), path, tmp_path / "out", shard_size=20, progress=done.append
+    )
+    assert (again, done) == (first, [100])  # progress begins with what is finished
     assert log.read_text() == asked
     assert path_time == {file: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()}
 

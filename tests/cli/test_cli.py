@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -125,6 +126,31 @@ def test_rows_that_fail_are_nan_rows(tmp_path: Path, file: Path) -> None:
         assert reason in row["error"], row
         assert row["error"].startswith(f"line {number}") or reason == "NaN"
         assert "failed" in row["flags"]
+
+
+def test_responses_are_decoded_as_they_came(tmp_path: Path) -> None:
+    def response(number: int, *words: str) -> dict[str, object]:
+        top = [{"token": str(n), "logprob": -1.7} for n in range(1, 6)]
+        items = [{"token": word, "logprob": -1.7, "top_logprobs": top} for word in words]
+        return {"id": f"chatcmpl-{number}", "choices": [{"logprobs": {"content": items}}]}
+
+    path = tmp_path / "responses.json"
+    path.write_text(json.dumps(response(1, "Rating", ": ", "4"), indent=2))  # as curl prints it
+    done = run("decode", path, "--scale", "five", "--json")
+    assert done.returncode == 0, done
+    assert json.loads(done.stdout)["id"] == "chatcmpl-1"
+    assert "answers found at token 3 (1x)" in done.stderr
+    lines = [response(1, "4"), response(2, "I", " refuse"), {"choices": [{"message": {}}]}]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    done = run("decode", path, "--scale", "five", "--json")
+    assert done.returncode == 1
+    errors = [json.loads(line)["error"] for line in done.stdout.splitlines()]
+    assert errors[0] is None
+    assert "line 2: the model did not answer with a rating but with 'I refuse'" in errors[1]
+    assert "top_logprobs=20" in errors[2]
+    path.write_text(json.dumps({"log_probs": {"4": -0.1}}))
+    done = run("decode", path, "--scale", "five", "--json")
+    assert "--missing spread" in json.loads(done.stdout)["error"]  # as it is typed
 
 
 def test_row_seventeen_is_named(tmp_path: Path, file: Path) -> None:
@@ -307,6 +333,12 @@ def test_score_a_file_and_resume(tmp_path: Path, recording: str) -> None:
     # The exported readings stand in for the model.
     again = run("score", CAT, CAPTION, "--model", tmp_path / "kept.jsonl", "--json")
     assert json.loads(again.stdout)["score"] == rows[0]["score"]
+    with contextlib.closing(sqlite3.connect(store)) as db, db:
+        db.execute("UPDATE readings SET answer_logp = stem_logp")
+    damaged = run("store", "export", store, tmp_path / "none.jsonl")
+    assert damaged.returncode == 1
+    assert "1 damaged readings are left out" in damaged.stderr
+    assert "1 damaged readings in it were read again" in run(*command).stderr
     imported = run("store", "import", tmp_path / "new.db", tmp_path / "kept.jsonl")
     assert "1 in " in imported.stdout
 

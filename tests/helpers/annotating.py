@@ -186,6 +186,7 @@ def kind(page: httpx.Response) -> str:
     """What a page is."""
     for name, words in {
         "compare": "Which caption is better, all in all", "revise": "Improve this caption",
+        "look": "Is this caption right?",
         "pause": "Time for a break", "wait": "Come back later", "done": "There is nothing left",
         "guide": "Before you begin", "admin": "<h1>Overview", "ended": "has ended",
     }.items():  # fmt: skip

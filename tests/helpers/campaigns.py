@@ -83,6 +83,13 @@ def invite_people(db: Database, comparers: int, revisers: int = 1) -> list[int]:
     return [one.person for one in made]
 
 
+def states(db: Database) -> dict[str, int]:
+    """How many images are in each state."""
+    with db.read() as session:
+        rows = session.execute(select(Image.state, func.count()).group_by(Image.state)).all()
+    return {row[0]: row[1] for row in rows}
+
+
 _names = itertools.count()
 
 
@@ -106,6 +113,9 @@ def work_once(
     if task.kind == "revise":
         given = task.captions[0].replace("wrong", "right")  # of a gold question
         submit(db, person, task.lease, new_submission(), now + 9, text=f"{given}, revised")
+    elif task.kind == "look":
+        accepted = rng.random() < accuracy
+        submit(db, person, task.lease, new_submission(), now + 5, accepted=accepted)
     else:
         side = better(task) if rng.random() < accuracy else 1 - better(task)
         submit(db, person, task.lease, new_submission(), now + 5, side=side)
@@ -147,6 +157,7 @@ def check_rules(db: Database, *, settled: bool = True) -> None:
         rules = rules_of(session)
         void = set(session.scalars(select(Void.answer_id)).all())
         answers = [a for a in session.scalars(select(Answer)).all() if a.id not in void]
+        slots = {row[0]: row[1] for row in session.execute(select(Slot.id, Slot.number)).all()}
         by_image: dict[int, list[Answer]] = {}
         for answer in answers:
             by_image.setdefault(answer.image_id, []).append(answer)
@@ -155,7 +166,7 @@ def check_rules(db: Database, *, settled: bool = True) -> None:
         )
         for image in session.scalars(select(Image)).all():
             kinds = by_image.get(image.id, [])
-            people = [a.person_id for a in kinds if a.kind in ("compare", "revise")]
+            people = [a.person_id for a in kinds if a.kind in ("compare", "revise", "look")]
             assert len(set(people)) == len(people), "one person, one task of an image"
             compared = [a for a in kinds if a.kind == "compare"]
             assert len(compared) <= rules.people, "never a fourth judgment"
@@ -164,8 +175,14 @@ def check_rules(db: Database, *, settled: bool = True) -> None:
                 assert len(compared) == rules.people
                 found = verdict(rules, [a.choice or 0 for a in compared])
                 assert found == Verdict("agreed", image.preference)
-                (revision,) = [a for a in kinds if a.kind == "revise"]
-                assert image.reference == revision.text
+                revised = {slots[a.slot_id]: a for a in kinds if a.kind == "revise"}
+                looks = {slots[a.slot_id]: a for a in kinds if a.kind == "look" and a.choice}
+                made = [n for n, a in revised.items() if a.text == image.reference]
+                assert made == [0] if not rules.second_look else made
+                if rules.second_look:
+                    assert any(n in looks and revised[n].id < looks[n].id for n in made), (
+                        "accepted by somebody else, who saw this text"
+                    )
             if image.state == "discarded" and "consensus" in image.reason:
                 assert verdict(rules, [a.choice or 0 for a in compared]).state == "split"
             if image.first is not None and image.state != "gold":

@@ -30,8 +30,11 @@ def is_usable() -> bool:
 
 
 @contextmanager
-def server() -> Iterator[str]:
-    """Start a server on a socket in a new folder, and yield the URL of its database."""
+def server(*, durable: bool = True) -> Iterator[str]:
+    """Start a server on a socket in a new folder, and yield the URL of its database.
+
+    Where nobody cuts the power, it need not be ``durable``: it does not wait for the disk then.
+    """
     where = programs()
     assert where is not None
     # PostgreSQL does not run as root; its own user, if there is one, may.
@@ -52,6 +55,7 @@ def server() -> Iterator[str]:
     try:
         call(str(where / "initdb"), "-D", str(data), "-U", "tester", "--auth=trust", "-E", "UTF8")
         options = f"-k {folder} -c listen_addresses='' -c max_connections=200"
+        options += "" if durable else " -c fsync=off"
         log = str(folder / "log")
         call(str(where / "pg_ctl"), "-D", str(data), "-w", "-l", log, "-o", options, "start")
         try:

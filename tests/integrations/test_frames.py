@@ -74,7 +74,7 @@ def test_frames_without_rows_and_with_wrong_ones_only(judge: discode.Judge) -> N
     assert len(judge.score_frame(empty)) == 0
     wrong = judge.score_frame(pandas.DataFrame({"image": [3.5, None], "caption": ["a", "b"]}))
     assert wrong["score"].isna().all()
-    assert "row 0: image is float" in wrong["error"].iloc[0]
+    assert "row 0: an image cannot be float" in wrong["error"].iloc[0]
 
 
 def test_what_is_missing_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,14 @@ def make_metric() -> Any:
     return DiscodeScore(discode.load(FakeModel(rejects="bad")))
 
 
+def test_a_batch_of_tensors_is_judged_as_it_is() -> None:
+    metric = make_metric()
+    metric.update(torch.rand(2, 3, 8, 9, requires_grad=True), ["a", "a cat"])
+    assert metric.compute().item() == pytest.approx(expected(["a", "a cat"]))
+    metric.update(torch.full((1, 3, 8, 9), math.nan), ["a"])  # NaN pixels: one failed pair
+    assert (metric.judged.item(), metric.failed.item()) == (2, 1)
+
+
 def test_update_compute_reset() -> None:
     metric = make_metric()
     metric.update([png()] * 3, CAPTIONS[:3])

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import select
 
 from discode.backends.served.client import ChatAnswer, Message
 from discode.errors import BackendError, InputError
@@ -17,6 +17,7 @@ from discode.mceval.queue import next_task
 from discode.mceval.rules import Rules
 from discode.mceval.states import log_exported
 from discode.mceval.tables import Candidate, Event, Image
+from tests.helpers.campaigns import states
 from tests.helpers.images import caption_files, image_folders
 
 DOMAINS = {"a": 6, "b": 5}
@@ -28,12 +29,6 @@ def campaign(sqlite: Database, tmp_path: Path) -> Database:
     sqlite.create(Rules())
     add_images(sqlite, [DomainSource(name, path, 2) for name, path in places.items()], now=0.0)
     return sqlite
-
-
-def states(db: Database) -> dict[str, int]:
-    with db.read() as session:
-        rows = session.execute(select(Image.state, func.count()).group_by(Image.state)).all()
-    return {row[0]: row[1] for row in rows}
 
 
 def test_four_files_begin_the_work(campaign: Database, tmp_path: Path) -> None:

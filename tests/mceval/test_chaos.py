@@ -70,7 +70,11 @@ class World:
 
     def answer(self, person: int, task: Task) -> None:
         if task.kind == "revise":
-            submit(self.db, person, task.lease, new_submission(), self.now, text="it is revised")
+            text = f"it is revised by {person} at {self.now}"
+            submit(self.db, person, task.lease, new_submission(), self.now, text=text)
+        elif task.kind == "look":
+            good = self.rng.random() < 0.6
+            submit(self.db, person, task.lease, new_submission(), self.now, accepted=good)
         else:
             side = better(task) if self.rng.random() < 0.8 else 1 - better(task)
             submit(self.db, person, task.lease, new_submission(), self.now, side=side)
@@ -82,12 +86,15 @@ class World:
     st.integers(0, 2**32),
     st.sampled_from(["always", "agreed"]),
     st.sampled_from(["all", "majority"]),
+    st.booleans(),
 )
 def test_the_rules_hold_whatever_happens(
-    actions: list[str], seed: int, revise: str, consensus: str
+    actions: list[str], seed: int, revise: str, consensus: str, second_look: bool
 ) -> None:
     with Database("sqlite://") as db:
-        rules = Rules(seed=seed, revise=revise, consensus=consensus, skips=2)
+        rules = Rules(
+            seed=seed, revise=revise, consensus=consensus, skips=2, second_look=second_look
+        )
         checks = Checks(gold_rate=0.2, gold_after=3, quick_seconds=0.0)
         fill(db, rules, {"a": (2, 6), "b": (1, 3)}, checks=checks, gold=3, lease=60.0)
         people = [
@@ -120,7 +127,7 @@ def test_the_rules_hold_on_postgres(postgres_url: str, seed: int) -> None:
     rng = random.Random(seed)
     with Database(postgres_url) as db:
         Base.metadata.drop_all(db.engine)
-        fill(db, Rules(seed=seed), {"a": (3, 8)}, lease=60.0)
+        fill(db, Rules(seed=seed, second_look=seed == 0), {"a": (3, 8)}, lease=60.0)
         people = [one.person for one in invite(db, list("abcdef"), "both", 0.0)]
         world = World(db, people, seed)
         for _ in range(120):

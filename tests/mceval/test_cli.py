@@ -19,8 +19,9 @@ pytest.importorskip("sqlalchemy", reason="campaigns want discode[mceval]")
 from sqlalchemy import inspect
 
 from discode.cli import main, output
-from discode.mceval.database import Database, open_database, settings_of
+from discode.mceval.database import Database, open_database, rules_of, settings_of
 from discode.mceval.people import person_by_token
+from discode.mceval.rules import Rules
 from discode.mceval.tables import Base
 from tests.helpers.campaigns import work_all
 from tests.helpers.images import caption_files, image_folders
@@ -408,3 +409,36 @@ def test_mistakes(run: Run, begun: Path, tmp_path: Path) -> None:
     refused(run("study", begun, "--images", 5), "5 images are wanted, 0 are finished")
     refused(run("export", begun, tmp_path / "x"), "no image is finished")
     refused(run("status", "mysql://x"), "'mysql' is not known")
+
+
+def test_one_limit_for_duplicates_and_a_second_look(run: Run, tmp_path: Path) -> None:
+    """Images that are added later are compared as the first ones were; facts and status say how."""
+    folder, more = tmp_path / "a", tmp_path / "more"
+    image_folders(tmp_path, {"a": 3})
+    more.mkdir()
+    with Image.open(folder / "000.png") as image:
+        image.save(more / "copy.jpg", quality=90)
+    for near, left_out in ((6, 1), (-1, 0)):
+        db = tmp_path / f"{near}.db"
+        fine(run("init", db, "--domain", f"a={folder}", "--per-domain", 2, "--near", near,
+                 "--second-look"))  # fmt: skip
+        out = fine(run("images", db, "--domain", f"a={more}"))
+        assert f"{1 - left_out} new images, {left_out} left out" in out
+    assert "revisions: 0 accepted, 0 rejected, 0 wait" in fine(run("status", db))
+    with open_database(str(db)) as opened, opened.read() as session:
+        assert rules_of(session) == Rules(near=-1, second_look=True)
+
+
+def test_the_server_says_at_its_start_which_images_are_missing(
+    run: Run, begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("fastapi", reason="annotating is tested with discode[annotate,dev]")
+    monkeypatch.setattr("discode.http.server.serve_until_signal", lambda *given, **more: None)
+    code, _, err = run("annotate", begun, "--port", 0)
+    assert code == 0
+    assert "people work at http://127.0.0.1:" in err
+    assert "not where they were" not in err
+    (tmp_path / "real" / "003.png").unlink()
+    code, _, err = run("annotate", begun, "--port", 0)
+    assert code == 0
+    assert "1 images are not where they were: real/003.png; put them back" in err

@@ -30,7 +30,7 @@ from tests.helpers.annotating import draw_image
 from tests.helpers.campaigns import check_rules, fill, invite_people, work_all
 
 URL = "https://example.org/{digest}{suffix}?a=1&b=2"
-CHECKS = Checks(gold_after=2, gold_least=0.6)
+CHECKS = Checks(gold_after=2, gold_odds=20.0)
 NASTY = ('<script>alert(1)</script> ]]> "q" ${first}', "'; DROP TABLE answer; -- & <b>")
 
 

@@ -24,7 +24,7 @@ from discode.mceval.checks import Checks
 from discode.mceval.database import Database
 from discode.mceval.export import ExportOptions, export_dataset
 from discode.mceval.intake import DomainSource, add_images
-from discode.mceval.people import invite
+from discode.mceval.people import invite, record_consent
 from discode.mceval.queue import flag, next_task, skip, submit
 from discode.mceval.report import domain_rows, person_rows, votes_by_image
 from discode.mceval.rules import Rules
@@ -146,7 +146,7 @@ def test_the_card_says_what_is_true(campaign: Database, tmp_path: Path) -> None:
     assert text.startswith('---\npretty_name: "A \\"title\\""\n')
     for word in ("8 images in 2 domains", "all 3 agree", "seed 7", "us@example.org",
                  *(f"> - {name}: {words}" for name, words in guide.DEFINITIONS.items()),
-                 f"> {guide.COMPARING}", f"> {guide.ADVICE}", f"> {guide.REVISING}",
+                 f"> {guide.COMPARING}", f"> {guide.ADVICE}", f"> {guide.REVISING}", '"near": 6',
                  guide.COMPARED_EXAMPLES[0].captions[0], "TO BE FILLED"):  # fmt: skip
         assert word in text
 
@@ -205,6 +205,30 @@ def test_skips_and_flags_are_told(tmp_path: Path) -> None:
     assert f"People skipped {everything['skips']} times ({cannot_tell}" in card
     assert "People flagged 1 times (Other: 1)" in card
     assert "aunt" not in card + json.dumps(facts), "people's own words may be about somebody"
+
+
+def test_the_card_quotes_the_guide_that_people_saw(
+    campaign: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the one that a later version has; whoever joins then has seen that one, too."""
+
+    def card(name: str) -> str:
+        export_dataset(campaign, tmp_path / name, ExportOptions(images="hashes"))
+        return (tmp_path / name / "README.md").read_text(encoding="utf-8")
+
+    assert "No copy of what people read was kept" in card("none")
+    record_consent(campaign, 1, 5.0)
+    record_consent(campaign, 2, 6.0)
+    words = guide.ADVICE
+    monkeypatch.setattr(guide, "ADVICE", "Longer is better.")
+    text = card("old")
+    assert f"> {words}" in text
+    assert "Longer is better." not in text
+    record_consent(campaign, 3, 7.0)
+    text = card("both")
+    assert text.index("Version 1 of 2") < text.index(words) < text.index("> Longer is better.")
+    facts = json.loads((tmp_path / "both" / "facts.json").read_text(encoding="utf-8"))
+    assert len(facts["guides"]) == 2
 
 
 def test_what_is_published_has_no_metadata(tmp_path: Path) -> None:

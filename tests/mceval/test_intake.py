@@ -105,7 +105,7 @@ def test_difference_hashes_against_brute_force() -> None:
     assert not off.match_or_add(hashes[0], "a")
     assert not off.match_or_add(hashes[0], "b")
     with pytest.raises(InputError, match="near=-2"):
-        SeenHashes(-2)
+        Rules(near=-2)
 
 
 def real_images(data: Path) -> dict[str, list[Pillow.Image]]:

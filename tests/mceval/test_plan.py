@@ -13,7 +13,7 @@ from discode.errors import InputError
 from discode.mceval.database import Database
 from discode.mceval.people import mark_careless
 from discode.mceval.plan import Target, keep_probability, make_plan
-from discode.mceval.queue import next_task, submit, undo
+from discode.mceval.queue import IDLE_SECONDS, heartbeat, next_task, submit, undo
 from discode.mceval.report import domain_rows, person_rows, task_timings
 from discode.mceval.rules import Rules, verdict
 from tests.helpers.campaigns import better, fill, invite_people, new_submission, work_all
@@ -81,12 +81,12 @@ def test_options_cost_or_save() -> None:
 
 def test_a_campaign_discards_as_planned(sqlite: Database) -> None:
     """The queue itself, worked by people of known accuracy, within 4 standard errors."""
-    fill(sqlite, Rules(), {"a": (40, 150)})
+    fill(sqlite, Rules(), {"a": (30, 110)})
     work_all(sqlite, invite_people(sqlite, 6, 1), random.Random(5), accuracy=0.9)
     with sqlite.read() as session:
         (row,) = domain_rows(session)
     share = keep_probability(Rules(), 0.9)[0]
-    assert row.judged >= 40
+    assert row.judged >= 30
     error = 4 * np.sqrt(share * (1 - share) / row.judged)
     assert row.discard.value == pytest.approx(1 - share, abs=error)
 
@@ -100,6 +100,7 @@ def test_a_campaign_discards_as_planned(sqlite: Database) -> None:
         ({"spread": 0.6}, "spread=0.6"),
         ({"hard": 2}, "hard=2"),
         ({"pay_per_hour": 0}, "pay_per_hour=0"),
+        ({"look_seconds": -1}, "look_seconds=-1"),
         ({"compare_seconds": float("inf")}, "compare_seconds=inf"),
         ({"workers": 3}, "3 people are too few"),
         ({"accuracy": 0.95, "spread": 0.4}, "too wide"),
@@ -115,6 +116,14 @@ def test_rounds_and_hopeless_rules() -> None:
         make_plan(Target(), Rules(), rounds=0)
     with pytest.raises(InputError, match="would agree on"):
         make_plan(Target(accuracy=0.5, workers=50), Rules(people=21), rounds=1)
+
+
+def test_second_looks_cost_time() -> None:
+    without, with_looks = (
+        make_plan(Target(look_seconds=seconds), Rules(), rounds=1).expected
+        for seconds in (0.0, 20.0)
+    )
+    assert with_looks.hours - without.hours == pytest.approx(without.revisions * 20 / 3600)
 
 
 def test_times_of_a_campaign(sqlite: Database) -> None:
@@ -134,7 +143,8 @@ def test_times_of_a_campaign(sqlite: Database) -> None:
         hours = sum(row.hours for row in person_rows(session))
     assert found.revise_seconds == 9
     compared = found.compared
-    assert found.compare_seconds == pytest.approx((5 * (compared - 1) + 40 + 60) / compared)
+    night = 1 + IDLE_SECONDS  # the page was opened again, and then nobody was there
+    assert found.compare_seconds == pytest.approx((5 * (compared - 1) + 40 + night) / compared)
     seconds = found.compare_seconds * compared + found.revise_seconds * found.revised
     assert seconds / 3600 == pytest.approx(hours)
     mark_careless(sqlite, people[0], "by hand", 9.0)
@@ -143,3 +153,33 @@ def test_times_of_a_campaign(sqlite: Database) -> None:
         assert task_timings(session).compare_seconds == pytest.approx(
             (5 * task_timings(session).compared + 40) / task_timings(session).compared
         )
+
+
+def test_time_counts_while_there_are_signs_of_life(sqlite: Database) -> None:
+    """Who answers every 899 s has not worked all the time; who is seen on the page has."""
+    fill(sqlite, Rules(people=2), {"a": (8, 8)}, lease=900)
+    away, there = invite_people(sqlite, 2, 0)
+    for start in range(0, 4000, 1000):
+        for person in (away, there):
+            task = next_task(sqlite, person, start)
+            assert task is not None
+            for beat in range(60, 899, 60) if person == there else ():
+                heartbeat(sqlite, person, task.lease, start + beat)
+            submit(sqlite, person, task.lease, new_submission(), start + 899, side=0)
+    with sqlite.read() as session:
+        rows = {row.id: row for row in person_rows(session)}
+        assert task_timings(session).compare_seconds == pytest.approx((899 + IDLE_SECONDS) / 2)
+    assert rows[away].hours == pytest.approx(4 * IDLE_SECONDS / 3600)
+    assert rows[there].hours == pytest.approx(4 * 899 / 3600)
+    assert rows[away].median_seconds == IDLE_SECONDS
+
+
+def test_the_clock_starts_again_with_a_task_that_ran_out(sqlite: Database) -> None:
+    fill(sqlite, Rules(people=1), {"a": (1, 1)}, lease=60)
+    (one,) = invite_people(sqlite, 1, 0)
+    assert next_task(sqlite, one, 0.0) is not None
+    task = next_task(sqlite, one, 5000.0)
+    assert task is not None
+    submit(sqlite, one, task.lease, new_submission(), 4990.0, side=0)  # a clock that is set back
+    with sqlite.read() as session:
+        assert person_rows(session)[0].hours == 0

@@ -87,11 +87,11 @@ def test_a_clock_that_is_set_back(sqlite: Database) -> None:
 def test_gold_for_revisers(db: Database) -> None:
     """Who leaves the wrong captions of gold questions as they are is found; who corrects is not."""
     checks = Checks(gold_rate=0.5, quick_seconds=0.0)
-    fill(db, Rules(), {"a": (40, 40)}, checks=checks, gold=8)
+    fill(db, Rules(), {"a": (12, 12)}, checks=checks, gold=6)
     careless, careful = (one.person for one in invite(db, ["A", "B"], "reviser", 0.0))
     met = 0
     for person, now in ((careless, 1e3), (careful, 1e5)):
-        for i in range(30):
+        for i in range(18):
             try:
                 task = next_task(db, person, now + 20 * i)
             except NotAllowedError:

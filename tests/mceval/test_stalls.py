@@ -72,11 +72,11 @@ def test_missing_captions_and_images(sqlite: Database, tmp_path: Path) -> None:
 
 
 def test_all_split(sqlite: Database) -> None:
-    fill(sqlite, Rules(), {"a": (5, 30)})
+    fill(sqlite, Rules(), {"a": (5, 15)})
     people = invite_people(sqlite, 3)
     for person in people[:3]:  # the first two choose alike, the third against them
         work_all(sqlite, [person], random.Random(0), accuracy=float(person != people[2]))
-    for _ in range(8):
+    for _ in range(3):
         for person in people[:3]:
             accuracy = float(person != people[2])
             work_all(sqlite, [person], random.Random(0), accuracy=accuracy)

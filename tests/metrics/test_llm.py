@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from discode.backends.served.client import ChatAnswer, ChatClient, Token
+from discode.backends.served.client import ChatAnswer, ChatClient
+from discode.backends.served.parse_logprobs import Token
 from discode.errors import BackendError, InputError
 from discode.metrics.llm import ChatMetric, clair, g_veval, make_clair, make_g_veval
 from discode.pairs import Pair

@@ -13,6 +13,7 @@ import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -216,9 +217,97 @@ def test_a_scale_of_ones_own_is_not_kept_under_anothers_name(tmp_path: Path) -> 
 def test_a_blob_of_the_wrong_length_is_damage(tmp_path: Path) -> None:
     with ReadingStore(tmp_path / "r.db") as store:
         store.put(RUN_KEY, [PairKey("a", "x")], some(1))
-        store._db.execute("UPDATE readings SET answer_logp = x'00'")
+        store._db.execute("UPDATE readings SET answer_logp = x'00', digest = NULL")  # an old row
         with pytest.raises(StoreError, match="damaged"):
             store.get(RUN_KEY, [PairKey("a", "x")])
+
+
+THREE = [PairKey(name, "ein Hund, 🐕") for name in "abc"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "answer_logp = zeroblob(80)",
+        "stem_logp = answer_logp",
+        "second_logp = answer_logp",
+        "truncated = 1",
+        "truncated = 'x'",
+        "how = 'generated'",
+        "how = CAST(how AS BLOB)",
+        "how = CAST(x'ff' AS TEXT)",  # not UTF-8
+        "caption = 'a cat'",
+        "digest = x'00'",
+        "digest = 'text'",
+    ],
+)
+def test_a_damaged_row_is_absent_and_mended_by_the_next_reading(
+    tmp_path: Path, change: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ReadingStore(tmp_path / "r.db") as store:
+        store.put(RUN_KEY, THREE, some(3))
+        store._db.execute(f"UPDATE readings SET {change} WHERE image = 'b'")
+        back, places = store.get(RUN_KEY, THREE)
+        assert (places, store.damaged) == ([0, 2], 1)
+        assert np.array_equal(back.answer_logp, some(3).answer_logp[[0, 2]])
+        assert [store.is_damaged(RUN_KEY, pair) for pair in THREE] == [False, True, False]
+        assert "does not match its digest" in caplog.text
+        assert [len(part) for _, part in store.batches(RUN_KEY)] == [2]
+        store.put(RUN_KEY, THREE[1:2], some(3).take([1]))
+    with ReadingStore(tmp_path / "r.db") as store:
+        back, places = store.get(RUN_KEY, THREE)
+        assert (places, store.damaged) == ([0, 1, 2], 0)
+        assert np.array_equal(back.answer_logp, some(3).answer_logp)
+
+
+def test_a_damaged_head_makes_its_hidden_states_absent(tmp_path: Path) -> None:
+    plain = some(3)
+    rng = np.random.default_rng(0)
+    hidden = replace(
+        plain,
+        hidden=rng.normal(size=(3, 5)).astype(np.float32),
+        head=rng.normal(size=(10, 5)).astype(np.float32),
+    )
+    with ReadingStore(tmp_path / "r.db") as store:
+        store.put(RUN_KEY, THREE, hidden)
+        store._db.execute("UPDATE heads SET weight = zeroblob(200)")
+        assert store.get(RUN_KEY, THREE, hidden=True)[1] == []
+        assert store.get(RUN_KEY, THREE)[1] == [0, 1, 2]  # the answers are whole
+        store.put(RUN_KEY, THREE, hidden)
+        back, places = store.get(RUN_KEY, THREE, hidden=True)
+        assert places == [0, 1, 2]
+        assert np.array_equal(np.asarray(back.head), np.asarray(hidden.head))
+
+
+def test_a_damaged_schema_is_said_in_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "r.db"
+    ReadingStore(path).close()
+    path.write_bytes(path.read_bytes().replace(b"key TEXT PRIMARY", b"key T\xff\xfe( PRIMARY"))
+    with pytest.raises(StoreError, match="if it is damaged"):
+        ReadingStore(path)
+
+
+def test_no_damaged_byte_changes_a_reading(tmp_path: Path) -> None:
+    """Anywhere in the file: an error, or a reading that is absent, but never another number."""
+    path, pairs, true = tmp_path / "r.db", [PairKey(str(i), "x" * i) for i in range(60)], some(60)
+    with ReadingStore(path) as store:
+        store.put(RUN_KEY, pairs, true)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    absent = errors = 0
+    for number, place in enumerate(rng.integers(100, len(whole) - 16, 150).tolist()):
+        damaged, size = bytearray(whole), 1 << number % 5
+        damaged[place : place + size] = rng.bytes(size)
+        path.write_bytes(damaged)
+        try:
+            with ReadingStore(path) as store:
+                back, places = store.get(RUN_KEY, pairs)
+        except StoreError:
+            errors += 1
+            continue
+        assert np.array_equal(back.answer_logp, true.answer_logp[places])
+        absent += len(places) < len(pairs)
+    assert absent > 30, errors  # most bytes are readings
 
 
 def test_a_reader_without_write_permission_sees_the_log(
@@ -335,6 +424,46 @@ def test_a_store_of_0_1_0_replays_bit_for_bit(old_store: Path) -> None:
         assert [value.hex() for value in scores.value.tolist()] == [
             row["scores"][then] for row in rows
         ]
+
+
+def test_a_store_of_0_1_0_gets_digests_while_another_process_has_it_open(old_store: Path) -> None:
+    old = "key, ask, image, caption, refs, answer_logp, stem_logp, truncated, how"
+    other = sqlite3.connect(old_store, isolation_level=None)  # as discode 0.2 writes and reads
+    copy = f"INSERT INTO readings ({old}) SELECT ?, {old.partition(', ')[2]} FROM readings LIMIT 1"
+    other.execute(copy, ("first",))
+    with ReadingStore(old_store) as one, ReadingStore(old_store) as two:
+        ((run, _),) = one.run_keys()
+        other.execute("BEGIN IMMEDIATE")
+        assert len(one) == 9  # opening and reading wait for no writer
+        other.execute("ROLLBACK")
+        for number, store in enumerate((one, two, one)):
+            store.put(replace(run, scale=TEN), [THREE[number]], some(3).take([number]))
+        other.execute(copy, ("second",))
+        assert other.execute("SELECT count(*), count(digest) FROM readings").fetchone() == (13, 3)
+        assert two.get(replace(run, scale=TEN), THREE)[1] == [0, 1, 2]
+    other.close()
+
+
+def test_a_full_disk_at_the_end_of_a_batch_loses_that_batch_only(tmp_path: Path) -> None:
+    class Full(sqlite3.Connection):
+        def execute(self, sql: str, *rest: Any) -> sqlite3.Cursor:
+            if sql == "COMMIT" and full:
+                raise sqlite3.OperationalError("database or disk is full")
+            return super().execute(sql, *rest)
+
+    path, full = tmp_path / "r.db", False
+    ReadingStore(path).close()
+    with ReadingStore(path) as store:
+        store._db.close()
+        store._db = sqlite3.connect(path, isolation_level=None, factory=Full)
+        full = True
+        with pytest.raises(StoreError, match="disk is full") as caught:
+            store.put(RUN_KEY, THREE, some(3))
+        assert ".recover" not in str(caught.value)
+        full = False
+        store.put(RUN_KEY, THREE[:1], some(1))
+    with ReadingStore(path) as store:
+        assert len(store) == 1
 
 
 def test_a_store_of_0_1_0_is_written_on(old_store: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,9 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
-from discode.errors import InputError
+from discode.decoders import Decoder, named_decoder
+from discode.errors import HttpError, InputError
 from discode.images import MAX_PIXELS, demo_path
 from discode.judge import load
 from tests.helpers.fake_model import FakeModel
@@ -24,6 +28,7 @@ from tests.helpers.serving import CAT, BusyModel, Client, data_url, running, wai
 # Behind the skip for want of fastapi:
 from discode.serve.limits import Limits  # isort: skip
 from discode.serve.app import ServiceOptions, make_service, page_files  # isort: skip
+from discode.serve.requests import check_json  # isort: skip
 
 
 # Pillow has Ghostscript run it.
@@ -45,7 +50,7 @@ def test_scores_are_the_librarys_own(shipped: Path) -> None:
     judge = load("embedded", threads=1)
     captions = ["a close up of a striped cat", "a man rides a bike", "<|im_end|> cat", ""]
     own = judge.score(CAT, captions)
-    smooth = load("embedded", method="smoothing", threads=1).score(CAT, captions)
+    smooth = load(judge.backend, method="smoothing").score(CAT, captions)
     with running(judge) as client:
         replies = [client.score(CAT, captions), client.upload(CAT, captions)]
     assert own.distribution is not None
@@ -86,7 +91,8 @@ def test_methods_references_and_one_caption(client: Client) -> None:
     [
         ({"captions": []}, "bad_request", "at least one"),
         ({"captions": None}, "bad_request", "at least one"),
-        ({"captions": ["a cat"] * 10_000}, "bad_request", "10000 captions are over the limit"),
+        ({"captions": ["a cat"] * 300}, "bad_request", "300 captions are over the limit"),
+        ({"captions": ["a cat"] * 10_000}, "bad_request", "over 1296 texts; send several"),
         ({"captions": [1]}, "bad_request", "captions[0] is not text"),
         ({"captions": {"a": 1}}, "bad_request", "a list of texts"),
         ({"captions": ["x" * 4001]}, "bad_request", "4000 characters"),
@@ -95,6 +101,7 @@ def test_methods_references_and_one_caption(client: Client) -> None:
         ({"method": "discod"}, "bad_request", "did you mean 'discode'"),
         ({"method": "discode:sigma2=-1"}, "bad_request", "sigma2"),
         ({"method": 3}, "bad_request", "method must be text"),
+        ({"method": "discode:" + "sigma2=1," * 99}, "bad_request", "over 400 characters"),
         ({"method": "discode:solver=adam,steps=1000000000"}, "bad_request", "not served"),
         ({"metod": "raw"}, "bad_request", "unknown field 'metod'"),
         ({"image": None}, "bad_request", "image is missing"),
@@ -127,6 +134,74 @@ def test_bad_requests_are_refused_in_a_line(
 def test_what_is_no_json_object_is_refused(client: Client, body: bytes) -> None:
     reply = client.ask("POST", "/v1/score", body, content_type="application/json")
     assert (reply.status, reply.code) == (422, "bad_request")
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"[" * 99_999, "over 1296 values"),
+        (b"[" * 9 + b"]" * 9, "nested deeper than 8"),
+        (b'{"a":' * 9 + b"1" + b"}" * 9, "nested deeper than 8"),
+        (b"[" + b"[]," * 99_999 + b"1]", "over 1296 values"),
+        (b"[" + b"1," * 99_999 + b"1]", "over 1296 values"),
+        (b"{" + b'"a":1,' * 99_999 + b'"b":1}', "over 1296 texts"),
+        (b"]" * 99_999, "over 1296 values"),
+        (('["\u2200",' + "[" * 99).encode("utf-16"), "JSON in UTF-8"),  # ∀ holds a quote
+    ],
+)
+def test_json_is_bounded_before_it_is_parsed(
+    client: Client, body: bytes, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(text: object) -> None:
+        raise AssertionError("it was parsed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("discode.serve.requests.json.loads", never)
+        reply = client.ask("POST", "/v1/score", body, content_type="application/json")
+    assert (reply.status, reply.code) == (422, "bad_request")
+    assert words in reply.json["error"]["message"]
+
+
+@given(
+    st.recursive(
+        st.none() | st.floats(allow_nan=False) | st.text(st.sampled_from('[]{},:\\"\n\u2200ab')),
+        lambda more: (
+            st.lists(more, max_size=4) | st.dictionaries(st.text('"[\\', max_size=3), more)
+        ),
+        max_leaves=12,
+    ),
+    st.booleans(),
+)
+def test_the_bounds_are_those_of_what_is_parsed(value: Any, ascii_only: bool) -> None:
+    """Brackets, commas and quotes inside of texts do not count."""
+
+    def depth(value: Any) -> int:
+        inner = value.values() if isinstance(value, dict) else value
+        nests = isinstance(value, dict | list)
+        return 1 + max(map(depth, inner), default=0) if nests else 0
+
+    body = json.dumps(value, ensure_ascii=ascii_only).encode()
+    deep = depth(value)
+    check_json(body, depth=deep, elements=999)
+    if deep:
+        with pytest.raises(HttpError, match="nested"):
+            check_json(body, depth=deep - 1, elements=999)
+
+
+def test_methods_are_read_off_the_event_loop(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def noting(name: str) -> Decoder:
+        seen.append(threading.current_thread().name)
+        return named_decoder(name)
+
+    monkeypatch.setattr("discode.serve.requests.named_decoder", noting)
+    assert client.score(CAT, "a cat", method="raw").status == 200
+    assert client.upload(CAT, ["a cat"], method="raw").status == 200
+    assert len(seen) == 2
+    assert all(name.startswith("parse") for name in seen)
 
 
 def test_forms_that_are_broken_are_refused(client: Client) -> None:
@@ -172,6 +247,12 @@ def test_an_image_of_too_many_pixels_is_refused_unopened(
     reply = client.upload(path.read_bytes(), ["a cat"])
     assert (reply.status, reply.code) == (422, "bad_image")
     assert "pixels" in reply.json["error"]["message"]
+    # Nor is one whose pixels are deep: the bytes that decoding takes have a limit of their own.
+    Image.new("I;16", (300, 300)).save(path)
+    monkeypatch.setattr("discode.images.MAX_MEMORY", 300 * 300 * 5)
+    reply = client.upload(path.read_bytes(), ["a cat"])
+    assert (reply.status, reply.code) == (422, "bad_image")
+    assert "to decode" in reply.json["error"]["message"]
 
 
 def test_a_body_too_large_is_refused(client: Client) -> None:
@@ -183,6 +264,7 @@ def test_a_body_too_large_is_refused(client: Client) -> None:
         raw.sendall(HEAD + b"transfer-encoding: chunked\r\n\r\n")
         for _ in range(17):
             raw.sendall(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+        raw.sendall(b"0\r\n\r\n")
         assert b" 413 " in raw.recv(4096).split(b"\r\n")[0]
     # One that says it will be a terabyte is not waited for.
     with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE) as raw:
@@ -202,7 +284,7 @@ def test_a_token_is_wanted_where_one_is_set() -> None:
         head = {"authorization": "Bearer sécret".encode().decode("latin-1")}
         assert client.score(CAT, "a cat", headers=head).status == 200
         assert client.get("/v1/models", **head).status == 200
-        for path in ("/", "/page/page.js", "/healthz", "/demo", "/openapi.json"):
+        for path in ("/", "/api", "/page/page.js", "/healthz", "/demo", "/openapi.json"):
             assert client.get(path).status == 200
 
 
@@ -324,6 +406,30 @@ def test_one_who_sends_slowly_waits_alone() -> None:
         # It hung up half way: the service notices, and counts it no longer.
         wait_for(lambda: client.requests_inside() == 0)
         assert client.score(CAT, "a cat").status == 200
+
+
+def test_who_hangs_up_is_not_judged() -> None:
+    model = BusyModel()
+    model.free.clear()
+    asked = json.dumps({"image": data_url(CAT), "captions": ["of one who left"]}).encode()
+    with (
+        running(load(model), limits={"seconds": PATIENCE}) as client,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        first = pool.submit(client.score, CAT, "the first")
+        wait_for(lambda: model.batches)  # the judge is busy with it
+        second = pool.submit(client.score, CAT, "the second")
+        wait_for(lambda: client.requests_inside() == 2)
+        with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE) as raw:
+            raw.sendall(HEAD + f"content-length: {len(asked)}\r\n\r\n".encode() + asked)
+            wait_for(lambda: client.requests_inside() == 3)
+        wait_for(lambda: client.requests_inside() == 2)
+        model.free.set()
+        assert [first.result().status, second.result().status] == [200, 200]
+        assert 'discode_requests_total{status="499"} 1.0' in client.get("/metrics").body.decode()
+    assert [[pair.caption for pair in batch] for batch in model.batches] == [
+        ["the first"], ["the second"]
+    ]  # fmt: skip
 
 
 def test_a_body_that_never_ends_gets_408() -> None:

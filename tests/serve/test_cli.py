@@ -11,25 +11,28 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 
-from discode.cli import app
+from discode.cli import app, main
 from discode.errors import InputError
 from tests.helpers.fake_model import CAPTION
-from tests.helpers.servers import PATIENCE
+from tests.helpers.servers import PATIENCE, in_thread
 from tests.helpers.serving import CAT, Client, wait_for
 
-SLOW = """
-import time
+WAITING = """
+import os, pathlib, time
 from discode.backends import KINDS, Kind
 from tests.helpers.fake_model import FakeModel
-class Slow(FakeModel):
+class Waiting(FakeModel):
     def read(self, pairs, prompt, scale, *, hidden=False):
-        time.sleep(0.7)
+        while not pathlib.Path(os.environ["FREE"]).exists():
+            time.sleep(0.02)
         return super().read(pairs, prompt, scale, hidden=hidden)
-KINDS["slow"] = Kind("a slow model", __name__, "Slow")
+KINDS["waiting"] = Kind("a model that waits for a file", __name__, "Waiting")
 """
 
 
@@ -56,24 +59,35 @@ def process(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_ended_it_answers_what_it_took_in_and_refuses_the_rest(number: int) -> None:
+def test_ended_it_answers_what_it_took_in_and_refuses_the_rest(number: int, tmp_path: Path) -> None:
+    free = tmp_path / "free"
+    options = ("--model", "waiting:", "--batch-size", "1")
     with (
-        process("--model", "slow:", "--batch-size", "1", code=SLOW) as (client, running),
+        process(*options, code=WAITING, FREE=str(free)) as (client, running),
         ThreadPoolExecutor(3) as pool,
     ):
         asked = [pool.submit(client.score, CAT, f"caption {i}") for i in range(3)]
-        while b"discode_requests_inside 3.0" not in client.get("/metrics").body:
-            assert not all(one.done() for one in asked)
+        wait_for(lambda: client.requests_inside() == 3)
         running.send_signal(number)
         with pytest.raises(OSError, match=r"refused|reset"):
             wait_for(lambda: client.get("/healthz").status != 200)
+        free.touch()
         assert [one.result().status for one in asked] == [200] * 3
         assert running.wait(PATIENCE) == 0
 
 
-def test_a_recording_is_served_with_a_token_from_the_environment(recording: str) -> None:
-    arguments = ("--model", recording, "--token-env", "MY_TOKEN", "-m", "raw")
-    with process(*arguments, MY_TOKEN="secret") as (client, _):
+def test_a_recording_is_served_with_a_token_from_the_environment(
+    recording: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "secret")
+    served: list[Any] = []
+    monkeypatch.setattr(
+        "discode.http.server.serve_until_signal", lambda app, listening, **_: served.append(app)
+    )
+    arguments = ["--port", "0", "--model", recording, "--token-env", "MY_TOKEN", "-m", "raw"]
+    typer.main.get_command(app)(["serve", *arguments], standalone_mode=False)
+    with in_thread(served[0]) as port:
+        client = Client(port)
         assert client.score(CAT, CAPTION).status == 401
         reply = client.score(CAT, CAPTION, headers={"authorization": "Bearer secret"})
         assert reply.status == 200
@@ -105,13 +119,15 @@ def test_a_blank_token_is_no_token(token: str, monkeypatch: pytest.MonkeyPatch) 
         typer.main.get_command(app)(["serve"], standalone_mode=False)
 
 
-def test_a_port_that_is_taken_is_one_line() -> None:
+def test_a_port_that_is_taken_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        done = subprocess.run(
-            [sys.executable, "-c", "from discode.cli import main; main()", "serve", "--port", port],
-            capture_output=True, text=True, timeout=PATIENCE,
-        )  # fmt: skip
-    assert done.returncode == 2
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert done.stderr.startswith(f"discode: cannot listen on 127.0.0.1:{port}")
+        monkeypatch.setattr(sys, "argv", ["discode", "serve", "--port", port])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert len(said.strip().splitlines()) == 1
+    assert said.startswith(f"discode: cannot listen on 127.0.0.1:{port}")

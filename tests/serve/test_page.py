@@ -3,21 +3,44 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+import csv
+import io
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from discode.images import demo_path
 from discode.judge import load
-from tests.helpers.chromium import Tabs, chromium
+from discode.pairs import Pair
+from discode.prompts import Prompt
+from discode.readings import Readings
+from discode.scales import Scale
+from tests.helpers.chromium import Tabs, chromium, wait_until
 from tests.helpers.fake_model import FakeModel
-from tests.helpers.serving import CAT, Client, running
+from tests.helpers.serving import CAT, BusyModel, Client, running, wait_for
 
 pytestmark = pytest.mark.slow
 
 EVIL = "<img src=x onerror=alert(1)>"
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
+
+
+class ShortModel(FakeModel):
+    """Reads twenty characters and flags the rest as cut."""
+
+    def read(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
+    ) -> Readings:
+        how = np.array(["cut" if len(pair.caption) > 20 else "forced" for pair in pairs])
+        return replace(super().read(pairs, prompt, scale, hidden=hidden), how=how)
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +51,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    with running(load(FakeModel()), limits={"body": 1 << 20}) as client:
+    with running(load(ShortModel()), limits={"body": 1 << 20}) as client:
         yield client
 
 
@@ -38,7 +61,15 @@ class Visit(Tabs):
     def __init__(self, browser: Any, client: Client, **options: Any) -> None:
         super().__init__(browser, f"http://127.0.0.1:{client.port}")
         self.page = self.open("/", **options)
+        assert [line for line in self.complaints if "401" not in line] == []  # its script runs
+        self.page.evaluate("""() => Object.defineProperty(navigator, "clipboard", {
+            value: { writeText: async (text) => { window.copied = text; } } })""")
         self.page.wait_for_selector("#examples button img")
+
+    def copied(self, kind: str) -> str:
+        """What a button copies; the clipboard itself belongs to the machine, so it is replaced."""
+        self.page.get_by_role("button", name=f"Copy as {kind}").click()
+        return str(self.page.evaluate("() => window.copied"))
 
     def scores(self) -> list[str]:
         self.page.wait_for_selector("#ranking > li")
@@ -67,7 +98,7 @@ def test_an_image_is_picked_and_captions_are_ranked(visit: Visit, tmp_path: Path
     assert page.locator("#ranking img").count() == 0  # and not as an image
     assert page.locator("#signature").inner_text() == str(own.signature)
     assert page.locator("#ranking svg[role=img]").count() == 3
-    page.locator("#ranking summary").first.click()
+    page.locator("#ranking summary", has_text="Numbers").first.click()
     assert page.locator("#ranking table").first.locator("tbody tr").count() == 11
     page.get_by_role("button", name="Remove caption 2").click()
     assert page.locator("#captions textarea").count() == 2
@@ -86,7 +117,7 @@ def test_what_was_asked_is_in_the_explorer(visit: Visit) -> None:
         page.locator("#more").evaluate("more => more.open = true")
         page.select_option("#method", method)
         page.get_by_role("button", name="Score").click()
-        page.locator("#after-name", has_text=method).wait_for()
+        page.locator("#signature", has_text=f"decoder:{method}").wait_for()
         page.locator("#explore:not([hidden])").wait_for()
     page.locator("#explore", has_text="(2)").click()
     page.wait_for_selector(".row")
@@ -153,6 +184,7 @@ def test_the_keyboard_is_enough(visit: Visit) -> None:
             break
     page.keyboard.press("Enter")
     page.wait_for_selector("#preview:not([hidden])")
+    assert len(visit.scores()) == 6  # an example is scored at once, and the focus stays
     for _ in range(20):
         page.keyboard.press("Tab")
         if focused("getAttribute('aria-label')") == "Caption 1":
@@ -162,7 +194,7 @@ def test_the_keyboard_is_enough(visit: Visit) -> None:
     page.keyboard.press("Enter")
     assert focused("getAttribute('aria-label')") == "Caption 2"
     page.keyboard.press("Control+Enter")
-    assert len(visit.scores()) == 6
+    page.locator("#ranking .caption", has_text=re.compile(r"\. a cup of coffee$")).wait_for()
     assert focused("id") == "results-title"  # where a screen reader reads on
 
 
@@ -197,12 +229,222 @@ def test_the_token_field_shows_where_one_is_wanted(browser: Any, visit: Visit) -
         page.wait_for_selector("#token")
         page.get_by_label("Token").fill("wrong")
         page.get_by_role("button", name="Example: cat").click()
-        page.get_by_role("button", name="Score").click()
         page.locator("#status", has_text="token").wait_for()
         page.get_by_label("Token").fill("secret")
         page.get_by_role("button", name="Score").click()
         assert len(second.scores()) == 6
-        wide = page.evaluate("document.documentElement.scrollWidth")
-        assert wide <= 390  # a phone scrolls one way only
+        assert "Bearer $DISCODE_TOKEN" in second.copied("curl")
         second.complaints = [line for line in second.complaints if "401" not in line]
         second.close()
+
+
+def boxes(page: Any) -> tuple[Any, Any]:
+    return page.locator("#form").bounding_box(), page.locator("#results").bounding_box()
+
+
+def test_two_columns_from_a_thousand_pixels_and_one_on_a_phone(
+    browser: Any, client: Client
+) -> None:
+    visit = Visit(browser, client, viewport={"width": 1000, "height": 800})
+    visit.page.get_by_role("button", name="Example: cat").click()
+    assert len(visit.scores()) == 6
+    assert visit.page.locator("#ranking .chart-box[open]").count() == 6
+    form, results = boxes(visit.page)
+    assert form["x"] + form["width"] <= results["x"]
+    visit.page.set_viewport_size({"width": 999, "height": 800})
+    form, results = boxes(visit.page)
+    assert form["y"] + form["height"] <= results["y"]
+    visit.close()
+    visit = Visit(browser, client, **PHONE)
+    visit.page.get_by_role("button", name="Example: cat").tap()
+    assert len(visit.scores()) == 6
+    opened = [box.get_attribute("open") for box in visit.page.locator(".chart-box").all()]
+    assert [one is not None for one in opened] == [True] + [False] * 5
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert (
+        visit.page.evaluate("document.getElementById('results').getBoundingClientRect().top") < 400
+    )
+    visit.page.locator(".chart-box > summary").nth(1).tap()
+    assert visit.page.locator(".chart-box svg.chart").nth(1).is_visible()
+    visit.close()
+
+
+def test_an_example_is_tried_with_a_click_and_says_what_its_captions_are(visit: Visit) -> None:
+    visit.page.get_by_role("button", name="Example: sketch").click()
+    assert len(visit.scores()) == 6
+    with (demo_path() / "captions.csv").open(encoding="utf-8", newline="") as file:
+        kinds = {row["caption"]: row["kind"] for row in csv.DictReader(file)}
+    for item in visit.page.locator("#ranking > li").all():
+        caption = re.sub(r"^\d+\. ", "", item.locator(".caption").inner_text())
+        assert f"written as {kinds[caption]}" in " ".join(item.locator(".sub").inner_text().split())
+
+
+def test_the_judge_is_introduced_without_numbers_of_another(visit: Visit) -> None:
+    visit.page.locator("#about-judge:not([hidden])").wait_for()
+    text = visit.page.locator("#about-judge").inner_text()
+    assert text.startswith("fake")
+    assert "depends on the model" in text
+    assert not re.search(r"\d\.\d", text)
+    visit.page.get_by_role("button", name="Example: cat").click()
+    visit.scores()
+    assert visit.page.locator("#ranking .bar .mark").count() == 0  # nothing is known to be typical
+
+
+def test_the_shipped_judge_shows_what_is_typical_and_takes_no_references(
+    browser: Any, shipped: Path
+) -> None:
+    with running(load("embedded", threads=1)) as client:
+        visit = Visit(browser, client)
+        visit.page.get_by_role("button", name="Example: cat").click()
+        assert len(visit.scores()) == 6
+        legend = visit.page.locator("#legend").inner_text()
+        assert "good 0.66" in legend
+        assert "random 0.12" in legend
+        assert visit.page.locator("#ranking .bar .mark").count() == 12
+        # Its prior has no weight to notice: one bar an answer.
+        assert "before = after" in legend
+        assert visit.page.locator("#ranking .chart .after").count() == 0
+        assert visit.page.locator("#references").is_disabled()
+        visit.close()
+
+
+def test_words_are_explained_by_pointer_keyboard_and_touch(browser: Any, client: Client) -> None:
+    visit = Visit(browser, client, **PHONE)
+    page = visit.page
+    page.set_input_files("#file", demo_path() / "cat.jpg")
+    page.get_by_label("Caption 1", exact=True).fill("a cat that is longer than the model reads")
+    page.get_by_role("button", name="Score").click()
+    visit.scores()
+    tip = page.locator("#tip")
+    for name, words in (("raw", "would print"), ("before", "before the method"), ("cut", "limit")):
+        button = page.locator("#ranking").get_by_role("button", name=name, exact=True)
+        assert words in page.locator(f"#{button.get_attribute('aria-describedby')}").text_content()
+        for show, hide in (
+            (button.focus, lambda: page.keyboard.press("Escape")),
+            (button.tap, page.locator("#results-title").tap),
+            (button.hover, lambda: page.mouse.move(1, 1)),
+        ):
+            show()
+            tip.wait_for(state="visible")
+            assert words in tip.inner_text()
+            at = tip.bounding_box()
+            assert at["x"] >= 0
+            assert at["x"] + at["width"] <= 390
+            hide()
+            tip.wait_for(state="hidden")
+    visit.close()
+
+
+def test_while_it_works_that_shows_and_it_can_be_taken_back(browser: Any) -> None:
+    model = BusyModel()
+    model.free.clear()
+    with running(load(model)) as client:
+        visit = Visit(browser, client)
+        page = visit.page
+        page.get_by_role("button", name="Example: cat").click()
+        wait_for(lambda: model.batches)  # the judge is busy with it
+        assert page.get_by_role("button", name="Scoring").is_disabled()
+        assert page.locator("#side").get_attribute("aria-busy") == "true"
+        assert page.get_by_role("status").inner_text().startswith("6 captions")
+        page.locator("#clock", has_text="s").wait_for()
+        page.get_by_role("button", name="Example: coffee").click()  # instead of the first
+        wait_for(lambda: client.requests_inside() == 1)
+        page.get_by_role("button", name="Cancel").click()
+        page.locator("#status", has_text="Cancelled.").wait_for()
+        assert page.get_by_role("button", name="Score").is_enabled()
+        assert page.get_by_role("button", name="Cancel").is_hidden()
+        assert page.locator("#clock").inner_text() == ""
+        wait_for(lambda: client.requests_inside() == 0)
+        model.free.set()
+        page.get_by_role("button", name="Example: city").click()
+        assert len(visit.scores()) == 6
+        visit.close()
+    seen = [{pair.caption for pair in batch} for batch in model.batches]
+    assert [len(captions) for captions in seen] == [6, 6]
+    assert not any("coffee" in caption for captions in seen for caption in captions)
+
+
+def test_scores_are_copied_as_curl_json_and_csv(
+    browser: Any, client: Client, tmp_path: Path
+) -> None:
+    visit = Visit(browser, client)
+    page = visit.page
+    name = """it's a "cat"; 1,2.jpg"""
+    page.set_input_files("#file", {"name": name, "mimeType": "image/jpeg", "buffer": CAT})
+    captions = ["it's $HOME; `a` \\ cat", "=SUM(A1)", "@x, <y>"]
+    page.get_by_role("button", name="Add a caption").click()
+    for number, text in enumerate(captions, 1):
+        page.get_by_label(f"Caption {number}", exact=True).fill(text)
+    page.get_by_role("button", name="Score").click()
+    visit.scores()
+    answer = json.loads(visit.copied("JSON"))
+    assert [row["caption"] for row in answer["scores"]] == captions
+    table = list(csv.DictReader(io.StringIO(visit.copied("CSV"))))
+    assert [row["caption"] for row in table] == [captions[0], "'=SUM(A1)", "'@x, <y>"]
+    for row, own in zip(table, answer["scores"], strict=True):
+        assert float(row["score"]) == own["score"]
+        assert float(row["before"]) == own["before"]["score"]
+        assert (row["image"], row["method"]) == (name, "discode")
+        assert row["signature"] == answer["signature"]
+    command = visit.copied("curl")
+    visit.close()
+    if shutil.which("curl"):
+        (tmp_path / name).write_bytes(CAT)
+        done = subprocess.run(
+            ["sh", "-c", command.replace("curl", "curl -sS --noproxy '*'")],
+            capture_output=True, cwd=tmp_path, check=True,
+        )  # fmt: skip
+        assert json.loads(done.stdout) == answer
+
+
+def test_where_nothing_can_be_copied_the_text_is_shown(visit: Visit) -> None:
+    page = visit.page
+    page.evaluate("""() => Object.defineProperty(navigator.clipboard, "writeText", {
+        value: () => Promise.reject(new Error("no permission")) })""")
+    page.get_by_role("button", name="Example: cat").click()
+    visit.scores()
+    page.get_by_role("button", name="Copy as CSV").click()
+    page.locator("#copied").wait_for()
+    selected = page.evaluate("() => getSelection().toString()")
+    assert selected == page.locator("#copied").input_value()
+    assert selected.startswith("image,caption,method,score")
+    page.get_by_role("button", name="Copy the signature").click()
+    wait_until(page, "document.getElementById('copied').value.startsWith('discode:')")
+
+
+def test_long_captions_are_clamped_and_can_be_opened(visit: Visit) -> None:
+    page = visit.page
+    page.set_input_files("#file", demo_path() / "cat.jpg")
+    page.get_by_label("Caption 1", exact=True).fill("a cat and " * 300)
+    page.get_by_label("Caption 2", exact=True).fill("a cat")
+    page.get_by_role("button", name="Score").click()
+    visit.scores()
+    long, short = sorted(
+        page.locator("#ranking > li").all(), key=lambda item: -len(item.inner_text())
+    )
+    more = long.get_by_role("button", name="Show all of it")
+    assert short.get_by_role("button", name="Show all of it").count() == 0
+    low = long.bounding_box()["height"]
+    more.click()
+    assert long.bounding_box()["height"] > 2 * low
+    long.get_by_role("button", name="Show less").click()
+    assert long.bounding_box()["height"] == low
+    assert page.get_by_label("Caption 1", exact=True).bounding_box()["height"] <= 200
+
+
+def test_the_api_page_tells_what_openapi_does(browser: Any, client: Client) -> None:
+    api = client.get("/openapi.json").json
+    for options in ({}, {**PHONE, "color_scheme": "dark"}):
+        tabs = Tabs(browser, f"http://127.0.0.1:{client.port}")
+        page = tabs.open("/api", **options)
+        page.locator("#paths section").first.wait_for()
+        shown = [page.locator("#paths h2 code").nth(i).inner_text() for i in range(4)]
+        assert shown == list(api["paths"])
+        fields = set(page.locator("#paths th code").all_inner_texts())
+        body = api["paths"]["/v1/score"]["post"]["requestBody"]["content"]
+        assert set(body["application/json"]["schema"]["properties"]) <= fields
+        assert {"scores[].before.distribution", "signature", "422", "503"} <= fields
+        assert f"127.0.0.1:{client.port}/v1/score" in page.locator("#form-example").inner_text()
+        if options:
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        tabs.close()

@@ -12,10 +12,21 @@ import torch
 
 from discode.backends.embedded.tokenizer import Bpe
 from tests.helpers.training_stand_ins import command
-from training import agreement, common, data, evaluate, export, images, packing, quantise, train
+from training import (
+    agreement,
+    common,
+    data,
+    evaluate,
+    export,
+    images,
+    packing,
+    quantise,
+    train,
+    unpack,
+)
 from training.batches import Captions, Sampler, special_tokens
-from training.labels import Labels, soft
-from training.wrong_words import KINDS, PENALTY, WORDS, splice, swap
+from training.labels import SAME_WORDS, Labels, soft
+from training.wrong_words import KINDS, PENALTY, WORDS, add_number, splice, swap
 
 pytestmark = [
     pytest.mark.slow,
@@ -65,6 +76,17 @@ def test_captions_stand_without_gaps_and_what_finds_no_room_is_said(build: Path)
     short = packing.lay_out(packing.Packed(ids, lengths, written, room=13), special)
     assert short.kept.tolist() == [[1, 0]]
     assert short.tokens[0].tolist() == layout.tokens[0].tolist()[:13]
+
+
+def test_several_of_what_there_is_one_of() -> None:
+    rng = random.Random(0)
+    text, kind = add_number("a man rides a horse", ["a man rides a horse"], rng) or ("", "")
+    assert kind == "number"
+    number, rest = text.split(maxsplit=1) if text[0] != "a" else (text.split()[3], text)
+    assert number in ("two", "three", "four")
+    assert "men" in rest or "horses" in rest
+    assert add_number("a man rides a horse", ["two men ride horses"], rng) is None
+    assert add_number("a view of the sea", ["a view of the sea"], rng) is None
 
 
 def test_resamples_hold_whole_images() -> None:
@@ -127,6 +149,28 @@ def test_figures_and_weights_are_there(build: Path) -> None:
     assert {"tau_c", "nearest", "random", "after: score"} <= figures["flickr8k"].keys()
     saved = torch.load(common.BUILD / "student.pt", weights_only=True)
     assert saved["layers"] == 3
+
+
+def test_a_run_may_start_from_a_finished_file_and_from_a_mean(
+    build: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = common.BUILD / "tiny.onnx"
+    command(monkeypatch, unpack.main, file, "unpacked")
+    with torch.no_grad():
+        model = export.load("student").state_dict()
+    found = torch.load(common.BUILD / "unpacked.pt", weights_only=True)
+    assert found["layers"] == 3
+    assert {name for name in model if name.endswith("weight")} <= found["weights"].keys()
+    for name, value in found["weights"].items():
+        assert torch.allclose(value.float(), model[name], rtol=1e-3, atol=1e-6), name
+    tokenizer = common.load_json("tokenizer.json")
+    assert data.vocabulary_of(file).tokens == tokenizer["tokens"]
+    assert [list(pair) for pair in data.vocabulary_of(file).merges] == tokenizer["merges"]
+    one, other, mean = (
+        train.mean_weights(names, "cpu") for names in (["broad"], ["deep"], ["broad", "deep"])
+    )
+    for name, value in mean.items():
+        assert torch.allclose(value, (one[name] + other[name]) / 2, atol=1e-6), name
 
 
 def test_a_run_goes_on_from_its_checkpoint(
@@ -229,6 +273,21 @@ def test_nearest_are_of_other_images_whatever_the_block(build: Path) -> None:
     assert (near.diff(dim=1) < 1e-5).all()
 
 
+def test_alike_are_of_other_images_and_not_the_same(build: Path) -> None:
+    labels = Labels(common.config()["labels"], "cpu")
+    alike = labels.alike(3, block=4)
+    rows = torch.arange(len(labels.owner))
+    likeness = (labels.words[rows][:, None] * labels.words[alike]).sum(-1)
+    others = labels.owner[alike] != labels.owner[rows][:, None]
+    fits = others & (likeness <= SAME_WORDS)
+    assert fits[:, 0].any()
+    table = (labels.words @ labels.words.T).masked_fill(labels.owner[:, None] == labels.owner, -1)
+    table[table > SAME_WORDS] = -1
+    best = table.amax(1)
+    assert torch.allclose(likeness[:, 0][fits[:, 0]], best[fits[:, 0]], atol=1e-5)
+    assert (best[~fits[:, 0]] == -1).all()  # a caption that all others are too near to has none
+
+
 def test_soft_targets() -> None:
     target = soft(torch.tensor([[0.0, 9.8]]), torch.tensor([0.8]))
     assert target.sum(-1).flatten().tolist() == pytest.approx([1, 1])
@@ -313,7 +372,11 @@ def test_a_spoiled_caption_knows_what_it_was(build: Path) -> None:
     batch = sampler.draw(3)
     assert batch.spoiled.any()
     for image, whole, spoiled in batch.spoiled.nonzero().tolist():
-        assert batch.true[image, whole] >= 0 > batch.true[image, spoiled]
+        assert batch.true[image, whole] >= 0
+        alike = int(batch.true[image, spoiled])
+        if alike >= 0:
+            assert sampler.labels.owner[alike] != batch.images[image]
+            continue
         wanted = (batch.target[image] * torch.arange(11)).sum(-1)
         assert wanted[whole] > wanted[spoiled]
 

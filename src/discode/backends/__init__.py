@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 from discode.backends.base import (
     Backend,
+    DeclaresReferences,
     SupportsAdvice,
     SupportsBlocks,
     SupportsCheck,
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "KINDS", "Backend", "Kind", "SupportsAdvice", "SupportsBlocks", "SupportsCheck",
-    "SupportsEstimate", "SupportsStop", "kind_of", "open_backend",
+    "KINDS", "Backend", "DeclaresReferences", "Kind", "SupportsAdvice", "SupportsBlocks",
+    "SupportsCheck", "SupportsEstimate", "SupportsStop", "kind_of", "open_backend",
 ]  # fmt: skip
 
 
@@ -121,6 +122,8 @@ def _convert(name: str, value: Any, wanted: type) -> Any:
         return float(value)
     elif wanted is str and isinstance(value, os.PathLike):
         return os.fspath(value)
+    elif wanted is str and isinstance(value, list | tuple):
+        return ",".join(map(str, value))  # prices=(2.5, 10), as it would be typed
     elif isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool)):
         return value
     raise InputError(f"{name}={value!r} is not allowed; give {_WORDS[wanted]}")

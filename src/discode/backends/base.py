@@ -53,6 +53,15 @@ class SupportsCheck(Protocol):
 
 
 @runtime_checkable
+class DeclaresReferences(Protocol):
+    """A backend that says whether it takes references; others take them."""
+
+    @property
+    def takes_references(self) -> bool:
+        """Whether pairs may have references; a model that takes none is asked without them."""
+
+
+@runtime_checkable
 class SupportsAdvice(Protocol):
     """A backend that knows which weight suits its model's distributions."""
 
@@ -63,10 +72,10 @@ class SupportsAdvice(Protocol):
 
 @runtime_checkable
 class SupportsBlocks(Protocol):
-    """A backend whose readings arrive one by one: they are stored as they arrive."""
+    """A backend whose readings arrive one by one: they are stored, and counted, as they arrive."""
 
     def blocks(
-        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Iterator[tuple[list[int], Readings]]:
         """Yield readings and the numbers of the pairs they belong to, each pair once."""
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from discode.backends.embedded.backend import advised_trust
+from discode.backends.embedded.backend import MODEL, advised_trust
 from discode.errors import DiscodeError, InputError
 from discode.images import image_digest
 from discode.pairs import Pair
@@ -50,6 +50,7 @@ class Recorded:
             {"recorded", *(["hidden"] if self._store.has_hidden() else [])}
         )
         self.advised_trust = advised_trust(self.identity)
+        self.takes_references = self.identity.model != MODEL
         self._scales = sorted({ask.scale.name for ask in asks})
 
     def read(
@@ -74,13 +75,20 @@ class Recorded:
                 continue
             found, places = self._store.get(ask, [item for _, item in members], hidden=hidden)
             gather.add(found, [[members[place][0]] for place in places])
-            missing = sorted(set(range(len(members))) - set(places))
-            if missing:
-                owners = [members[place][0] for place in missing]
-                gather.add(Readings.failed(scale, [self._why(scale, hidden)]), [owners])
+            reasons: dict[str, list[int]] = {}
+            for place in sorted(set(range(len(members))) - set(places)):
+                number, item = members[place]
+                reasons.setdefault(self._why(ask, item, hidden), []).append(number)
+            gather.add(Readings.failed(scale, list(reasons)), list(reasons.values()))
         return gather.readings()
 
-    def _why(self, scale: Scale, hidden: bool) -> str:
+    def _why(self, ask: RunKey, item: PairKey, hidden: bool) -> str:
+        scale = ask.scale
+        if self._store.is_damaged(ask, item):
+            return (
+                f"damaged: the reading of this pair in {self._store.path} does not match its "
+                "digest; ask the model again, or take a whole copy of the file"
+            )
         if scale.name not in self._scales:
             return f"not recorded: the file has scale {', '.join(self._scales)}, not {scale.name}"
         also = " with hidden states" if hidden else ""

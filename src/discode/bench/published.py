@@ -386,7 +386,7 @@ def _judge_row(made: Signature) -> _PaperRow:
         departures.append("renormalised over the answers, which FLEUR is not")
     if len(settings) > 1:
         raise _NoCellError(f"the paper has no row with {' and '.join(settings)}")
-    if made.get("references", "none") != "none":
+    if made.get("references", "none") not in ("none", "ignored"):
         system = f"ref-{system}"
     return _PaperRow(system, model, same_setting("".join(settings)), tuple(departures))
 

@@ -237,7 +237,8 @@ def score_chunks(
 
 def row_signatures(judge: Judge, pairs: Sequence[Pair | None]) -> list[str]:
     """Return how each pair's own number is made: with references or without."""
-    kinds = [str(judge.signature.with_fields(references=kind)) for kind in ("none", "all")]
+    having = "all" if judge.takes_references else "ignored"
+    kinds = [str(judge.signature.with_fields(references=kind)) for kind in ("none", having)]
     return [kinds[pair is not None and bool(pair.references)] for pair in pairs]
 
 

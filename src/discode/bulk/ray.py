@@ -70,7 +70,7 @@ def score_with_ray(
         shard_size: Rows per output shard.
         format: "jsonl", "csv" or "parquet".
         min_score: Also write the samples with at least this score.
-        progress: Called with the number of rows just done.
+        progress: Called with the number of rows just done; first with those of earlier runs.
     """
     if workers is not None and workers < 1:
         raise InputError(f"workers={workers} is not allowed; give 1 or more")
@@ -89,6 +89,8 @@ def score_with_ray(
             # Whether it is the same run depends on the judge, and judges live on workers.
             ask = ray.remote(num_cpus=pool.cpus, num_gpus=pool.gpus)(_signatures)
             folder.begin(_raise_error(ray.get(ask.remote(make, methods))))
+            if progress and (finished := folder.totals().rows):
+                progress(finished)
         for scored in _results(ray, make, methods, settings, folder, pool):
             if not folder.begun:
                 folder.begin(scored.signatures)

@@ -145,7 +145,7 @@ def score_to_folder(
         shard_size: Rows per output shard.
         format: Of the scores: "jsonl", "csv" or "parquet".
         min_score: Also write the samples with at least this score, as they came.
-        progress: Called with the number of rows just done.
+        progress: Called with the number of rows just done; first with those of earlier runs.
 
     Returns:
         The counts of all shards of this share, those of earlier runs included.
@@ -162,6 +162,8 @@ def score_to_folder(
     inputs, judges = settings.inputs, by_method(judge, methods)
     with closing(OutputFolder(Path(output), settings, share)) as folder:
         folder.begin({name: str(each.signature) for name, each in judges.items()})
+        if progress and (finished := folder.totals().rows):
+            progress(finished)
         for number in range(len(inputs.files)):
             wanted = folder.wanted(number)
             if wanted is None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from discode.backends.served.parse_logprobs import readings_from_json
 from discode.bulk import Totals
 from discode.bulk.columns import ScoredRows
 from discode.cli import output
@@ -24,9 +26,10 @@ def decode(
     file: Annotated[
         Path,
         typer.Argument(
-            help="JSONL (- reads standard input), one row per item: log_probs (a list over the "
-            "answers, a mapping of tokens, or OpenAI's top_logprobs list), or answer_logp and "
-            "stem_logp; optionally id, scale."
+            help="JSONL or JSON (- reads standard input), one row per item: a response of OpenAI's "
+            "interfaces as it came; or log_probs (a list over the answers, a mapping of tokens, "
+            "or any part of a response that has them), or answer_logp and stem_logp; optionally "
+            "id, scale."
         ),
     ],
     method: Annotated[
@@ -60,10 +63,14 @@ def decode(
     if missing not in ("nan", "spread"):
         raise InputError(f"--missing {missing} is not allowed; allowed: nan, spread")
     default = None if scale is None else get_scale(scale)
-    rows = list(_lines(file))
+    rows = _lines(file)
     if not rows:
         raise InputError(f"{file} is empty; give at least one row of log-probabilities")
-    readings = _all_at_once(rows, default) or _one_by_one(rows, default, missing, file)
+    found: Counter[int] = Counter()
+    readings = _all_at_once(rows, default) or _one_by_one(rows, default, missing, file, found)
+    if found:
+        shown = [f"{place + 1} ({count}x)" for place, count in found.most_common(5)]
+        output.note(f"answers found at token {', '.join(shown)}", "dim")
     ids = [_id(row, place) for place, (_, row) in enumerate(rows)]
     results = {
         name: decode_readings(readings, decoder, missing=missing)
@@ -90,24 +97,40 @@ def decode(
         raise typer.Exit(1)
 
 
-def _lines(file: Path) -> Iterator[tuple[int, Any]]:
-    """Yield (line number, row); where a line is not JSON, the row is the error."""
+def _lines(file: Path) -> list[tuple[int, Any]]:
+    """Return (line number, row); where a line is not JSON, the row is the error.
+
+    A file that is JSON as a whole is one row, or a list of rows: a response may have line breaks.
+    """
     try:
         # "-" is standard input; bytes that are not UTF-8 become a mark instead of ending the run
         source = 0 if str(file) == "-" else file
         with open(source, encoding="utf-8-sig", errors="replace") as handle:  # noqa: PTH123  # a descriptor has no Path
-            for number, line in enumerate(handle, start=1):
-                if line.strip():
-                    try:
-                        yield number, json.loads(line)
-                    except (ValueError, RecursionError) as error:
-                        yield number, InputError(f"not JSON: {error}")
+            lines = [(n, line) for n, line in enumerate(handle, start=1) if line.strip()]
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror or error}") from error
+    rows = [(number, _parse_json(line)) for number, line in lines]
+    if rows and (len(rows) == 1 or isinstance(rows[0][1], InputError)):
+        whole = _parse_json("".join(line for _, line in lines))
+        if isinstance(whole, list):
+            return list(enumerate(whole, start=1))
+        if isinstance(whole, dict):
+            return [(1, whole)]
+    return rows
+
+
+def _parse_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return InputError(f"not JSON: {error}")
 
 
 def _id(row: Any, place: int) -> str:
-    return str(row["id"]) if isinstance(row, dict) and row.get("id") is not None else str(place)
+    for name in ("custom_id", "id"):  # OpenAI's batches have both
+        if isinstance(row, dict) and row.get(name) is not None:
+            return str(row[name])
+    return str(place)
 
 
 def _all_at_once(rows: list[tuple[int, Any]], scale: Scale | None) -> Readings | None:
@@ -124,10 +147,17 @@ def _all_at_once(rows: list[tuple[int, Any]], scale: Scale | None) -> Readings |
 
 
 def _one_by_one(
-    rows: list[tuple[int, Any]], scale: Scale | None, missing: str, file: Path
+    rows: list[tuple[int, Any]],
+    scale: Scale | None,
+    missing: str,
+    file: Path,
+    places: Counter[int],
 ) -> Readings:
-    """Return the readings of any file; where a row has none, NaN with the reason."""
-    parsed = [_parse(row, number, scale, missing) for number, row in rows]
+    """Return the readings of any file; where a row has none, NaN with the reason.
+
+    ``places`` counts which of an answer's tokens were read, where they had to be found.
+    """
+    parsed = [_parse(row, number, scale, missing, places) for number, row in rows]
     scales = list(dict.fromkeys(readings.scale for _, readings in parsed if readings is not None))
     if len(scales) > 1:
         raise InputError(
@@ -140,7 +170,9 @@ def _one_by_one(
     )
 
 
-def _parse(row: Any, number: int, scale: Scale | None, missing: str) -> tuple[str, Readings | None]:
+def _parse(
+    row: Any, number: int, scale: Scale | None, missing: str, places: Counter[int]
+) -> tuple[str, Readings | None]:
     """Return a reading, or why there is none."""
     try:
         if isinstance(row, InputError):
@@ -150,17 +182,24 @@ def _parse(row: Any, number: int, scale: Scale | None, missing: str) -> tuple[st
         own = None if row.get("scale") is None else get_scale(str(row["scale"]))
         if own is not None and scale is not None and own != scale:
             raise InputError(f"the row is on scale {own.name!r}, --scale says {scale.name!r}")
-        return "", _reading(row, scale or own or get_scale("ten"), missing)
+        return "", _reading(row, scale or own or get_scale("ten"), missing, places)
     except (InputError, TypeError, ValueError, OverflowError, AttributeError) as error:
-        return f"line {number}: {error}", None
+        # What is an argument in Python is an option here.
+        said = re.sub(r"\b(missing|scale)='([\w-]+)'", r"--\1 \2", str(error))
+        return f"line {number}: {said}", None
 
 
-def _reading(row: dict[str, Any], scale: Scale, missing: str) -> Readings:
+def _reading(row: dict[str, Any], scale: Scale, missing: str, places: Counter[int]) -> Readings:
     if "answer_logp" in row:
         return reading_from_row(row, scale)
-    if "log_probs" not in row:
+    found = readings_from_json(row.get("log_probs", row), scale, missing=missing)
+    if found is not None:
+        readings = found.readings
+        places.update(place[0] for place in found.places if place is not None)
+    elif "log_probs" in row:
+        readings = Readings.of(row["log_probs"], scale, missing=missing)
+    else:
         raise InputError(f"no log_probs; the row has: {', '.join(map(str, row)) or 'nothing'}")
-    readings = Readings.of(row["log_probs"], scale, missing=missing)
     if len(readings) != 1:
         raise InputError(f"log_probs holds {len(readings)} rows; give one per line")
     if readings.errors:

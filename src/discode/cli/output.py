@@ -8,6 +8,7 @@ import re
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
-    MofNCompleteColumn,
     Progress,
     ProgressColumn,
     Task,
@@ -30,6 +30,7 @@ from rich.text import Text
 
 from discode.bulk import Totals
 from discode.bulk.columns import ScoredRows
+from discode.bulk.counting import RowCount
 from discode.bulk.writers import JsonLinesWriter, open_writer, score_format
 from discode.errors import InputError
 from discode.files import remove_abandoned, replacing
@@ -72,8 +73,17 @@ TABLE_ROWS = 40
 """Rows that a table shows; files and --json have all of them."""
 CHARTS = 8
 """Charts that --show draws per method."""
-LOG_SECONDS = 60.0
-"""Where no bar is drawn, a log gets a line this often."""
+LOG_SECONDS = 30.0
+"""Where no bar is drawn, a log gets a line this often,"""
+RATE_LINES = 10
+"""with the speed since so many lines before."""
+
+
+class _Count(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        """Return how many pairs are done, and of how many."""
+        total = "?" if task.total is None else f"{task.fields.get('about', '')}{task.total:,.0f}"
+        return Text(f"{task.completed:,.0f}/{total}")
 
 
 class _Rate(ProgressColumn):
@@ -82,30 +92,74 @@ class _Rate(ProgressColumn):
         return Text("" if task.speed is None else f"{task.speed:.1f} pairs/s")
 
 
-def progress() -> Progress:
+def progress(*, shown: bool = True) -> Progress:
     """Return a bar on standard error: how many pairs, how fast, how long still."""
-    columns = (BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
+    columns = (BarColumn(), _Count(), _Rate(), TimeRemainingColumn())
     # Elsewhere than in a terminal, rich would end it with an empty line.
-    return Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal)
+    disable = not (shown and stderr.is_terminal)
+    return Progress(*columns, console=stderr, transient=True, disable=disable)
 
 
 @contextmanager
-def row_progress(total: int | None, *, bar: bool = True) -> Iterator[Callable[[int], None]]:
+def row_progress(total: RowCount | None, *, bar: bool = True) -> Iterator[Callable[[int], None]]:
     """Yield what to call with the number of pairs just done: a bar, or now and then a line."""
-    shown = bar and stderr.is_terminal
-    columns = (BarColumn(), MofNCompleteColumn(), _Rate(), TimeRemainingColumn())
-    with Progress(*columns, console=stderr, transient=True, disable=not shown) as drawn:
-        task = drawn.add_task("reading", total=total)
-        last = time.monotonic()
+    with progress(shown=bar) as drawn:
+        about = "" if total is None or total.exact else "~"
+        task = drawn.add_task("reading", total=None if total is None else total.rows, about=about)
+        log = ProgressLog(total)
 
         def advance(done: int) -> None:
-            nonlocal last
             drawn.advance(task, done)
-            if not shown and time.monotonic() - last > LOG_SECONDS:
-                last = time.monotonic()
-                note(f"{time.strftime('%H:%M:%S')} {int(drawn.tasks[0].completed)} pairs", "dim")
+            if drawn.disable and (line := log.advance(done, time.monotonic())):
+                note(f"{time.strftime('%H:%M:%S')} {line}", "dim")
 
         yield advance
+
+
+class ProgressLog:
+    """Lines on how far a run is: now and then, with the time that is left at the present speed.
+
+    >>> log = ProgressLog(RowCount(9000, exact=False))
+    >>> log.advance(1000, 0.0), log.advance(60, 20.0), log.advance(60, 40.0)
+    (None, None, '1,120 of about 9,000 pairs, 3.0 pairs/s, about 44 min left')
+    """
+
+    def __init__(self, total: RowCount | None) -> None:
+        self._total, self._done = total, 0
+        # When a line was written, and how many pairs were done then. The first pairs may be those
+        # of an earlier run, so the speed is counted from there.
+        self._lines: deque[tuple[float, int]] = deque(maxlen=RATE_LINES)
+
+    def advance(self, done: int, now: float) -> str | None:
+        """Count pairs that are done; return a line where one is due."""
+        self._done += done
+        if not self._lines:
+            self._lines.append((now, self._done))
+        if now - self._lines[-1][0] < LOG_SECONDS:
+            return None
+        then, before = self._lines[0]
+        self._lines.append((now, self._done))
+        rate = (self._done - before) / (now - then)
+        line = f"{self._done:,} pairs"
+        left = None
+        if self._total is not None and self._done <= self._total.rows:
+            about = "" if self._total.exact else "about "
+            line = f"{self._done:,} of {about}{self._total.rows:,} pairs"
+            left = (self._total.rows - self._done) / rate if rate else None
+        line += f", {rate:.1f} pairs/s"
+        return line if left is None else f"{line}, about {format_duration(left)} left"
+
+
+def format_duration(seconds: float) -> str:
+    """Return a time in its two largest units.
+
+    >>> format_duration(41), format_duration(600), format_duration(11_000)
+    ('41 s', '10 min', '3 h 3 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 def note(text: str, style: str | None = None) -> None:

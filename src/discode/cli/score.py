@@ -17,6 +17,7 @@ import typer
 from discode.backends import KINDS, kind_of
 from discode.bulk import BLOCK_ROWS, Share, Totals, find_inputs, score_to_folder
 from discode.bulk.chunks import PairChunk
+from discode.bulk.counting import RowCount, count_rows
 from discode.bulk.folder import read_signatures, store_in
 from discode.bulk.judging import Methods, ScoredChunk, score_chunks
 from discode.bulk.run import chunk_of, plan_run, read_share
@@ -244,16 +245,16 @@ def _read(
     references: list[str] | None,
     source: list[Path] | None,
     images: Path | None,
-) -> tuple[Iterator[PairChunk], int | None, Sequence[Path]]:
+) -> tuple[Iterator[PairChunk], RowCount | None, Sequence[Path]]:
     """Return the chunks to score, how many rows they have where that is known, and their files."""
     if source:
         inputs = find_inputs(source)
-        return read_share(inputs, images=images), inputs.count_rows(), inputs.files
+        return read_share(inputs, images=images), count_rows(inputs), inputs.files
     if image is None or not captions:
         raise InputError("give an image and at least one caption, or --input FILE with pairs")
     path = image if images is None else str(images / image)
     chunk = chunk_of(make_pairs(path, captions, references or None), [image] * len(captions))
-    return iter([chunk]), len(captions), ()
+    return iter([chunk]), RowCount(len(captions)), ()
 
 
 def _first_chunk(chunks: Iterator[PairChunk]) -> list[PairChunk]:
@@ -265,7 +266,7 @@ def _score(
     judge: Judge,
     methods: Methods,
     chunks: Iterable[PairChunk],
-    total: int | None,
+    total: RowCount | None,
     out: Path | None,
     *,
     as_json: bool,
@@ -315,6 +316,8 @@ def _finish(
     """Report what became of a run, and exit with 1 if anything failed."""
     if judge is not None and judge.store is not None:
         output.note(f"readings kept in {judge.store.path}", "dim")
+        if judge.store.damaged:
+            output.note(f"{judge.store.damaged} damaged readings in it were read again", "yellow")
     output.report(totals, signatures)
     if out is not None:
         output.note(f"scores written to {out}", "dim")
@@ -428,7 +431,8 @@ class FolderRun:
 
     def _run(self, run: Callable[..., Totals], judge: Judge | None = None) -> None:
         try:
-            with output.row_progress(None) as progress:
+            total = count_rows(find_inputs(self.source), self._share())
+            with output.row_progress(total) as progress:
                 totals = run(progress=progress, **self._options())
         except StoppedError as error:
             reason = str(error).removeprefix("not asked: ")

@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from discode.cli.output import echo, stdout
+from discode.cli.output import echo, note, stdout
 from discode.errors import InputError
 from discode.readings.exchange import export_readings, import_readings
 from discode.readings.store import ReadingStore
@@ -37,6 +37,9 @@ def export_(store: Store, file: Annotated[Path, typer.Argument(help=".jsonl or .
     """Write every reading to a file."""
     with ReadingStore(store, create=False) as opened:
         echo(f"{export_readings(opened, file)} readings written to {file}")
+        if opened.damaged:
+            note(f"{opened.damaged} damaged readings are left out", "red")
+            raise typer.Exit(1)
 
 
 @app.command("import")

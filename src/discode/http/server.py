@@ -8,18 +8,23 @@ import signal
 import socket
 import threading
 
+import h11
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from discode.errors import InputError
+from discode.http.guard import SECURITY_HEADERS
 
 HEAD_SECONDS = 15.0
 """How long a connection may take to send a request's head."""
 
 
-class _HeadTimeout(H11Protocol):
-    """Closes connections that send no complete request head within :data:`HEAD_SECONDS`."""
+class _Connection(H11Protocol):
+    """Closes connections that send no complete request head within :data:`HEAD_SECONDS`.
+
+    What is not HTTP never reaches the application: its answer gets the security headers here.
+    """
 
     _timer: asyncio.TimerHandle | None = None
 
@@ -34,6 +39,21 @@ class _HeadTimeout(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._cancel_timer()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what cannot be read as a request."""
+        headers = SECURITY_HEADERS | {
+            "content-type": "text/plain; charset=utf-8",
+            "content-length": str(len(msg)),
+            "connection": "close",
+        }
+        for event in (
+            h11.Response(status_code=400, headers=[*headers.items()], reason=b"Bad Request"),
+            h11.Data(data=msg.encode("ascii")),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def _update_timer(self) -> None:
         if self.cycle is not None and not self.cycle.response_complete:
@@ -80,7 +100,7 @@ def make_server(app: ASGIApp, *, grace_seconds: float) -> uvicorn.Server:
     logging.getLogger("python_multipart").setLevel("ERROR")
     config = uvicorn.Config(
         app,
-        http=_HeadTimeout,
+        http=_Connection,
         ws="none",
         lifespan="on",
         log_level="error",

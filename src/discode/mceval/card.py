@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from discode.mceval.guide import guide_text
-
 FILL = "TO BE FILLED"
 
 
@@ -32,7 +30,11 @@ class DatasetFacts:
     skip_reasons: Mapping[str, int]
     flag_reasons: Mapping[str, int]
     hours: float
-    instructions: str
+    guides: Sequence[str]
+    """The guides that people were shown, oldest first; where none was kept, that of today."""
+    guides_kept: bool
+    second_looks: Mapping[str, int]
+    """Revisions accepted and rejected by a second person; empty without that rule."""
     study: Mapping[str, Any]
     version: str
     decisions: Sequence[Mapping[str, Any]] = ()
@@ -109,16 +111,13 @@ def dataset_card(facts: DatasetFacts) -> str:
         "failed gold questions or answered too quickly; their tasks were given to others. "
         "`facts.json` lists these decisions with their evidence.",
         "",
+        *_second_looks(facts.second_looks),
         f"Rules: `{json.dumps(facts.rules, sort_keys=True)}`",
         "",
         f"Checks: `{json.dumps(facts.checks, sort_keys=True)}`",
         "",
         "### Guidelines",
-        "What people read before their first task, and could open again at any time:",
-        "",
-        *(f"> {line}" if line else ">" for line in guide_text(
-            instructions=facts.instructions.strip()).splitlines()),
-        "",
+        *_guides(facts),
         *_study(facts.study),
         "## What only the publisher can say",
         f"- Licence of the captions and judgments: {_line(facts.licence) or FILL}",
@@ -166,6 +165,30 @@ def _passes(facts: DatasetFacts, total: Mapping[str, Any]) -> list[str]:
     if equal:
         words.append(f"In {equal} rows the reference became one of the candidates by its revision.")
     return [" ".join(words)]
+
+
+def _second_looks(found: Mapping[str, int]) -> list[str]:
+    if not found:
+        return []
+    return [
+        "A revision counts only because another person, who neither revised nor compared the "
+        f"image's captions, accepted it: {found['accepted']} were accepted and "
+        f"{found['rejected']} rejected; those captions were revised again by somebody else.",
+        "",
+    ]
+
+
+def _guides(facts: DatasetFacts) -> list[str]:
+    """Return the guides that people were shown, quoted."""
+    words = "What people read before their first task, and could open again at any time:"
+    if not facts.guides_kept:
+        words = f"No copy of what people read was kept; discode {facts.version} would tell them:"
+    lines = [words, ""]
+    for number, text in enumerate(facts.guides, start=1):
+        if len(facts.guides) > 1:
+            lines += [f"Version {number} of {len(facts.guides)}, in the order of their use:", ""]
+        lines += [*(f"> {line}" if line else ">" for line in text.splitlines()), ""]
+    return lines
 
 
 def _study(study: Mapping[str, Any]) -> list[str]:

@@ -1,7 +1,17 @@
-"""Decide when a person counts as careless: wrong gold answers, or answers that are too quick."""
+"""Decide when a person counts as careless: wrong gold answers, or answers that are too quick.
+
+Gold answers are judged by a likelihood ratio. With r of n right, a coin does that with probability
+2⁻ⁿ, and a careful person, who is right with probability c, with cʳ (1 − c)ⁿ⁻ʳ. Once
+
+    2⁻ⁿ / (cʳ (1 − c)ⁿ⁻ʳ) ≥ odds
+
+the person is taken for a coin. Over any number of questions, this ever happens to a careful person
+with probability 1 / odds at most (Ville's inequality), however often one looks.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -13,11 +23,13 @@ class Checks:
     """The limits of a campaign."""
 
     gold_rate: float = 0.1
-    """The share of comparisons that are gold questions, while there are new ones."""
+    """The share of tasks that are gold questions, while there are new ones."""
     gold_after: int = 5
     """A person is judged by their gold answers once there are this many."""
-    gold_least: float = 0.6
-    """The least share of them that must be right."""
+    gold_careful: float = 0.9
+    """How often somebody is right who looks: gold questions have an obvious answer."""
+    gold_odds: float = 50.0
+    """A person's part ends once a coin explains their gold answers so many times better."""
     quick_seconds: float = 2.0
     """A comparison answered sooner counts as quick."""
     quick_after: int = 10
@@ -33,9 +45,13 @@ class Checks:
     """Put a careless person's work back at once; otherwise an admin does."""
 
     def __post_init__(self) -> None:
-        for name in ("gold_rate", "gold_least", "quick_most", "flag_most", "skip_most"):
+        for name in ("gold_rate", "quick_most", "flag_most", "skip_most"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name}={getattr(self, name)!r} must be from 0 to 1")
+        if not 0.5 < self.gold_careful < 1:
+            raise InputError(f"gold_careful={self.gold_careful!r} must be above 0.5 and below 1")
+        if not self.gold_odds > 1:
+            raise InputError(f"gold_odds={self.gold_odds!r} must be above 1")
         for name in ("gold_after", "quick_after"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name}={getattr(self, name)!r} must be 1 or more")
@@ -47,7 +63,7 @@ class Checks:
 
 @dataclass(frozen=True)
 class WorkRecord:
-    """How many gold questions, right ones, comparisons and quick ones a person has answered."""
+    """How many gold questions, right ones, choices and quick ones a person has answered."""
 
     gold: int = 0
     right: int = 0
@@ -87,20 +103,32 @@ def may_pass(checks: Checks, kind: str, passed: int, dealt_with: int) -> bool:
     return passed + 1 <= max(checks.pass_free, most * (dealt_with + 1))
 
 
+def coin_odds(checks: Checks, gold: int, right: int) -> float:
+    """Return how many times better a coin explains gold answers than a careful person does.
+
+    >>> [round(coin_odds(Checks(), 6, right)) for right in (6, 4, 3, 2)]
+    [0, 2, 21, 193]
+    """
+    careful = checks.gold_careful
+    wrong = gold - right
+    # A power of more than 600 gold answers would not fit into a number.
+    return math.exp(
+        min(700.0, -gold * math.log(2) - right * math.log(careful) - wrong * math.log1p(-careful))
+    )
+
+
 def careless_reason(checks: Checks, record: WorkRecord) -> str:
     """Return why a person counts as careless, or "".
 
     >>> careless_reason(Checks(), WorkRecord(gold=6, right=2))
-    'gold questions: 2 of 6 right, at least 60 % are wanted'
+    'gold questions: 2 of 6 right, as a coin would have it'
     """
-    if record.gold >= checks.gold_after and record.right < checks.gold_least * record.gold:
-        return (
-            f"gold questions: {record.right} of {record.gold} right, "
-            f"at least {checks.gold_least:.0%} are wanted".replace("%", " %")
-        )
+    odds = coin_odds(checks, record.gold, record.right)
+    if record.gold >= checks.gold_after and odds >= checks.gold_odds:
+        return f"gold questions: {record.right} of {record.gold} right, as a coin would have it"
     if record.compared >= checks.quick_after and record.quick > checks.quick_most * record.compared:
         return (
-            f"time: {record.quick} of {record.compared} comparisons took under "
+            f"time: {record.quick} of {record.compared} choices took under "
             f"{checks.quick_seconds:g} s"
         )
     return ""

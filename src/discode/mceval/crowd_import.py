@@ -23,7 +23,7 @@ from discode.files import read_rows, replacing
 from discode.mceval.crowd import task_name
 from discode.mceval.database import LOCK, Database, checks_of, rules_of
 from discode.mceval.people import carelessness_of, mark_careless
-from discode.mceval.queue import REVISION_TIMES, flag, record_answer, skip
+from discode.mceval.queue import IDLE_SECONDS, REVISION_TIMES, flag, record_answer, skip
 from discode.mceval.report import person_rows
 from discode.mceval.states import log_event, return_slot
 from discode.mceval.tables import Answer, Candidate, Image, Pass, Person, Slot
@@ -207,6 +207,7 @@ def _use(
     answer = Answer(
         slot_id=slot.id, round=slot.round, image_id=image, person_id=person.id, kind=kind,
         submission=submission, choice=choice, text=text, seconds=result.seconds, created=now,
+        worked=min(result.seconds, IDLE_SECONDS),  # a platform gives no signs of life
         swapped=choice is not None and said["swapped"] == "1",
     )  # fmt: skip
     record_answer(session, slot, answer, now)

@@ -211,8 +211,11 @@ def _upgrade(connection: Connection) -> None:
                 connection.execute(
                     text(f"ALTER TABLE {write(table.name)} ADD COLUMN {write(column.name)} {kind}")
                 )
+    # Which images were taken for duplicates was not kept before version 3.
+    rules = {"near": None} | json.loads(connection.scalar(text("SELECT rules FROM campaign")))
     connection.execute(
-        text("UPDATE campaign SET version = :version WHERE id = 1"), {"version": SCHEMA_VERSION}
+        text("UPDATE campaign SET version = :version, rules = :rules WHERE id = 1"),
+        {"version": SCHEMA_VERSION, "rules": json.dumps(rules, sort_keys=True)},
     )
 
 

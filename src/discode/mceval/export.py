@@ -23,17 +23,19 @@ from discode.images import image_bytes
 from discode.mceval.card import DatasetFacts, dataset_card
 from discode.mceval.checks import WorkRecord, careless_reason
 from discode.mceval.database import Database, settings_of
+from discode.mceval.people import guide_of
 from discode.mceval.report import (
     DISCARDED,
     domain_rows,
     finding_rows,
     pass_reasons,
     person_rows,
+    second_looks,
     votes_by_image,
 )  # fmt: skip
 from discode.mceval.rules import normalized
 from discode.mceval.shown import shown_copy
-from discode.mceval.tables import Candidate, Domain, Image
+from discode.mceval.tables import Candidate, Domain, GuideCopy, Image
 from discode.mceval.user_study import user_study_result
 from discode.version import __version__
 
@@ -199,7 +201,10 @@ def _facts(
             "krippendorff_alpha": _number(report.alpha),
         }
     people = [row for row in person_rows(session) if row.answers]
-    study = user_study_result(session)
+    guides = session.scalars(
+        select(GuideCopy.text).order_by(GuideCopy.created, GuideCopy.digest)
+    ).all()
+    study, looks = user_study_result(session), second_looks(session)
     return DatasetFacts(
         title=options.title or settings.name,
         licence=options.licence,
@@ -217,7 +222,13 @@ def _facts(
         skip_reasons=pass_reasons(session, "skip"),
         flag_reasons=pass_reasons(session, "flag"),
         hours=round(sum(row.hours for row in people), 2),
-        instructions=settings.instructions,
+        guides=guides or [guide_of(settings)],
+        guides_kept=bool(guides),
+        second_looks=(
+            {"accepted": looks.accepted, "rejected": looks.rejected}
+            if settings.rules.second_look
+            else {}
+        ),
         study={
             "images": study.images,
             "judged": study.judged,

@@ -30,6 +30,16 @@ REVISING_HINT = (
     "is right as it is, keep it."
 )
 
+LOOKING = (
+    "You see an image and a caption that somebody else improved, with what they changed. Accept it "
+    "if you would have liked to read it and nothing in it is wrong; otherwise reject it, and "
+    "another person improves the caption once more."
+)
+LOOKING_QUESTION = "Is this caption right?"
+LOOKING_HINT = (
+    "Accept it if nothing in it is wrong and nothing that matters is missing; otherwise reject it."
+)
+
 
 @dataclass(frozen=True)
 class ComparedExample:
@@ -85,6 +95,7 @@ SKIP_REASONS = {
         "I do not understand a caption",
     ),
     "revise": ("I do not know what is shown", "I do not understand the caption"),
+    "look": ("I do not know what is shown", "I do not understand the caption"),
 }
 FLAG_REASONS = (
     NOT_LOADED,
@@ -94,20 +105,20 @@ FLAG_REASONS = (
 )
 
 
-def guide_text(*, compare: bool = True, revise: bool = True, instructions: str = "") -> str:
-    """Return the guide as plain text, for a dataset's card.
+def guide_text(*, instructions: str = "", look: bool = False) -> str:
+    """Return the guide as plain text, for a dataset's card; ``look``: with the second look.
 
-    >>> guide_text(revise=False).splitlines()[1]
+    >>> guide_text().splitlines()[1]
     '- relevance: It is about what matters in the image.'
     """
     lines = [instructions] if instructions else []
-    if compare:
-        lines += [COMPARING, *(f"- {name}: {words}" for name, words in DEFINITIONS.items()), ADVICE]
-        for one in COMPARED_EXAMPLES:
-            better, worse = one.captions[one.better], one.captions[1 - one.better]
-            lines.append(f"Example: “{better}” is better than “{worse}”. {one.why}")
-    if revise:
-        kept, gone, come, rest = REVISED_EXAMPLE.parts
-        lines += [REVISING, f"Example: “{kept}{gone}{rest}” becomes “{kept}{come}{rest}”. "
-                  f"{REVISED_EXAMPLE.why}"]  # fmt: skip
+    lines += [COMPARING, *(f"- {name}: {words}" for name, words in DEFINITIONS.items()), ADVICE]
+    for one in COMPARED_EXAMPLES:
+        better, worse = one.captions[one.better], one.captions[1 - one.better]
+        lines.append(f"Example: “{better}” is better than “{worse}”. {one.why}")
+    kept, gone, come, rest = REVISED_EXAMPLE.parts
+    lines += [REVISING, f"Example: “{kept}{gone}{rest}” becomes “{kept}{come}{rest}”. "
+              f"{REVISED_EXAMPLE.why}"]  # fmt: skip
+    if look:
+        lines.append(LOOKING)
     return "\n".join(lines)

@@ -26,8 +26,10 @@ from discode.benchmarks.parsing import get_text
 from discode.errors import ImageError, InputError
 from discode.files import read_rows
 from discode.images import IMAGE_SUFFIXES, image_bytes, open_image
+from discode.mceval.copies import ShownCopies, copies_folder
 from discode.mceval.database import Database, rules_of
 from discode.mceval.rules import Rules, normalized, random_bits, rank_of
+from discode.mceval.shown import decoded_copy, without_metadata
 from discode.mceval.states import log_event, prepare_images
 from discode.mceval.tables import Candidate, Domain, Image
 from discode.mceval.texts import check_label, check_text
@@ -130,8 +132,6 @@ class SeenHashes:
     """The difference hashes of all images so far, and the search for a near one."""
 
     def __init__(self, near: int) -> None:
-        if not -1 <= near <= 64:
-            raise InputError(f"near={near} must be from 0 to 64 bits, or -1 for no comparison")
         self.near = near
         self._hashes = np.empty((64, 64), np.uint8)
         self._names: list[str] = []
@@ -163,10 +163,12 @@ def add_images(
     sources: Sequence[DomainSource],
     *,
     now: float,
-    near: int = NEAR,
     progress: Callable[[int], object] = lambda count: None,
 ) -> dict[str, dict[str, int]]:
     """Add images to a campaign, at its beginning or while people work.
+
+    Images that look the same by the campaign's rules (``near``) are one. Of an image that must be
+    decoded to be shown, a copy is kept now, so that no page waits for it.
 
     An image that was left out or is in the campaign already is left out again, with the reason.
     A domain that is there gets the quota that is given.
@@ -175,8 +177,6 @@ def add_images(
         db: The campaign.
         sources: Its domains, or those that get more images.
         now: The time.
-        near: Images whose hashes differ in this many bits or fewer are the same, fewer for line
-            drawings; -1: no comparison.
         progress: Called with the number of files read so far.
 
     Returns:
@@ -186,10 +186,12 @@ def add_images(
     if len(set(names)) != len(names) or not names:
         raise InputError(f"domains must be one or more, each once, not {', '.join(names)!r}")
     files = {source.name: list_images(source) for source in sources}
-    hashes, digests = SeenHashes(near), dict[str, str]()
+    digests = dict[str, str]()
+    copies = ShownCopies(copies_folder(db))
     rows: dict[str, list[Image]] = {name: [] for name in names}
     with db.read() as session:
         rules = rules_of(session)
+        hashes = SeenHashes(NEAR if rules.near is None else rules.near)
         known = _remember(session, hashes, digests)
     number, listed = 0, set[tuple[str, str]]()
     for name in names:
@@ -199,7 +201,7 @@ def add_images(
             key = _stored(_place(file.path))
             if key not in known and (name, key) not in listed:  # a list may name a file twice
                 listed.add((name, key))
-                rows[name].append(_image_row(file, name, rules, hashes, digests))
+                rows[name].append(_image_row(file, name, rules, hashes, digests, copies))
 
     def work(session: Session) -> None:
         for source in sources:
@@ -256,7 +258,12 @@ def _place(path: Path) -> str:
 
 
 def _image_row(
-    file: ImageFile, domain: str, rules: Rules, hashes: SeenHashes, digests: dict[str, str]
+    file: ImageFile,
+    domain: str,
+    rules: Rules,
+    hashes: SeenHashes,
+    digests: dict[str, str],
+    copies: ShownCopies,
 ) -> Image:
     """Return the row of a file: in the pool, or left out with a reason."""
     path, source = _stored(_place(file.path)), _stored(file.source)
@@ -283,8 +290,15 @@ def _image_row(
     if other:
         return left_out("duplicate", f"looks like {other}")
     digests[row.digest] = file.source
+    _keep_copy(copies, row.digest, data, image)
     row.rank = rank_of(rules, row.digest)
     return row
+
+
+def _keep_copy(copies: ShownCopies, digest: str, data: bytes, image: Pillow.Image) -> None:
+    """Keep the copy that people see, if the image must be decoded for it."""
+    if without_metadata(data) is None:
+        copies.keep(digest, decoded_copy(image))
 
 
 @dataclass(frozen=True)
@@ -314,6 +328,7 @@ def add_gold(db: Database, path: Path, now: float) -> AddedGold:
     The same question twice is an error; two questions on one image are not.
     """
     found = []
+    copies = ShownCopies(copies_folder(db))
     asked: dict[tuple[str, ...], str] = {}
     for number, (where, row) in enumerate(read_rows(path)):
         name = get_text(row, "image", where)
@@ -326,10 +341,11 @@ def add_gold(db: Database, path: Path, now: float) -> AddedGold:
             raise InputError(f"{where}: right and wrong are the same caption")
         try:
             data = image_bytes(file)
-            open_image(data)
+            image = open_image(data)
         except ImageError as error:
             raise InputError(f"{where}: {error}") from error
         digest = hashlib.sha256(data).hexdigest()
+        _keep_copy(copies, digest, data, image)
         question = (digest, normalized(right), normalized(wrong))
         if asked.setdefault(question, where) != where:
             raise InputError(f"{where}: the same question as {asked[question]}")
@@ -348,20 +364,20 @@ def add_gold(db: Database, path: Path, now: float) -> AddedGold:
         ).all()
         for number, file, name, digest, right, wrong in found:
             answer = random_bits(seed, "gold", digest, right) & 1
-            image = Image(
+            row = Image(
                 digest=digest, state_key=f"gold {now} {number}", path=str(file.resolve()),
                 source=name, state="gold", gold=answer,
             )  # fmt: skip
-            session.add(image)
+            session.add(row)
             session.flush()
             pair = [
-                Candidate(image_id=image.id, writer=writer, text=caption)
+                Candidate(image_id=row.id, writer=writer, text=caption)
                 for writer, caption in (("right", right), ("wrong", wrong))
             ]
             session.add_all(pair)
             session.flush()
             first, second = pair[::-1] if answer else pair
-            image.first, image.second = first.id, second.id
+            row.first, row.second = first.id, second.id
         log_event(session, "gold", now, detail=f"{len(found)} questions")
         return sorted(names[digest] for digest in shared)
 

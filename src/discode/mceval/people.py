@@ -15,13 +15,15 @@ from sqlalchemy.orm import Session
 
 from discode.errors import InputError, NotAllowedError, lookup
 from discode.mceval.checks import Evidence, WorkRecord, careless_reason, is_corrected
-from discode.mceval.database import LOCK, Database, checks_of
+from discode.mceval.database import LOCK, CampaignSettings, Database, checks_of, settings_of
+from discode.mceval.guide import guide_text
 from discode.mceval.states import log_event, pass_counts, return_slot, settle_image
 from discode.mceval.tables import (
     ROLES,
     Answer,
     Candidate,
     Finding,
+    GuideCopy,
     Image,
     Login,
     Pass,
@@ -214,15 +216,29 @@ def _record_finding(
 
 
 def record_consent(db: Database, person: int, now: float) -> None:
-    """Record that a person has read the instructions and agreed to take part."""
+    """Record that a person has read the guide, which is kept, and agreed to take part."""
 
     def work(session: Session) -> None:
         row = session.get_one(Person, person, with_for_update=LOCK)
         if row.consented is None:
             row.consented = now
             log_event(session, "consented", now, person=person)
+            keep_guide(session, now)
 
     db.run(work)
+
+
+def guide_of(settings: CampaignSettings) -> str:
+    """Return a campaign's guide as plain text."""
+    return guide_text(instructions=settings.instructions.strip(), look=settings.rules.second_look)
+
+
+def keep_guide(session: Session, now: float) -> None:
+    """Keep a copy of the guide, which somebody is shown now; the same words are kept once."""
+    text = guide_of(settings_of(session))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    if session.get(GuideCopy, digest) is None:
+        session.add(GuideCopy(digest=digest, text=text, created=now))
 
 
 def work_record(session: Session, person: int) -> WorkRecord:

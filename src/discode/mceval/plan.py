@@ -43,6 +43,8 @@ class Target:
     """Share of images on which people can only guess."""
     compare_seconds: float = 30.0
     revise_seconds: float = 50.0
+    look_seconds: float = 0.0
+    """Time of a second look at a revision; 0 where there is none, as in the paper."""
     pay_per_hour: float = 23.0
     fee: float = 0.0
     """A platform's share, on top of the pay."""
@@ -60,6 +62,8 @@ class Target:
             value = getattr(self, name)
             if not 0 <= value <= high:
                 raise InputError(f"{name}={value} must be from 0 to {high:g}")
+        if not 0 <= self.look_seconds <= 1e6:
+            raise InputError(f"look_seconds={self.look_seconds} must be 0 or more")
         for name in ("compare_seconds", "revise_seconds", "pay_per_hour"):
             value = getattr(self, name)
             if not (value > 0 and math.isfinite(value)):
@@ -159,7 +163,7 @@ def _need(
     kept_images = target.domains * target.images
     revisions = shown if rules.revise == "always" else kept_images
     seconds = comparisons * target.compare_seconds * compare_pace
-    seconds += revisions * target.revise_seconds * revise_pace
+    seconds += revisions * (target.revise_seconds + target.look_seconds) * revise_pace
     money = seconds / 3600 * target.pay_per_hour * (1 + target.fee)
     return Need(shown, comparisons, revisions, seconds / 3600, money, discarded, wrong)
 

@@ -8,6 +8,7 @@ even if this module were wrong: a slot is held once, and nobody has two slots of
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from discode.mceval import people
 from discode.mceval.checks import may_pass
 from discode.mceval.database import LOCK, Database, checks_of, rules_of, settings_of
 from discode.mceval.rules import Rules, is_swapped, random_bits
-from discode.mceval.states import log_event, return_slot, settle_image
+from discode.mceval.states import WORK_KINDS, log_event, return_slot, settle_image
 from discode.mceval.tables import (
     ROLES,
     Answer,
@@ -48,6 +49,8 @@ from discode.mceval.texts import check_revision, check_submission, check_text
 UNDO_SECONDS = 600.0
 REVISION_TIMES = 2.0
 """A revision takes at least so many times the seconds of a quick comparison."""
+IDLE_SECONDS = 180.0
+"""Time counts as work for so long after a sign of life: a page, a movement on it, an answer."""
 WINDOW = 16
 """Images of a domain, in its order, among which a person's next task is drawn."""
 
@@ -58,12 +61,12 @@ class Task:
 
     lease: str
     kind: str
-    """"compare" or "revise"."""
+    """"compare", "revise" or "look"."""
     domain: str
     path: str
     """The image's file; a server shows it under the lease's name, never under its own."""
     captions: tuple[str, ...]
-    """Left and right, or the one to revise."""
+    """Left and right, or the one to revise, or one before and after its revision."""
     begun: float
     expires: float
 
@@ -91,6 +94,7 @@ def submit(
     side: int | None = None,
     text: str | None = None,
     unchanged: bool = False,
+    accepted: bool | None = None,
 ) -> Receipt:
     """Record an answer.
 
@@ -104,6 +108,7 @@ def submit(
         text: The revised caption; of a revision.
         unchanged: The person says that the caption is right as it is; without it, a text that was
             not changed is asked back.
+        accepted: Whether the revision is right; of a second look.
 
     Raises:
         NotAllowedError: The lease ran out and somebody else has the task, or the person may not.
@@ -112,7 +117,7 @@ def submit(
     check_submission(submission)
 
     def work(session: Session) -> tuple[Receipt, str]:
-        receipt = _submit(session, person, lease, submission, now, side, text, unchanged)
+        receipt = _submit(session, person, lease, submission, now, side, text, unchanged, accepted)
         return receipt, "" if receipt.again else people.carelessness_of(session, person)
 
     receipt, why = db.run(work)
@@ -147,14 +152,23 @@ def flag(db: Database, person: int, lease: str, reason: str, now: float) -> None
 
 
 def heartbeat(db: Database, person: int, lease: str, now: float) -> float:
-    """Extend a lease; return the time at which it now ends."""
+    """Extend a lease, whose holder gave a sign of life; return the time at which it now ends."""
 
     def work(session: Session) -> float:
         slot = _leased(session, _person(session, person), lease)
+        _count_work(slot, now)
         slot.expires = now + settings_of(session).lease_seconds
         return slot.expires
 
     return db.run(work)
+
+
+def _count_work(slot: Slot, now: float) -> float:
+    """Count the time since the holder's last sign of life, now that there is one; all of it."""
+    gap = max(0.0, now - (slot.seen if slot.seen is not None else now))  # a clock may be set back
+    slot.worked = (slot.worked or 0.0) + min(gap, IDLE_SECONDS)
+    slot.seen = now
+    return slot.worked
 
 
 def _person(session: Session, person: int) -> Person:
@@ -185,13 +199,15 @@ def _next(session: Session, person_id: int, now: float) -> Task | None:
     if held is not None:
         image = session.get_one(Image, held.image_id)
         if image.state in ("active", "gold") or (held.kind == "study" and image.state == "done"):
-            alive = held.expires is not None and held.expires > now
-            return _task(session, held if alive else _lease(session, held, person, now))
+            if held.expires is None or held.expires <= now:
+                _lease(session, held, person, now)
+            _count_work(held, now)
+            return _task(session, held)
         return_slot(session, held)  # discarded or finished meanwhile
         if held.kind != "study":
             held.state = "closed"
         session.flush()
-    kinds = list(ROLES[person.role])
+    kinds = [kind for kind in ROLES[person.role] if kind != "look"]
     if not kinds:
         return None
     seen = _dealt_with_by_domain(session, person)
@@ -201,12 +217,14 @@ def _next(session: Session, person_id: int, now: float) -> Task | None:
         and random_bits(rules.seed, "kind", person.id, count) % (rules.people + 1) == 0
     ):
         kinds.reverse()  # people who do both revise as often as there are revisions
+    if rules.second_look and "look" in ROLES[person.role]:
+        kinds.insert(0, "look")  # first: they are few, and finish an image
     domains = _domain_order(session, rules, person, seen)
     for wait in (False, True):  # rows that others have locked may become free
         for kind in kinds:
             slot = _draw_slot(session, rules, person, kind, domains, now, wait=wait)
             if slot is not None:
-                return _task(session, _gold_instead(session, rules, person, slot, count, now) or
+                return _task(session, _gold_instead(session, rules, person, count, now) or
                              _lease(session, slot, person, now))  # fmt: skip
     return None
 
@@ -342,14 +360,31 @@ def _lock_query(kind: str, wait: bool) -> Executable:
     )
 
 
+def is_gold_turn(seed: int, person: int, count: int, rate: float) -> bool:
+    """Return whether a person's task number ``count`` is to be a gold question.
+
+    The tasks are cut into blocks of 1 / rate: block b has the numbers from ⌊b / rate⌋ on. Each has
+    one, at a place that is drawn for the person. So everybody meets as many as the rate says, and
+    nobody knows which.
+
+    >>> [count for count in range(40) if is_gold_turn(0, 1, count, 0.1)]
+    [6, 11, 24, 38]
+    """
+    if not rate:
+        return False
+    near = math.floor(count * rate)  # rounded, so that it may be the block beside
+    for block in (near - 1, near, near + 1):
+        begin, end = math.floor(block / rate), math.floor((block + 1) / rate)
+        if begin <= count < end:
+            return count == begin + random_bits(seed, "gold", person, block) % (end - begin)
+    return False
+
+
 def _gold_instead(
-    session: Session, rules: Rules, person: Person, slot: Slot, count: int, now: float
+    session: Session, rules: Rules, person: Person, count: int, now: float
 ) -> Slot | None:
     """Return a gold question instead of a slot, at the campaign's rate, if there are new ones."""
-    rate = checks_of(session).gold_rate
-    if slot.kind == "revise" and person.role != "reviser":
-        return None  # people who do both are judged by their comparisons
-    if random_bits(rules.seed, "gold", person.id, count) >= rate * 2**64:
+    if not is_gold_turn(rules.seed, person.id, count, checks_of(session).gold_rate):
         return None
     seen = select(Slot.id).where(Slot.image_id == Image.id, Slot.person_id == person.id)
     passed = select(Pass.id).where(Pass.image_id == Image.id, Pass.person_id == person.id)
@@ -394,7 +429,8 @@ def _lease(session: Session, slot: Slot, person: Person, now: float) -> Slot:
         log_event(session, "expired", now, person=slot.person_id, image=slot.image_id)
     slot.state, slot.person_id = "leased", person.id
     slot.lease = secrets.token_urlsafe(18)
-    slot.leased_at = now
+    slot.leased_at = slot.seen = now
+    slot.worked = 0.0
     slot.expires = now + settings_of(session).lease_seconds
     session.flush()
     log_event(session, "leased", now, person=person.id, image=slot.image_id, detail=slot.kind)
@@ -409,13 +445,15 @@ def _task(session: Session, slot: Slot) -> Task:
     revision = _is_revision(slot, session.get_one(Person, slot.person_id))
     if revision:
         captions = _texts(session, (_to_revise(image),))
+    elif slot.kind == "look":
+        captions = (*_texts(session, (_to_revise(image),)), _revision(session, slot))
     else:
         pair = (image.first, image.second)
         swapped = is_swapped(rules_of(session), image.digest, slot.person_id)
         captions = _texts(session, pair[::-1] if swapped else pair)
     return Task(
         slot.lease,
-        "revise" if revision else "compare",
+        "revise" if revision else "look" if slot.kind == "look" else "compare",
         domain or "",
         image.path,
         captions,
@@ -427,6 +465,18 @@ def _task(session: Session, slot: Slot) -> Task:
 def _is_revision(slot: Slot, person: Person) -> bool:
     """Return whether a slot is answered with a text; a reviser's gold questions are, too."""
     return slot.kind == "revise" or (slot.kind == "gold" and person.role == "reviser")
+
+
+def _revision(session: Session, look: Slot) -> str:
+    """Return the revision that a second look is about."""
+    text: str | None = session.scalar(
+        select(Answer.text)
+        .join(Slot, (Slot.id == Answer.slot_id) & (Slot.round == Answer.round))
+        .where(Slot.image_id == look.image_id, Slot.kind == "revise", Slot.number == look.number)
+    )
+    if text is None:
+        raise StoreError(f"slot {look.id} is a look at no revision: the data is damaged")
+    return text
 
 
 def _to_revise(image: Image) -> int | None:
@@ -449,6 +499,7 @@ def _submit(
     side: int | None,
     text: str | None,
     unchanged: bool,
+    accepted: bool | None,
 ) -> Receipt:
     known = session.scalar(select(Answer).where(Answer.submission == submission))
     if known is not None:
@@ -461,7 +512,13 @@ def _submit(
     swapped = is_swapped(rules_of(session), image.digest, person.id)
     choice = None
     seconds = max(0.0, now - (slot.leased_at or now))  # a clock may be set back
-    if _is_revision(slot, person):
+    if accepted is not None and slot.kind != "look":
+        raise InputError("only a second look accepts or rejects")
+    if slot.kind == "look":
+        if accepted is None or text is not None or side is not None:
+            raise InputError("a second look is answered with accept or reject")
+        swapped, choice = False, int(accepted)
+    elif _is_revision(slot, person):
         if side is not None:
             raise InputError("a revision is answered with a text, not with a side")
         (given,) = _texts(session, (_to_revise(image),))
@@ -478,7 +535,7 @@ def _submit(
         slot_id=slot.id, round=slot.round, image_id=slot.image_id, person_id=person.id,
         kind=slot.kind, submission=submission, choice=choice,
         swapped=swapped and choice is not None, text=text,
-        seconds=seconds, created=now,
+        seconds=seconds, worked=_count_work(slot, now), created=now,
     )  # fmt: skip
     record_answer(session, slot, answer, now)
     return Receipt(answer.id)
@@ -492,7 +549,7 @@ def record_answer(session: Session, slot: Slot, answer: Answer, now: float) -> N
     log_event(
         session, "answered", now, person=answer.person_id, image=slot.image_id, detail=slot.kind
     )
-    if slot.kind in ("compare", "revise"):
+    if slot.kind in WORK_KINDS:
         settle_image(session, slot.image_id, now)
 
 
@@ -538,7 +595,7 @@ def _undo(session: Session, person_id: int, now: float) -> Task | None:
     slot.round += 1
     log_event(session, "undone", now, person=person.id, image=slot.image_id, detail=slot.kind)
     _lease(session, slot, person, now)
-    if slot.kind in ("compare", "revise"):
+    if slot.kind in WORK_KINDS:
         settle_image(session, slot.image_id, now)
     return _task(session, slot)
 
@@ -557,7 +614,7 @@ def _undo_pass(
         # before the image's state is settled: an image that somebody works on is not parked
         _lease(session, slot, person, now)
     settle_image(session, passed.image_id, now)
-    if slot is None:
+    if slot is None or slot.state != "leased":  # a look at a revision that is gone
         return None
     image = session.get_one(Image, passed.image_id)
     if image.state not in ("active", "gold") and not (

@@ -208,8 +208,7 @@ def person_rows(session: Session) -> list[PersonRow]:
     rows = []
     for person in session.scalars(select(Person).order_by(Person.id)).all():
         mine = work[person.id]
-        # A page left open overnight is not work: at most one lease is paid per answer.
-        seconds = [min(answer.seconds, settings.lease_seconds) for answer in mine]
+        seconds = [worked_seconds(a.seconds, a.worked, settings.lease_seconds) for a in mine]
         hours = sum(seconds) / 3600
         shared, agreed = _with_others(person.id, mine, votes)
         record = work_record(session, person.id)
@@ -221,6 +220,14 @@ def person_rows(session: Session) -> list[PersonRow]:
         )  # fmt: skip
         rows.append(row)
     return rows
+
+
+def worked_seconds(seconds: float, worked: float | None, lease: float) -> float:
+    """Return the time of work on an answer: what was counted with signs of life.
+
+    An earlier version did not count it; its answers have at most one lease each.
+    """
+    return min(seconds, lease) if worked is None else worked
 
 
 def _with_others(
@@ -340,7 +347,7 @@ def side_rows(session: Session) -> list[SideRow]:
     rows = session.execute(
         select(Person.id, Person.name, Answer.choice, Answer.swapped)
         .join(Person, Person.id == Answer.person_id)
-        .where(Answer.choice.is_not(None), ~void.exists())
+        .where(Answer.choice.is_not(None), Answer.kind != "look", ~void.exists())
         .order_by(Person.id)
     ).all()
     sides: dict[tuple[int, str], list[bool]] = defaultdict(list)
@@ -384,6 +391,31 @@ def finding_rows(session: Session, person: int | None = None) -> list[FindingRow
 
 
 @dataclass(frozen=True)
+class SecondLooks:
+    """What became of revisions where the rules want a second look at them."""
+
+    accepted: int = 0
+    rejected: int = 0
+    waiting: int = 0
+    """Revisions that nobody has looked at yet."""
+
+
+def second_looks(session: Session) -> SecondLooks:
+    """Return how many revisions were accepted, rejected, or wait for a second look."""
+    rows = session.execute(
+        select(Answer.choice, func.count())
+        .join(Slot, (Slot.id == Answer.slot_id) & (Slot.round == Answer.round))
+        .where(Slot.kind == "look", Slot.state == "answered")
+        .group_by(Answer.choice)
+    ).all()
+    count = {row[0]: row[1] for row in rows}
+    waiting = session.scalar(
+        select(func.count()).where(Slot.kind == "look", Slot.state.in_(("open", "leased")))
+    )
+    return SecondLooks(count.get(1, 0), count.get(0, 0), waiting or 0)
+
+
+@dataclass(frozen=True)
 class Timings:
     """The mean seconds of a task in a campaign, and of how many; NaN where there was none."""
 
@@ -396,19 +428,20 @@ class Timings:
 def task_timings(session: Session) -> Timings:
     """Return how long a comparison and a revision took, for the plan of the next campaign.
 
-    The mean, since hours are a sum: the time of all answers, those taken back included, over the
-    answers that count. At most one lease is counted per answer, as for pay, and careless people's
-    answers are not.
+    The mean, since hours are a sum: the time of work on all answers, those taken back included,
+    over the answers that count. Careless people's answers are left out, and so are second looks.
     """
     longest = settings_of(session).lease_seconds
     void = {row[0]: row[1] for row in session.execute(select(Void.answer_id, Void.reason)).all()}
     seconds = {False: 0.0, True: 0.0}
     counts: Counter[bool] = Counter()
-    for number, kind, took in session.execute(
-        select(Answer.id, Answer.kind, Answer.seconds).order_by(Answer.id)
+    for number, kind, took, worked in session.execute(
+        select(Answer.id, Answer.kind, Answer.seconds, Answer.worked)
+        .where(Answer.kind != "look")
+        .order_by(Answer.id)
     ).all():
         if void.get(number) != "careless":
-            seconds[kind == "revise"] += min(took, longest)
+            seconds[kind == "revise"] += worked_seconds(took, worked, longest)
             counts[kind == "revise"] += number not in void
     compare, revise = (
         seconds[kind] / counts[kind] if counts[kind] else float("nan") for kind in (False, True)

@@ -45,12 +45,21 @@ class Rules:
     """An image flagged by this many people is discarded."""
     skips: int = 5
     """An image skipped by this many people is discarded; 0: nobody may skip, as in the paper."""
+    second_look: bool = False
+    """A revision counts once another person has accepted it; the paper does not speak of that."""
+    near: int | None = 6
+    """Images whose hashes differ in so many of 256 bits are the same; -1: no comparison. ``None``
+    in a campaign of an earlier version, which did not keep it."""
 
     def __post_init__(self) -> None:
         for name, low in (("people", 1), ("writers", 3), ("flags", 1), ("skips", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= 1000:
                 raise InputError(f"{name}={value!r} must be a whole number from {low} to 1000")
+        if not isinstance(self.second_look, bool):
+            raise InputError(f"second_look={self.second_look!r} must be true or false")
+        if self.near is not None and not -1 <= self.near <= 64:
+            raise InputError(f"near={self.near} must be from 0 to 64 bits, or -1 for no comparison")
         if not isinstance(self.seed, int) or isinstance(self.seed, bool):
             raise InputError(f"seed={self.seed!r} must be a whole number")
         for name, allowed in (("consensus", CONSENSUS), ("revise", REVISE)):

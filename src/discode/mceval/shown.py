@@ -50,7 +50,7 @@ def shown_copy(data: bytes) -> ShownImage:
     >>> shown_copy(buffer.getvalue()).media_type
     'image/png'
     """
-    return without_metadata(data) or _decoded(data)
+    return without_metadata(data) or decoded_copy(open_image(data))
 
 
 def without_metadata(data: bytes) -> ShownImage | None:
@@ -73,8 +73,8 @@ def without_metadata(data: bytes) -> ShownImage | None:
     return None
 
 
-def _decoded(data: bytes) -> ShownImage:
-    image = open_image(data)
+def decoded_copy(image: Pillow.Image) -> ShownImage:
+    """Return the copy of an opened image, as a PNG; the image is made smaller in its place."""
     image.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
     # A new image: what Pillow knows about the file would be written along.
     clean = Pillow.new("RGB", image.size)

@@ -101,16 +101,22 @@ def _people(session: Session, rules: Rules) -> list[Stall]:
     both = count.get("both", 0)
     compare, revise = count.get("comparer", 0) + both, count.get("reviser", 0) + both
     everybody = compare + revise - both
+    looks = int(rules.second_look)
     how = "invite more with discode mceval people --role"
     if compare < rules.people:
         what = f"{compare} active people compare, and every image needs {rules.people} of them"
         return [Stall(what, f"{how} comparer")]
     if revise < 1:
         return [Stall("nobody who is active revises captions", f"{how} reviser")]
-    if everybody <= rules.people:
+    if revise < 1 + looks:
+        what = "1 active person revises captions, and another one must look at every revision"
+        return [Stall(what, f"{how} reviser")]
+    if everybody < rules.people + 1 + looks:
         what = (
-            f"{everybody} active people are too few: {rules.people} compare an image, and "
-            "somebody else revises its caption"
+            f"{everybody} active people are too few: {rules.people} compare an image, "
+            + ("" if looks else "and ")
+            + "somebody else revises its caption"
+            + (", and one more looks at the revision" if looks else "")
         )
         return [Stall(what, f"{how} reviser")]
     return []
@@ -122,6 +128,7 @@ def _open_tasks(session: Session) -> list[Stall]:
     for kind, verb, role in (
         ("compare", "comparisons", "comparer"),
         ("revise", "revisions", "reviser"),
+        ("look", "looks at revisions", "reviser"),
         ("study", "comparisons of the user study", "study"),
     ):
         stuck = session.scalar(
@@ -165,7 +172,7 @@ class StuckImage:
 def stuck_images(session: Session, most: int) -> list[StuckImage]:
     """Return the images that wait for people who are not there, up to so many of each kind."""
     found = []
-    for kind in ("compare", "revise", "study"):
+    for kind in ("compare", "revise", "look", "study"):
         rows = session.execute(
             select(Image.id, Domain.name, Image.source, func.count(Slot.id))
             .join(Slot, Slot.image_id == Image.id)

@@ -6,10 +6,12 @@ every change, so an answer that is taken back undoes all that followed from it.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, func, select, update
+from sqlalchemy import ColumnElement, false, func, select, update
 from sqlalchemy.orm import Session
 
 from discode.mceval.database import LOCK, rules_of
@@ -24,10 +26,13 @@ from discode.mceval.tables import (
     PassVoid,
     Ruling,
     Slot,
+    Void,
 )  # fmt: skip
 
 NOT_LOADED = "The image does not load"
 """A flag with this reason says something about a connection or a file, and discards nothing."""
+WORK_KINDS = ("compare", "revise", "look")
+"""The tasks that an image's state follows from."""
 
 
 def log_event(
@@ -95,7 +100,7 @@ def reset_unseen(session: Session, image_id: int) -> bool:
         image.state == "discarded" and not _taken_down(session, image_id)
     ):
         image.state, image.reason = "pool", ""
-        _open_slots(session, image, rules_of(session), Verdict("waiting"))
+        _open_slots(session, image, rules_of(session), Verdict("waiting"), None)
     session.flush()
     return True
 
@@ -114,20 +119,75 @@ def log_exported(session: Session, now: float) -> None:
 
 def votes_of(session: Session, image: int) -> list[int]:
     """Return the choices that count, in the order they were made."""
-    return _counting(session, image)[0]
+    return _votes(_counting(session, image))
 
 
-def _counting(session: Session, image: int) -> tuple[list[int], str | None]:
-    """Return the votes and the reference among the answers that count."""
+@dataclass(frozen=True)
+class _Counting:
+    """An answer that counts, with its slot."""
+
+    slot: int
+    kind: str
+    number: int
+    answer: int
+    choice: int | None
+    text: str | None
+
+
+def _counting(session: Session, image: int) -> list[_Counting]:
+    """Return the answers that count, in the order they were made."""
     rows = session.execute(
-        select(Answer.kind, Answer.choice, Answer.text)
-        .join(Slot, (Slot.id == Answer.slot_id) & (Slot.round == Answer.round))
-        .where(Slot.image_id == image, Slot.kind.in_(("compare", "revise")))
-        .where(Slot.state == "answered")
+        select(Slot.id, Slot.kind, Slot.number, Answer.id, Answer.choice, Answer.text)
+        .join(Answer, (Answer.slot_id == Slot.id) & (Answer.round == Slot.round))
+        .where(Slot.image_id == image, Slot.kind.in_(WORK_KINDS), Slot.state == "answered")
         .order_by(Answer.id)
     ).all()
-    votes = [row[1] for row in rows if row[0] == "compare" and row[1] is not None]
-    return votes, next((row[2] for row in rows if row[0] == "revise"), None)
+    return [_Counting(*row) for row in rows]
+
+
+def _votes(counting: Sequence[_Counting]) -> list[int]:
+    return [one.choice for one in counting if one.kind == "compare" and one.choice is not None]
+
+
+def _without_outdated(
+    session: Session, image: int, counting: Sequence[_Counting], now: float
+) -> list[_Counting]:
+    """Return the answers that count without looks at a text that is gone, which go back.
+
+    Its revision was taken back, or put back in the queue: also who holds such a look loses it,
+    since the next revision is one that they have not seen.
+    """
+    revised = {one.number for one in counting if one.kind == "revise"}
+    outdated = [one for one in counting if one.kind == "look" and one.number not in revised]
+    session.add_all(Void(answer_id=one.answer, reason="outdated", created=now) for one in outdated)
+    gone = session.scalars(
+        select(Slot)
+        .where(Slot.image_id == image, Slot.kind == "look", Slot.number.not_in(revised))
+        .where(Slot.state.in_(("leased", "answered")))
+        .with_for_update(key_share=True)
+    ).all()
+    for slot in gone:
+        return_slot(session, slot)
+    return [one for one in counting if one not in outdated]
+
+
+def _reference(
+    rules: Rules, counting: Sequence[_Counting]
+) -> tuple[str | None, tuple[str, int] | None]:
+    """Return the reference, or the task that is next on the way to it: its kind and number.
+
+    With a second look, the reference is the first revision that somebody accepted; a rejected one
+    is followed by another person's.
+    """
+    revised = {one.number: one.text for one in counting if one.kind == "revise"}
+    if not rules.second_look:
+        return (revised[0], None) if revised else (None, ("revise", 0))
+    looks = {one.number: one.choice for one in counting if one.kind == "look"}
+    accepted = sorted(number for number, choice in looks.items() if choice == 1)
+    if accepted:
+        return revised[accepted[0]], None
+    number = next(number for number in itertools.count() if number not in looks)
+    return None, ("look" if number in revised else "revise", number)
 
 
 def settle_image(session: Session, image_id: int, now: float) -> None:
@@ -137,7 +197,10 @@ def settle_image(session: Session, image_id: int, now: float) -> None:
     image = session.get_one(Image, image_id, with_for_update=LOCK, populate_existing=True)
     if image.domain_id is None or image.state not in ("pool", "active", "done", "discarded"):
         return  # gold questions have no domain, and stay what they are
-    votes, reference = _counting(session, image_id)
+    counting = _counting(session, image_id)
+    if rules.second_look:
+        counting = _without_outdated(session, image_id, counting, now)
+    votes, (reference, step) = _votes(counting), _reference(rules, counting)
     found = verdict(rules, votes)
     before = image.state
     image.preference, image.reference, image.reason = found.choice, reference, ""
@@ -149,9 +212,10 @@ def settle_image(session: Session, image_id: int, now: float) -> None:
     elif found.state == "agreed" and reference is not None:
         image.state = "done"
     elif before in ("done", "discarded"):
-        image.state = "active" if _has_slots(session, image_id) else "pool"
-    if image.state != before or image.state != "active" or rules.revise == "agreed":
-        _open_slots(session, image, rules, found)  # otherwise they are open, or somebody's
+        image.state = "active" if _has_slot(session, image_id) else "pool"
+    steps = rules.revise == "agreed" or rules.second_look
+    if image.state != before or image.state != "active" or steps:
+        _open_slots(session, image, rules, found, step)  # otherwise they are open, or somebody's
     if image.state != before:
         log_event(session, image.state, now, image=image_id, detail=image.reason)
         session.flush()
@@ -201,28 +265,36 @@ def _taken_down(session: Session, image: int) -> str:
     return f"taken down: {last.reason}" if last and last.kind == "take_down" else ""
 
 
-def _has_slots(session: Session, image: int) -> bool:
-    found = select(Slot.id).where(Slot.image_id == image, Slot.kind == "compare").limit(1)
+def _has_slot(session: Session, image: int, kind: str = "compare", number: int = 0) -> bool:
+    found = select(Slot.id).where(Slot.image_id == image, Slot.kind == kind, Slot.number == number)
     return session.scalar(found) is not None
 
 
-def _open_slots(session: Session, image: Image, rules: Rules, found: Verdict) -> None:
-    """Open the slots of an active image, close those of any other; leases are left alone."""
-    kinds = []
+def _open_slots(
+    session: Session, image: Image, rules: Rules, found: Verdict, step: tuple[str, int] | None
+) -> None:
+    """Open the slots of an active image, close those of any other; leases are left alone.
+
+    ``step`` is the one that the image's reference needs next.
+    """
+    wanted: ColumnElement[bool] = false()
     if image.state == "active":
-        early = rules.revise == "agreed" and found.state != "agreed"
-        kinds = ["compare"] if early else ["compare", "revise"]
+        wanted = Slot.kind == "compare"
+        if step is not None and (rules.revise == "always" or found.state == "agreed"):
+            kind, number = step
+            wanted |= (Slot.kind == kind) & (Slot.number == number)
+            if rules.second_look and not _has_slot(session, image.id, kind, number):
+                session.add(Slot(image_id=image.id, kind=kind, number=number, state="open"))
+                session.flush()
     # Statements with a condition, not rows read and written back: a slot that somebody takes at
     # this moment must stay theirs.
     mine = (
-        update(Slot).where(Slot.image_id == image.id).execution_options(synchronize_session=False)
+        update(Slot)
+        .where(Slot.image_id == image.id, Slot.kind.in_(WORK_KINDS))
+        .execution_options(synchronize_session=False)
     )
-    session.execute(mine.where(Slot.state == "closed", Slot.kind.in_(kinds)).values(state="open"))
-    session.execute(
-        mine.where(Slot.state == "open", Slot.kind.in_({"compare", "revise"} - set(kinds))).values(
-            state="closed"
-        )
-    )
+    session.execute(mine.where(Slot.state == "closed", wanted).values(state="open"))
+    session.execute(mine.where(Slot.state == "open", ~wanted).values(state="closed"))
 
 
 def fill_quota(session: Session, domain_id: int, rules: Rules, now: float) -> None:
@@ -261,7 +333,7 @@ def fill_quota(session: Session, domain_id: int, rules: Rules, now: float) -> No
         for image in session.scalars(spare).all():
             image.state = "pool"
             log_event(session, "parked", now, image=image.id)
-            _open_slots(session, image, rules, Verdict("waiting"))
+            _open_slots(session, image, rules, Verdict("waiting"), None)
     session.flush()
 
 
@@ -281,14 +353,15 @@ def _activate(session: Session, image: Image, rules: Rules, now: float) -> None:
     image.state = "active"
     log_event(session, "active", now, image=image.id)
     session.flush()
-    if not _has_slots(session, image.id):
+    if not _has_slot(session, image.id):
         for kind, count in (("compare", rules.people), ("revise", 1)):
             session.add_all(
                 Slot(image_id=image.id, kind=kind, number=i, state="closed") for i in range(count)
             )
         session.flush()
-    found = verdict(rules, votes_of(session, image.id))
-    _open_slots(session, image, rules, found)
+    counting = _counting(session, image.id)
+    found = verdict(rules, _votes(counting))
+    _open_slots(session, image, rules, found, _reference(rules, counting)[1])
 
 
 def return_slot(session: Session, slot: Slot) -> None:

@@ -13,15 +13,16 @@ from __future__ import annotations
 from sqlalchemy import CheckConstraint, ForeignKey, Index, Text, UniqueConstraint, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 ROLES = {
-    "reviser": ("revise",),
+    "reviser": ("revise", "look"),
     "comparer": ("compare",),
-    "both": ("compare", "revise"),
+    "both": ("compare", "revise", "look"),
     "study": ("study",),
     "admin": (),
 }
-"""The kinds of task that a role is given. "study" are the new people of the user study."""
+"""The kinds of task that a role is given. "study" are the new people of the user study; "look" is
+the second look at a revision, where the rules want one."""
 
 
 class Base(DeclarativeBase):
@@ -135,17 +136,19 @@ class Person(Base):
 
 
 class Slot(Base):
-    """A task for one person: kinds revise, compare, study, gold.
+    """A task for one person: kinds revise, look, compare, study, gold.
 
-    An image has one revise slot and as many compare slots as the rules say, numbered. The holder
-    is a column, so two unique constraints guarantee what the queue promises: a slot exists once,
-    and nobody has two slots of one image (so nobody compares what they revised). ``round`` counts
-    how often the slot was put back; the answer that counts is the one of this round.
+    An image has one revise slot and as many compare slots as the rules say, numbered; with a second
+    look, revision number k has a look of the same number, and a rejected one is followed by number
+    k + 1. The holder is a column, so two unique constraints guarantee what the queue promises: a
+    slot exists once, and nobody has two slots of one image (so nobody compares what they revised,
+    or looks at it). ``round`` counts how often the slot was put back; the answer that counts is the
+    one of this round.
     """
 
     __tablename__ = "slot"
     __table_args__ = (
-        _one_of("kind", "revise", "compare", "study", "gold"),
+        _one_of("kind", "revise", "look", "compare", "study", "gold"),
         _one_of("state", "open", "leased", "answered", "closed"),
         UniqueConstraint("image_id", "kind", "number"),
         UniqueConstraint("image_id", "person_id"),
@@ -169,10 +172,17 @@ class Slot(Base):
     """A random name for this lease of the slot; a browser sees nothing else of it."""
     leased_at: Mapped[float | None]
     expires: Mapped[float | None]
+    seen: Mapped[float | None]
+    """When its holder last gave a sign of life."""
+    worked: Mapped[float | None]
+    """Their seconds of work on it until then."""
 
 
 class Answer(Base):
-    """A person's answer, never changed: a choice (0 first, 1 second) or a revised text."""
+    """A person's answer, never changed: a choice or a revised text.
+
+    A choice is 0 for the first caption, 1 for the second; of a look 0 rejects and 1 accepts.
+    """
 
     __tablename__ = "answer"
     __table_args__ = (
@@ -194,11 +204,17 @@ class Answer(Base):
     """Whether the second caption was on the left."""
     text: Mapped[str | None] = mapped_column(Text)
     seconds: Mapped[float]
+    """From the moment that the task was given."""
     created: Mapped[float]
+    worked: Mapped[float | None]
+    """The seconds of work among them: without the time in which nobody gave a sign of life."""
 
 
 class Void(Base):
-    """An answer that no longer counts: taken back, or of somebody careless."""
+    """An answer that no longer counts.
+
+    Reasons: "undo" (taken back), "careless", "outdated" (a look at a revision that is gone).
+    """
 
     __tablename__ = "void"
     answer_id: Mapped[int] = mapped_column(ForeignKey("answer.id"), primary_key=True)
@@ -283,6 +299,15 @@ class Login(Base):
     person_id: Mapped[int] = mapped_column(ForeignKey("person.id"))
     created: Mapped[float]
     expires: Mapped[float]
+
+
+class GuideCopy(Base):
+    """A guide that people were shown, word for word; a later version of us may word it anew."""
+
+    __tablename__ = "guide_copy"
+    digest: Mapped[str] = mapped_column(Text, primary_key=True)
+    text: Mapped[str] = mapped_column(Text)
+    created: Mapped[float]
 
 
 class Event(Base):

@@ -78,6 +78,10 @@ class JudgeMetric:
         if not self.references:
             bare = [replace(pair, references=()) for pair in pairs]
             return self.judge.decode(bare, self.readings.read(self.judge, bare, False, progress))
+        if not self.judge.takes_references:  # it would be another metric under this name
+            reasons = [f"{self.judge.backend.identity.model} takes no references"] * len(pairs)
+            report_progress(progress, len(pairs))
+            return self.judge.decode(pairs, Readings.failed(self.judge.scale, reasons))
         have = [number for number, pair in enumerate(pairs) if pair.references]
         lack = [number for number, pair in enumerate(pairs) if not pair.references]
         report_progress(progress, len(lack))

@@ -93,7 +93,7 @@ string."""
 def g_veval(answer: ChatAnswer) -> float:
     """Return the expected integer 0..100 after the first ``$``, renormalised over integers.
 
-    >>> from discode.backends.served.client import Token
+    >>> from discode.backends.served.parse_logprobs import Token
     >>> tokens = (Token(" $", {}), Token("80", {"80": math.log(0.6), "90": math.log(0.2), "a": 0}))
     >>> round(g_veval(ChatAnswer("The final score is $80$.", tokens)), 6)
     82.5

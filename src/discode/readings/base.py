@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from discode.arrays import as_numpy, is_array
 from discode.errors import InputError
+from discode.prompts import Prompt
 from discode.scales import Scale
 
 Floats = NDArray[np.float64]
@@ -33,6 +35,24 @@ class Identity:
     dtype: str = "none"
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Whom a judge asked for readings, and how, for the signature of what is made of them.
+
+    Attributes:
+        identity: The model.
+        prompt: What it was asked with.
+        references: Whether the pairs had references: "all", "some", "none", or "ignored" where
+            the model takes none.
+        trust: The decoder's weight that the model advises; None where it advises none.
+    """
+
+    identity: Identity
+    prompt: Prompt
+    references: str
+    trust: float | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Readings:
     """N readings on one scale with B stems and K answers.
@@ -53,6 +73,7 @@ class Readings:
         hidden: (N, D) last hidden state h_T at the answer after the likelier stem.
         head: (K, D) rows of the output head for the answers; ``bias`` (K,).
         errors: Row number to the reason why there is no reading.
+        origin: Who was asked, where a judge read them.
 
     >>> from discode.scales import TEN
     >>> import numpy as np
@@ -72,6 +93,7 @@ class Readings:
     head: NDArray[np.float32] | None = None
     bias: NDArray[np.float32] | None = None
     errors: Mapping[int, str] = field(default_factory=dict)
+    origin: Origin | None = None
 
     def __post_init__(self) -> None:
         scale, n = self.scale, len(self.answer_logp)
@@ -129,6 +151,7 @@ class Readings:
             errors={
                 i: self.errors[row] for i, row in enumerate(rows.tolist()) if row in self.errors
             },
+            origin=self.origin,
         )
 
     @classmethod
@@ -143,14 +166,18 @@ class Readings:
         )
 
     @classmethod
-    def concat(cls, scale: Scale, parts: Sequence[Readings]) -> Readings:
+    def concat(
+        cls, scale: Scale, parts: Sequence[Readings], origin: Origin | None = None
+    ) -> Readings:
         """Join readings on one scale; what only some parts have is NaN in the others.
 
-        Hidden states are kept when every part has them (they share one head).
+        Hidden states are kept when every part has them (they share one head), and so is an origin
+        that all parts share; ``origin`` replaces it.
         """
         parts = [part for part in parts if len(part)]
         if not parts:
-            return cls.failed(scale, [])
+            return replace(cls.failed(scale, []), origin=origin)
+        origins = {part.origin for part in parts}
         k, b = len(scale.answers), len(scale.stems)
 
         def join(name: str, width: int) -> Any:
@@ -186,16 +213,17 @@ class Readings:
                 for start, part in zip(starts, parts, strict=False)
                 for row, reason in part.errors.items()
             },
+            origin=origins.pop() if origin is None and len(origins) == 1 else origin,
         )
 
     @classmethod
     def of(cls, log_probs: Any, scale: Scale, *, missing: str = "nan") -> Readings:
         """Build readings from anyone's log-probabilities of the answers.
 
-        ``log_probs`` is an array (K,) or (N, K), a mapping of tokens to log-probabilities,
-        OpenAI's list of ``{"token": ..., "logprob": ...}``, or a sequence of either. On the
-        ``unit`` scale they are the digits after "0.". Spellings of one answer (" 7", "▁7",
-        "7") are added up.
+        ``log_probs`` is an array or tensor (K,) or (N, K), a mapping of tokens to
+        log-probabilities, OpenAI's list of ``{"token": ..., "logprob": ...}``, or a sequence of
+        either. On the ``unit`` scale they are the digits after "0.". Spellings of one answer
+        (" 7", "▁7", "7") are added up.
 
         An answer that a mapping lacks makes the row NaN (``missing="nan"``), or the mass that
         the row leaves is spread evenly over the answers it lacks, none above the smallest
@@ -204,7 +232,7 @@ class Readings:
         >>> from discode.scales import FIVE
         >>> row = {"5": -0.4, " 5": -3.0, "4": -2.0, "3": -4.0, "1": -9.0, "the": -7.0}
         >>> Readings.of(row, FIVE).errors
-        {0: "no log-probability for '2'; ask for more, or set missing to 'spread' to estimate it"}
+        {0: "no log-probability for '2'; ask for more, or give missing='spread' to estimate it"}
         >>> readings = Readings.of(row, FIVE, missing="spread")
         >>> readings.answer_logp[0, 0].round(2).tolist(), readings.truncated.tolist()
         ([-9.0, -9.0, -4.0, -2.0, -0.33], [True])
@@ -216,9 +244,14 @@ class Readings:
         if isinstance(log_probs, Sequence) and log_probs and _is_token_row(log_probs[0]):
             return cls._of_tokens(log_probs, scale, missing)
         try:
-            refuse_complex(log_probs)
             if isinstance(log_probs, np.ma.MaskedArray):
+                refuse_complex(log_probs)
                 log_probs = np.ma.filled(log_probs.astype(np.float64), np.nan)
+            elif is_array(log_probs):
+                log_probs = as_numpy(log_probs)
+            elif isinstance(log_probs, Sequence) and any(map(is_array, log_probs)):
+                log_probs = [as_numpy(row) if is_array(row) else row for row in log_probs]
+            refuse_complex(log_probs)
             rows = np.atleast_2d(np.asarray(log_probs, dtype=np.float64))
         except (TypeError, ValueError, OverflowError) as error:
             raise InputError(
@@ -244,13 +277,7 @@ class Readings:
             except InputError as error:
                 raise InputError(f"row {number}: {error}") from None
             if absent and (missing == "nan" or len(absent) == len(values)):
-                names = ", ".join(map(repr, absent))
-                errors[number] = (
-                    f"no log-probability for {names}; ask for more, or set missing to 'spread' "
-                    "to estimate it"
-                    if len(absent) < len(values)
-                    else f"none of the answers {names} is among the tokens given"
-                )
+                errors[number] = absent_answers(absent, len(values))
                 values = [math.nan] * len(values)
             elif absent:
                 given = np.array([_logp(token, value) for token, value in _token_items(row)])
@@ -284,8 +311,9 @@ class ReadingsCollector:
     {0: 'twice', 1: 'twice', 2: 'late'}
     """
 
-    def __init__(self, scale: Scale, rows: int) -> None:
+    def __init__(self, scale: Scale, rows: int, origin: Origin | None = None) -> None:
         self._scale, self._blocks, self._filled = scale, list[Readings](), 0
+        self._origin = origin
         self._place = np.zeros(rows, np.intp)
 
     def add(self, block: Readings, owners: Sequence[int | Sequence[int]]) -> None:
@@ -297,7 +325,15 @@ class ReadingsCollector:
 
     def readings(self) -> Readings:
         """Return all rows in order."""
-        return Readings.concat(self._scale, self._blocks).take(self._place)
+        return Readings.concat(self._scale, self._blocks, self._origin).take(self._place)
+
+
+def absent_answers(absent: Sequence[str], answers: int) -> str:
+    """Return why a row that lacks some of a scale's answers has no reading."""
+    names = ", ".join(map(repr, absent))
+    if len(absent) == answers:
+        return f"none of the answers {names} is among the tokens given"
+    return f"no log-probability for {names}; ask for more, or give missing='spread' to estimate it"
 
 
 def _freeze(readings: Readings, name: str, shape: tuple[int, ...], dtype: Any) -> None:
@@ -369,8 +405,9 @@ def refuse_complex(values: Any) -> None:
 
 def _logp(token: Any, value: Any) -> float:
     try:
-        refuse_complex(value)
-        logp = float(value)
+        number = as_numpy(value) if is_array(value) else value
+        refuse_complex(number)
+        logp = float(number)
     except (TypeError, ValueError, OverflowError):
         raise InputError(f"token {token!r}: {value!r} is not a log-probability") from None
     if logp > POSITIVE_TOLERANCE:

@@ -20,7 +20,10 @@ BATCH = 1000
 
 
 def export_readings(store: ReadingStore, path: str | os.PathLike[str]) -> int:
-    """Write every reading, without hidden states, and return how many there are."""
+    """Write every reading that is whole, without hidden states, and return how many there are.
+
+    ``store.damaged`` then says how many were not.
+    """
     path = Path(path)
     suffix = path.suffix.lower()
     if suffix not in (".jsonl", ".ndjson", ".parquet"):

@@ -4,12 +4,17 @@ A batch is one transaction, so a killed process loses at most the batch in fligh
 can be read while it is written (write-ahead log). The key of a reading is everything that
 could change it: model, revision, dtype, prompt text, scale (a :class:`RunKey`), the image's
 SHA-256, caption, references (a :class:`PairKey`). Failures are not kept: a rerun asks again.
+
+Each row carries a digest of itself. A row that does not match it counts as absent: a model is
+asked again, and its answer takes the row's place. Rows from before there were digests are taken
+as they are.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import sqlite3
 import threading
@@ -26,7 +31,9 @@ from discode.pairs import check_characters
 from discode.readings import Identity, Readings
 from discode.scales import Scale, get_scale
 
-SCHEMA_VERSION = 1
+LOG = logging.getLogger("discode")
+SCHEMA_VERSION = 1  # the column `digest` may be missing, and every statement names its columns: so
+# an older discode reads and writes what this one wrote, even while both have it open
 APPLICATION_ID = 0x64697363  # "disc": tells our files from other SQLite files
 _VARIABLES = 500  # keys per query; for a long time SQLite allowed 999 at most
 
@@ -46,13 +53,16 @@ CREATE TABLE readings (
   image TEXT NOT NULL, caption TEXT NOT NULL, refs TEXT NOT NULL,
   answer_logp BLOB NOT NULL, stem_logp BLOB NOT NULL, lead_logp BLOB, second_logp BLOB,
   truncated INTEGER NOT NULL, how TEXT NOT NULL,
-  hidden BLOB, head INTEGER REFERENCES heads (id)
+  hidden BLOB, head INTEGER REFERENCES heads (id),
+  digest BLOB              -- of all the other columns; NULL in rows from before it
 ) WITHOUT ROWID;
 """
 _COLUMNS = (
     "key, ask, image, caption, refs, answer_logp, stem_logp, lead_logp, second_logp, "
     "truncated, how, hidden, head"
 )
+DIGEST_BYTES = 8
+"""Of a row's digest: one damaged row in 10^19 passes for whole."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +110,20 @@ def reading_key(run: RunKey, pair: PairKey) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
+def _row_digest(row: Sequence[Any]) -> bytes:
+    """Return the digest of a row's columns, with their types: damage can make text of a number."""
+    parts, marks = [], []
+    for cell in row:
+        if isinstance(cell, str):
+            part = cell.encode(errors="surrogateescape")
+        else:
+            part = cell if isinstance(cell, bytes) else str(cell).encode()
+        parts.append(part)
+        marks.append(f"{type(cell).__name__} {len(part)}")
+    whole = "\n".join(marks).encode() + b"".join(parts)
+    return hashlib.blake2b(whole, digest_size=DIGEST_BYTES).digest()
+
+
 class ReadingStore:
     """A SQLite file of readings.
 
@@ -110,6 +134,7 @@ class ReadingStore:
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = True) -> None:
         self.path = str(path)
+        self._damaged: set[str] = set()  # keys of the rows found so
         self._lock = threading.RLock()
         memory = self.path == ":memory:"
         if not memory:
@@ -132,9 +157,12 @@ class ReadingStore:
             self._db = sqlite3.connect(
                 target, timeout=30.0, isolation_level=None, uri=frozen, check_same_thread=False
             )
+        # Damage can make a text unreadable: then its row is damaged, and the others are not.
+        self._db.text_factory = _decode_text
         try:
             with self._use():
                 self._prepare(use_log=not (memory or frozen), create=create)
+                self._has_digests = self._find_digests()
         except BaseException:
             self._db.close()
             raise
@@ -165,6 +193,15 @@ class ReadingStore:
                     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                     db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
+    def _find_digests(self) -> bool:
+        return any(row[1] == "digest" for row in self._db.execute("PRAGMA table_info(readings)"))
+
+    def _add_digests(self) -> None:
+        """Give an old store the column; inside a transaction, since others may do the same."""
+        if not self._find_digests():
+            self._db.execute("ALTER TABLE readings ADD COLUMN digest BLOB")
+        self._has_digests = True
+
     @contextmanager
     def _use(self) -> Iterator[None]:
         try:
@@ -175,7 +212,8 @@ class ReadingStore:
                 f"cannot use the reading store {self.path}: {error}; what was kept before is not "
                 "lost: see to the disk, the rights or the other process, and run it again"
             ) from error
-        except sqlite3.Error as error:
+        # SQLite quotes a damaged schema in its messages.
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise StoreError(
                 f"cannot use the reading store {self.path}: {error}; if it is damaged, "
                 "`sqlite3 FILE .recover` may save its rows, or start a new one"
@@ -191,11 +229,11 @@ class ReadingStore:
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self._db.execute("COMMIT")
             except BaseException:
                 if self._db.in_transaction:  # a full disk has ended it already
                     self._db.execute("ROLLBACK")
                 raise
-            self._db.execute("COMMIT")
 
     def __enter__(self) -> ReadingStore:
         return self
@@ -215,6 +253,15 @@ class ReadingStore:
     def __len__(self) -> int:
         with self._use():
             return int(self._db.execute("SELECT count(*) FROM readings").fetchone()[0])
+
+    @property
+    def damaged(self) -> int:
+        """How many readings were found not to match their digest; they count as absent."""
+        return len(self._damaged)
+
+    def is_damaged(self, run: RunKey, pair: PairKey) -> bool:
+        """Return whether a reading was looked for, and was found damaged."""
+        return reading_key(run, pair) in self._damaged
 
     def has_hidden(self) -> bool:
         """Return whether any reading carries hidden states."""
@@ -242,11 +289,18 @@ class ReadingStore:
 
     def _put(self, run: RunKey, pairs: Sequence[PairKey], readings: Readings) -> None:
         db = self._db
+        if not self._has_digests:
+            self._add_digests()
         head = None
         if readings.hidden is not None:
             weight, bias = _blob(readings.head), _blob(readings.bias)
             digest = hashlib.sha256(weight + bias).hexdigest()
-            db.execute("INSERT OR IGNORE INTO heads VALUES (NULL, ?, ?, ?)", (digest, weight, bias))
+            db.execute(
+                "INSERT INTO heads VALUES (NULL, ?, ?, ?) ON CONFLICT (digest) DO UPDATE SET "
+                "weight = excluded.weight, bias = excluded.bias "  # one that was damaged
+                "WHERE (weight, bias) IS NOT (excluded.weight, excluded.bias)",
+                (digest, weight, bias),
+            )
             head = db.execute("SELECT id FROM heads WHERE digest = ?", (digest,)).fetchone()[0]
         db.execute("INSERT OR IGNORE INTO asks VALUES (NULL, ?, ?, ?, ?, ?)", run.fields())
         run_id = db.execute(
@@ -257,31 +311,34 @@ class ReadingStore:
         def cell(array: Any, row: int) -> bytes | None:
             return None if array is None or np.isnan(array[row]).all() else _blob(array[row])
 
+        def columns(row: int, pair: PairKey) -> tuple[Any, ...]:
+            return (
+                reading_key(run, pair),
+                run_id,
+                pair.image,
+                pair.caption,
+                json.dumps(pair.references, ensure_ascii=False),
+                _blob(readings.answer_logp[row]),
+                _blob(readings.stem_logp[row]),
+                cell(readings.lead_logp, row),
+                cell(readings.second_logp, row),
+                int(np.asarray(readings.truncated)[row]),
+                str(np.asarray(readings.how)[row]),
+                cell(readings.hidden, row),
+                head,
+            )
+
         # A reading counts when at least one stem has all its answers.
         complete = np.any(np.all(~np.isnan(readings.answer_logp), axis=2), axis=1).tolist()
+        rows = [columns(row, pair) for row, pair in enumerate(pairs) if complete[row]]
+        if self._damaged:
+            mended = [(row[0],) for row in rows if row[0] in self._damaged]
+            db.executemany("DELETE FROM readings WHERE key = ?", mended)
         # What is kept stays as it is, unless hidden states come with the new reading.
         verb = "REPLACE" if head is not None else "IGNORE"
         db.executemany(
-            f"INSERT OR {verb} INTO readings ({_COLUMNS}) VALUES ({', '.join('?' * 13)})",
-            (
-                (
-                    reading_key(run, pair),
-                    run_id,
-                    pair.image,
-                    pair.caption,
-                    json.dumps(pair.references, ensure_ascii=False),
-                    _blob(readings.answer_logp[row]),
-                    _blob(readings.stem_logp[row]),
-                    cell(readings.lead_logp, row),
-                    cell(readings.second_logp, row),
-                    bool(np.asarray(readings.truncated)[row]),
-                    str(np.asarray(readings.how)[row]),
-                    cell(readings.hidden, row),
-                    head,
-                )
-                for row, pair in enumerate(pairs)
-                if complete[row]
-            ),
+            f"INSERT OR {verb} INTO readings ({_COLUMNS}, digest) VALUES ({', '.join('?' * 14)})",
+            ((*row, _row_digest(row)) for row in rows),
         )
 
     def get(
@@ -289,7 +346,7 @@ class ReadingStore:
     ) -> tuple[Readings, list[int]]:
         """Return the readings that are here, and which pairs (their numbers) they belong to.
 
-        With ``hidden``, readings without hidden states count as missing.
+        With ``hidden``, readings without hidden states count as missing; so do damaged ones.
         """
         numbers: dict[str, list[int]] = {}
         for number, pair in enumerate(pairs):
@@ -300,15 +357,53 @@ class ReadingStore:
             for start in range(0, len(keys), _VARIABLES):
                 part = keys[start : start + _VARIABLES]
                 rows += self._db.execute(
-                    f"SELECT {_COLUMNS} FROM readings WHERE key IN ({', '.join('?' * len(part))})",
+                    f"SELECT {self._columns()} FROM readings "
+                    f"WHERE key IN ({', '.join('?' * len(part))})",
                     part,
                 ).fetchall()
+            rows = self._whole(rows)
             if hidden:
-                rows = [row for row in rows if row[11] is not None]
+                rows = self._with_head([row for row in rows if row[11] is not None])
             readings = self._build(run.scale, rows, hidden=hidden)
         order = [(number, place) for place, row in enumerate(rows) for number in numbers[row[0]]]
         order.sort()
         return readings.take([place for _, place in order]), [number for number, _ in order]
+
+    def _columns(self) -> str:
+        return f"{_COLUMNS}, {'digest' if self._has_digests else 'NULL'}"
+
+    def _whole(self, rows: Sequence[Any]) -> list[Any]:
+        """Return the rows that match their digests; the others are remembered."""
+        whole = []
+        for row in rows:
+            if row[13] is None or row[13] == _row_digest(row[:13]):
+                whole.append(row)
+            else:
+                self._report(row)
+        return whole
+
+    def _with_head(self, rows: Sequence[Any]) -> list[Any]:
+        """Return the rows whose output head is whole."""
+        broken = set()
+        for head in {row[12] for row in rows}:
+            query = "SELECT weight, bias, digest FROM heads WHERE id = ?"
+            found = self._db.execute(query, (head,)).fetchone()
+            if found is None or hashlib.sha256(found[0] + found[1]).hexdigest() != found[2]:
+                broken.add(head)
+        for row in rows:
+            if row[12] in broken:
+                self._report(row)
+        return [row for row in rows if row[12] not in broken]
+
+    def _report(self, row: Any) -> None:
+        if not self._damaged:
+            LOG.warning(
+                "%s is damaged: a reading does not match its digest (key %.12s...); such readings "
+                "count as absent",
+                self.path,
+                row[0],
+            )
+        self._damaged.add(row[0])
 
     def _build(self, scale: Scale, rows: Sequence[Any], *, hidden: bool = False) -> Readings:
         try:
@@ -357,21 +452,26 @@ class ReadingStore:
         )
 
     def batches(self, run: RunKey, size: int = 1000) -> Iterator[tuple[list[PairKey], Readings]]:
-        """Yield all readings of one run key, without hidden states, in the order of their keys."""
+        """Yield the whole readings of one run key, without hidden states, by the order of keys."""
         after = ""
         while True:
             with self._use():
                 rows = self._db.execute(
-                    f"SELECT {_COLUMNS} FROM readings JOIN asks ON ask = id "
+                    f"SELECT {self._columns()} FROM readings JOIN asks ON ask = id "
                     "WHERE (model, revision, dtype, prompt, scale) = (?, ?, ?, ?, ?) AND key > ? "
                     "ORDER BY key LIMIT ?",
                     (*run.fields(), after, size),
                 ).fetchall()
             if not rows:
                 return
+            after = rows[-1][0]
+            rows = self._whole(rows)
             pairs = [PairKey(row[2], row[3], tuple(json.loads(row[4]))) for row in rows]
             yield pairs, self._build(run.scale, rows)
-            after = rows[-1][0]
+
+
+def _decode_text(text: bytes) -> str:
+    return text.decode(errors="surrogateescape")
 
 
 def _blob(array: Any) -> bytes:

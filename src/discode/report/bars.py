@@ -71,7 +71,7 @@ def find_bars(
             with ReadingStore(path, create=False) as store:
                 runs = [run for run, _ in store.run_keys()]
                 for result, _ in wanted.values():
-                    bare = result.signature.get("references") == "none"
+                    bare = result.signature.get("references") in ("none", "ignored")
                     for run in runs:
                         if _made_by(run, result.signature) and (run, bare) not in kept:
                             kept[run, bare] = _readings(store, run, pairs, digests, bare)
@@ -79,7 +79,7 @@ def find_bars(
             complain(str(error))
             continue
         for label, (result, decoder) in wanted.items():
-            bare = result.signature.get("references") == "none"
+            bare = result.signature.get("references") in ("none", "ignored")
             for (run, without), (readings, rows) in kept.items():
                 if rows and without == bare and _made_by(run, result.signature):
                     bars = _decode(readings, rows, decoder, result, defused)

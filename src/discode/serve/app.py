@@ -6,13 +6,13 @@ import asyncio
 import csv
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
@@ -28,15 +28,23 @@ from discode.images import demo_path
 from discode.judge import Judge
 from discode.report import PAGE as REPORT
 from discode.report import render_explorer
+from discode.serve.about import describe_judge
 from discode.serve.batching import Batcher, ScoreRequest, ScoreResult
 from discode.serve.fetching import fetch_image
-from discode.serve.limits import Limits, LoadLimiter, check_token, parse_content_length
+from discode.serve.limits import (
+    HeldBytes,
+    Limits,
+    LoadLimiter,
+    check_token,
+    parse_content_length,
+)
 from discode.serve.prometheus import CONTENT_TYPE, ServiceCounters
-from discode.serve.requests import parse_request, read_body
+from discode.serve.requests import RequestParser, read_body
 from discode.serve.schema import ERRORS, MODELS, SCORE_BODY, SCORED
 from discode.version import __version__
 
 PAGE = Path(__file__).parent / "page"
+T = TypeVar("T")
 _log = logging.getLogger("discode.web")
 
 
@@ -76,6 +84,13 @@ class _Service:
         self.counters.active.set_function(lambda: self.limiter.requests)
         self.batcher = Batcher(judge, self.counters)
         self.fetchers = ThreadPoolExecutor(8, thread_name_prefix="fetch")
+        self.parser = RequestParser(
+            limits=options.limits,
+            method=self.method,
+            default=self.decoder,
+            fetch=self._fetch if options.allow_urls else None,
+            threads=ThreadPoolExecutor(4, thread_name_prefix="parse"),
+        )
         self.files = page_files()
 
     def app(self) -> FastAPI:
@@ -98,7 +113,7 @@ class _Service:
         )  # fmt: skip
         app.add_api_route("/healthz", self.health, summary="Whether the service is up")
         app.add_api_route("/metrics", self.metrics, summary="Counters for Prometheus")
-        for route in ("/", "/explorer", "/page/{name}", "/demo/{name}"):
+        for route in ("/", "/api", "/explorer", "/page/{name}", "/demo/{name}"):
             app.add_api_route(route, self.file, methods=["GET", "HEAD"], include_in_schema=False)
         app.add_api_route("/demo", self.examples, include_in_schema=False)
         for kind in (HttpError, HTTPException):
@@ -113,7 +128,8 @@ class _Service:
         self.batcher.start()
         yield
         await self.batcher.stop()
-        self.fetchers.shutdown(wait=False, cancel_futures=True)
+        for threads in (self.fetchers, self.parser.threads):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     async def score(self, request: Request) -> Response:
         start = time.monotonic()
@@ -133,32 +149,52 @@ class _Service:
 
     async def _score(self, request: Request) -> dict[str, Any]:
         check_token(request.headers.get("authorization"), self.options.token)
-        limits = self.options.limits
         with self.limiter.admit() as held:
-            try:
-                body = await asyncio.wait_for(read_body(request, held), limits.seconds)
-            except asyncio.TimeoutError:
-                message = f"the request took over {limits.seconds:g} s to arrive"
-                raise HttpError(408, "slow", message) from None
-
-            async def parse_and_score() -> tuple[ScoreRequest, ScoreResult]:
-                asked = await parse_request(
-                    body, request.headers.get("content-type", ""), limits=limits, held=held,
-                    method=self.method,
-                    default=self.decoder,
-                    fetch=self._fetch if self.options.allow_urls else None,
-                )  # fmt: skip
-                return asked, await self.batcher.score(asked)
-
-            try:
-                asked, result = await asyncio.wait_for(parse_and_score(), limits.seconds)
-            except asyncio.TimeoutError:
-                message = f"no answer in {limits.seconds:g} s; send fewer captions, or try later"
-                raise HttpError(504, "timeout", message) from None
+            # Nothing here keeps the body: once parsed, a request holds its image alone.
+            asked, result = await self._unless_gone(
+                request,
+                self._parse_and_score(
+                    await self._read_body(request, held),
+                    request.headers.get("content-type", ""),
+                    held,
+                ),
+            )
         failed = result.scores.counts()["failed"]
         self.counters.pairs.inc(len(asked.captions) - failed)
         self.counters.failed.inc(failed)
         return response_body(self.judge, asked, result)
+
+    async def _read_body(self, request: Request, held: HeldBytes) -> bytes:
+        seconds = self.options.limits.seconds
+        try:
+            return await asyncio.wait_for(read_body(request, held), seconds)
+        except asyncio.TimeoutError:
+            message = f"the request took over {seconds:g} s to arrive"
+            raise HttpError(408, "slow", message) from None
+
+    async def _parse_and_score(
+        self, body: bytes, content_type: str, held: HeldBytes
+    ) -> tuple[ScoreRequest, ScoreResult]:
+        asked = await self.parser.parse(body, content_type, held)
+        del body
+        return asked, await self.batcher.score(asked)
+
+    async def _unless_gone(self, request: Request, work: Coroutine[Any, Any, T]) -> T:
+        """Return what the work gives; it is given up when the client is, or when time is over."""
+        seconds = self.options.limits.seconds
+        task, gone = asyncio.ensure_future(work), asyncio.ensure_future(_hung_up(request))
+        try:
+            await asyncio.wait({task, gone}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            if gone.done():
+                raise ClientDisconnect
+            message = f"no answer in {seconds:g} s; send fewer captions, or try later"
+            raise HttpError(504, "timeout", message)
+        finally:
+            task.cancel()
+            gone.cancel()
+            await asyncio.gather(task, gone, return_exceptions=True)
 
     async def _fetch(self, url: str) -> bytes:
         limits = self.options.limits
@@ -174,6 +210,10 @@ class _Service:
             "stems": scale.stems,
             "prompt": f"{prompt.name}-{prompt.digest}",
             "signature": str(self.judge.signature),
+            "references": self.judge.takes_references,
+            # A preset file may turn scores into those of people.
+            "range": None if is_preset(self.options.method) else [scale.minimum, scale.maximum],
+            **describe_judge(self.judge, self.options.method),
         }
         # Others are reached with options: "discode:sigma2=0.05".
         methods = [
@@ -248,18 +288,27 @@ def page_files() -> dict[str, StaticFile]:
     scripts = [f"/page/{name}" for name in ("distribution.js", "asked.js", "report.js")]
     explorer = render_explorer("/page/report.css", scripts).encode()
     page = files["/page/index.html"]
-    return files | {"/": page, "/explorer": replace(page, content=explorer)}
+    return files | {
+        "/": page,
+        "/api": files["/page/api.html"],
+        "/explorer": replace(page, content=explorer),
+    }
 
 
 def _examples() -> list[dict[str, Any]]:
-    """Return the shipped photographs with their captions, as the page offers them."""
-    examples: dict[str, list[str]] = {}
+    """Return the shipped images with their captions and what each was written as: good, ..."""
+    examples: dict[str, list[dict[str, str]]] = {}
     with (demo_path() / "captions.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            examples.setdefault(row["image"], []).append(row["caption"])
+            examples.setdefault(row["image"], []).append(row)
     return [
-        {"name": Path(image).stem, "image": f"/demo/{image}", "captions": captions}
-        for image, captions in examples.items()
+        {
+            "name": Path(image).stem,
+            "image": f"/demo/{image}",
+            "captions": [row["caption"] for row in rows],
+            "kinds": [row["kind"] for row in rows],
+        }
+        for image, rows in examples.items()
     ]
 
 
@@ -276,6 +325,12 @@ async def _on_error(request: Request, error: Exception) -> Response:
         return _error(error.status_code, code, str(error.detail), error.headers)
     _log.error("a request failed", exc_info=error)
     return _error(500, "failed", "the judge failed on this request; the log says why")
+
+
+async def _hung_up(request: Request) -> None:
+    """Wait until the client of a request that has been read hangs up."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _drain(request: Request, limit: int) -> None:

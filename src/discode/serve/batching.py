@@ -21,7 +21,7 @@ from itertools import chain
 from discode.decoders import Decoder, without_prior
 from discode.decoders.base import greedy_stem
 from discode.errors import DiscodeError, HttpError, ImageError
-from discode.images import open_image
+from discode.images import MAX_PIXELS, open_image
 from discode.judge import Judge
 from discode.pairs import Pair
 from discode.readings import Readings
@@ -34,12 +34,16 @@ WINDOW = 0.008
 
 @dataclass(frozen=True, eq=False)
 class ScoreRequest:
-    """What one request asks for: the bytes of an image, captions of it, and the decoder."""
+    """What one request asks for: the bytes of an image, captions of it, and the decoder.
+
+    ``pixels`` are those that the image declares to have.
+    """
 
     image: bytes
     captions: tuple[str, ...]
     references: tuple[str, ...]
     decoder: Decoder
+    pixels: int = 0
 
     @cached_property
     def digest(self) -> bytes:
@@ -181,15 +185,19 @@ class Batcher:
         """Take the oldest job and all others of its image, then the next oldest, while they fit.
 
         The oldest is always among them, so no request waits for ever because of a popular image.
+        A model may hold all images of a batch decoded: together they have at most as many pixels
+        as one may have.
         """
         by_image: dict[bytes, list[_Job]] = {}
         for job in self._jobs:
             by_image.setdefault(job.request.digest, []).append(job)
         jobs: list[_Job] = []
-        size = 0
+        size = pixels = 0
         for job in chain.from_iterable(by_image.values()):
             size += len(job.request.captions)
-            if jobs and size > self.judge.batch_size:
+            if job is by_image[job.request.digest][0]:
+                pixels += job.request.pixels
+            if jobs and (size > self.judge.batch_size or pixels > MAX_PIXELS):
                 break
             jobs.append(job)
         for job in jobs:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import ipaddress
+import logging
 import socket
 import ssl
 import threading
@@ -24,6 +25,7 @@ from discode.version import __version__
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Resolver = Callable[[str, int], list[str]]
 REDIRECTS = 3
+_log = logging.getLogger("discode.web")
 _MOVED = (301, 302, 303, 307, 308)
 
 # Special ranges that some Pythons call global.
@@ -121,14 +123,14 @@ def _open(
     try:
         addresses = resolve(host, port)
     except (OSError, ValueError):  # ValueError: not a name that can be looked up
-        raise _refused(f"{host} has no address") from None
+        raise _unreachable(url, "its host has no address") from None
     if not addresses or not all(public(address) for address in addresses):
-        raise _refused(f"{host} is not on the open internet")
+        raise _unreachable(url, f"its host is not on the open internet: {', '.join(addresses)}")
     sockets: list[socket.socket] = []  # the connection, then the encrypted one around it
     response: http.client.HTTPResponse | None = None
     connection = http.client.HTTPConnection(host, port)
     # A server that sends one byte per second outlasts the socket's timeout, but not this timer.
-    timer = threading.Timer(_left(end), _shut_down, [sockets])
+    timer = threading.Timer(max(0.0, end - time.monotonic()), _shut_down, [sockets])
     timer.daemon = True
     try:
         sockets.append(socket.create_connection((addresses[0], port), timeout=_left(end)))
@@ -155,8 +157,8 @@ def _open(
         response = connection.getresponse()
         yield response
     except (OSError, http.client.HTTPException) as error:
-        why = "it took too long" if time.monotonic() >= end else "the connection failed"
-        raise _refused(why) from error
+        why = "it took too long" if time.monotonic() >= end else f"the connection failed: {error}"
+        raise _unreachable(url, why) from error
     finally:
         timer.cancel()
         if response is not None:
@@ -184,15 +186,14 @@ def _body(response: http.client.HTTPResponse, limit: int, end: float) -> bytes:
             raise too_large(limit)
         _left(end)
     if length is not None and len(body) != length:
-        _left(end)
-        raise _refused("the connection failed")
+        raise ConnectionError(f"{len(body)} of {length} bytes came")
     return bytes(body)
 
 
 def _left(end: float) -> float:
     left = end - time.monotonic()
     if left <= 0:
-        raise _refused("it took too long")
+        raise TimeoutError
     return left
 
 
@@ -200,6 +201,16 @@ def _shut_down(sockets: list[socket.socket]) -> None:
     with suppress(OSError):  # closed already
         # The plain socket's method: that of an encrypted one is not for another thread.
         socket.socket.shutdown(sockets[0], socket.SHUT_RDWR)
+
+
+def _unreachable(url: str, why: str) -> HttpError:
+    """Return one answer for all that happens before a public server replies; the log says which.
+
+    Whoever could tell a name that does not resolve from one that leads inside, or a closed port
+    from an open one, would see our network through this service.
+    """
+    _log.warning("%.300r was not fetched: %s", url, why)
+    return _refused("nothing could be fetched from there")
 
 
 def _refused(why: str) -> HttpError:

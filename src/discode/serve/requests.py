@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import codecs
@@ -9,23 +10,28 @@ import json
 import re
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fastapi import Request
-from fastapi.concurrency import run_in_threadpool
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
 from starlette.datastructures import Headers, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from discode.decoders import Decoder, named_decoder
-from discode.errors import HttpError, InputError
-from discode.images import IMAGE_FORMATS, MAX_PIXELS, open_formats
+from discode.errors import HttpError, ImageError, InputError
+from discode.images import IMAGE_FORMATS, check_size, open_formats
 from discode.serve.batching import ScoreRequest
 from discode.serve.limits import HeldBytes, Limits, parse_content_length, too_large
 
 FetchImage = Callable[[str], Awaitable[bytes]]
 FIELDS = ("image", "captions", "references", "method")
+METHOD_CHARACTERS = 400
+"""The longest method that a request may name; one with every option has half as many."""
+_NO_MARKS = bytes(set(range(256)) - set(b"[]{},"))
 _DATA_URL = re.compile(r"data:(image/[\w.+-]+)?(;[\w=.+-]+)*;base64,", re.IGNORECASE)
 
 
@@ -42,86 +48,165 @@ async def read_body(request: Request, held: HeldBytes) -> bytes:
     return bytes(body)
 
 
-async def parse_request(
-    body: bytes,
-    content_type: str,
-    *,
-    limits: Limits,
-    method: str,
-    default: Decoder,
-    fetch: FetchImage | None,
-    held: HeldBytes,
-) -> ScoreRequest:
-    """Return what a body asks for, or raise :class:`~discode.errors.HttpError`.
+@dataclass(frozen=True, kw_only=True)
+class RequestParser:
+    """Turns bodies into requests, or raises :class:`~discode.errors.HttpError`.
+
+    Whatever takes time on a long or hostile body runs in ``threads``, and the event loop goes on.
 
     Args:
-        body: JSON or multipart/form-data, as ``content_type`` says.
-        content_type: The header, with the boundary of a form.
-        limits: What it may hold.
+        limits: What a request may hold.
         method: What the service's own method is called.
-        default: Its decoder, if the request names that or none.
+        default: Its decoder, if a request names that or none.
         fetch: Fetches an image by URL; None where that is not allowed.
-        held: Where the bytes of a fetched image are counted.
+        threads: Where bodies are parsed and images opened; its size bounds how many at once.
     """
-    kind = content_type.partition(";")[0].strip().lower()
-    if kind == "application/json":
-        asked = await run_in_threadpool(_json, body)
-    elif kind == "multipart/form-data":
-        asked = await _form(body, content_type, limits)
-    else:
-        raise HttpError(
-            415, "wrong_type", "send application/json or multipart/form-data, "
-            f"not {kind[:80]!r}",
-        )  # fmt: skip
-    image = asked.get("image")
-    captions = _texts(asked.get("captions"), "captions", limits.captions, limits.characters)
-    if not captions:
-        raise _bad("captions: give at least one")
-    references = _texts(asked.get("references"), "references", limits.references, limits.characters)
-    name = asked.get("method")
-    if name is not None and not isinstance(name, str):
-        raise _bad("method must be text, such as discode or discode:sigma2=0.05")
-    try:
+
+    limits: Limits
+    method: str
+    default: Decoder
+    fetch: FetchImage | None
+    threads: Executor
+
+    async def parse(self, body: bytes, content_type: str, held: HeldBytes) -> ScoreRequest:
+        """Return what a body asks for, an image fetched by URL included (its bytes are ``held``).
+
+        Args:
+            body: JSON or multipart/form-data, as ``content_type`` says.
+            content_type: The header, with the boundary of a form.
+            held: Where the bytes of a fetched image are counted.
+        """
+        run = asyncio.get_running_loop().run_in_executor
+        # In one go where there is no URL: every change of thread waits for the interpreter's lock.
+        asked = await run(self.threads, self._parse, body, content_type)
+        if isinstance(asked, ScoreRequest):
+            return asked
+        url, finish = asked
+        return await run(self.threads, finish, await self._fetch(url, held))
+
+    def _parse(
+        self, body: bytes, content_type: str
+    ) -> ScoreRequest | tuple[str, Callable[[bytes], ScoreRequest]]:
+        """Return the request, or the URL of its image and what makes the request of its bytes."""
+        limits = self.limits
+        kind = content_type.partition(";")[0].strip().lower()
+        if kind == "application/json":
+            asked = _json(body, limits)
+        elif kind == "multipart/form-data":
+            asked = asyncio.run(_form(body, content_type, limits))  # a loop of this thread's own
+        else:
+            raise HttpError(
+                415, "wrong_type", "send application/json or multipart/form-data, "
+                f"not {kind[:80]!r}",
+            )  # fmt: skip
+        captions = _texts(asked.get("captions"), "captions", limits.captions, limits.characters)
+        if not captions:
+            raise _bad("captions: give at least one")
+        references = _texts(
+            asked.get("references"), "references", limits.references, limits.characters
+        )
+        finish = partial(
+            _make_request,
+            captions=captions,
+            references=references,
+            decoder=self._decoder(asked.get("method")),
+        )
+        image = _image(asked.get("image"))
+        return finish(image) if isinstance(image, bytes) else (image, finish)
+
+    def _decoder(self, name: Any) -> Decoder:
+        if name is not None and not isinstance(name, str):
+            raise _bad("method must be text, such as discode or discode:sigma2=0.05")
         # The service's own method may be a preset file; callers open none.
-        decoder = default if name in (None, "", method) else named_decoder(name)
-    except InputError as error:
-        raise _bad(str(error)) from None
-    if decoder.requires:  # a caller could ask for a million steps of Adam
-        raise _bad("solver 'adam' is not served; use solver 'exact'")
-    if isinstance(image, str):
-        image = await _load_image(image, fetch, held)
-    if image is None:
-        raise _bad("image is missing: a data URL in JSON, or a file in a form")
-    if not isinstance(image, bytes):
-        raise _bad("image must be text in JSON, or a file in a form")
-    request = ScoreRequest(image, captions, references, decoder)
-    await run_in_threadpool(check_image, request)
+        if name in (None, "", self.method):
+            return self.default
+        if len(name) > METHOD_CHARACTERS:
+            raise _bad(f"method has over {METHOD_CHARACTERS} characters")
+        try:
+            decoder = named_decoder(name)
+        except InputError as error:
+            raise _bad(str(error)) from None
+        if decoder.requires:  # a caller could ask for a million steps of Adam
+            raise _bad("solver 'adam' is not served; use solver 'exact'")
+        return decoder
+
+    async def _fetch(self, url: str, held: HeldBytes) -> bytes:
+        if self.fetch is None:
+            raise HttpError(
+                422, "bad_url", "URLs are not fetched here; send the image (--allow-urls)"
+            )
+        image = await self.fetch(url)
+        held.add(len(image))
+        return image
+
+
+def _make_request(
+    image: bytes, *, captions: tuple[str, ...], references: tuple[str, ...], decoder: Decoder
+) -> ScoreRequest:
+    request = ScoreRequest(image, captions, references, decoder, pixels=check_image(image))
+    _ = request.digest  # computed here, in a worker thread, and kept for the queue
     return request
 
 
-def check_image(request: ScoreRequest) -> None:
-    """Raise unless the bytes begin like an image of allowed size; nothing is decoded yet."""
-    image = request.image
+def check_image(image: bytes) -> int:
+    """Return the pixels that an image will have when it is decoded, by what its head declares.
+
+    Raises unless it begins like an image that can be decoded within limits.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about decompression bombs, and about odd tags
             with open_formats(image) as opened:
-                width, height = opened.size
+                reduction = check_size(opened)
+                pixels: int = opened.width * opened.height // (reduction * reduction)
+                return pixels
+    except ImageError as error:
+        raise HttpError(422, "bad_image", f"the image cannot be used: {error}") from None
     # Pillow raises a different error for every way in which a file can be broken.
     except Exception:
         what = "is empty" if not image else "cannot be opened, or is far too large"
         names = ", ".join(IMAGE_FORMATS)
         raise HttpError(422, "bad_image", f"the image {what}; allowed: {names}") from None
-    if width * height > MAX_PIXELS:
-        raise HttpError(422, "bad_image", f"{width}x{height} pixels are over {MAX_PIXELS}")
-    _ = request.digest  # computed here, in a worker thread, and kept for the queue
 
 
-def _json(body: bytes) -> dict[str, Any]:
+def check_json(body: bytes, *, depth: int, elements: int) -> None:
+    """Raise where a body nests deeper, or has more values, than it may.
+
+    The bytes are searched, not parsed: a parser would make a million objects of a megabyte of
+    ``[],[],`` before anybody could count them.
+
+    >>> check_json(b'{"captions": ["a [[[ cat"]}', depth=2, elements=9)
+    >>> check_json(b"[[[]]]", depth=2, elements=9)
+    Traceback (most recent call last):
+        ...
+    discode.errors.HttpError: the body is nested deeper than 2 levels
+    """
+    # In a text an escape begins with the first of its backslashes, so that pairs go first; then
+    # every quote that is left begins or ends a text. (Outside of texts a backslash is no JSON.)
+    plain = body
+    if b"\\" in body:
+        plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if plain.count(b'"') > 2 * elements:
+        raise _bad(f"the body has over {elements} texts; send several requests")
+    outside = b"".join(plain.split(b'"')[::2])
+    marks = outside.translate(None, _NO_MARKS)
+    if len(marks) > 2 * elements:
+        raise _bad(f"the body has over {elements} values; send several requests")
+    level = 0
+    for mark in marks:
+        level += (mark in b"[{") - (mark in b"]}")
+        if level > depth:
+            raise _bad(f"the body is nested deeper than {depth} levels")
+
+
+def _json(body: bytes, limits: Limits) -> dict[str, Any]:
+    # Four times what is allowed: who sends a few too many captions is told so by name.
+    check_json(body, depth=8, elements=4 * (limits.captions + limits.references + len(FIELDS)))
     try:
-        asked = json.loads(body)
+        # Text, not bytes: these might be UTF-16, which is not what was searched.
+        asked = json.loads(body.decode("utf-8-sig"))
     except (ValueError, RecursionError):
-        raise _bad("the body is not JSON") from None
+        raise _bad("the body is not JSON in UTF-8") from None
     if not isinstance(asked, dict):
         raise _bad("the body must be a JSON object")
     _check_fields(asked)
@@ -205,22 +290,23 @@ def _texts(value: Any, name: str, count: int, characters: int) -> tuple[str, ...
     return tuple(texts)
 
 
-async def _load_image(text: str, fetch: FetchImage | None, held: HeldBytes) -> bytes:
-    head = _DATA_URL.match(text[:200])
+def _image(value: Any) -> bytes | str:
+    """Return the bytes of an image, or its URL."""
+    if value is None:
+        raise _bad("image is missing: a data URL in JSON, or a file in a form")
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, str):
+        raise _bad("image must be text in JSON, or a file in a form")
+    head = _DATA_URL.match(value[:200])
     if head:
         try:
-            return await run_in_threadpool(
-                base64.b64decode, text[head.end() :].encode("ascii"), validate=True
-            )
+            return base64.b64decode(value[head.end() :].encode("ascii"), validate=True)
         except (binascii.Error, UnicodeEncodeError):
             raise HttpError(422, "bad_image", "the data URL does not hold base64") from None
-    if not re.match(r"https?://", text, re.IGNORECASE):
+    if not re.match(r"https?://", value, re.IGNORECASE):
         raise _bad("image must be a data URL with base64 (data:image/png;base64,...) or a URL")
-    if fetch is None:
-        raise HttpError(422, "bad_url", "URLs are not fetched here; send the image (--allow-urls)")
-    image = await fetch(text)
-    held.add(len(image))
-    return image
+    return value
 
 
 def _bad(message: str) -> HttpError:

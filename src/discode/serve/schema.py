@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-_TEXTS = {"type": "array", "items": {"type": "string"}}
-_NUMBER = {"type": ["number", "null"]}
-_NUMBERS = {"type": "array", "items": _NUMBER}
-_METHOD = {"type": "string", "description": "A row of `methods`, with options: discode:sigma2=0.05"}
+_TEXTS: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
+_NUMBER: dict[str, Any] = {"type": ["number", "null"]}
+_NUMBERS: dict[str, Any] = {"type": "array", "items": _NUMBER}
+_METHOD: dict[str, Any] = {
+    "type": "string",
+    "description": "A row of `methods`, with options after a colon: discode:sigma2=0.05",
+}
+
+
+def _described(schema: dict[str, Any], description: str) -> dict[str, Any]:
+    return schema | {"description": description}
+
+
+_CAPTIONS = "One or many, all of this image"
+_REFERENCES = "Captions by people, for all of the captions; not every model takes them"
 
 SCORE_BODY: dict[str, Any] = {
     "required": True,
@@ -18,9 +29,13 @@ SCORE_BODY: dict[str, Any] = {
                 "required": ["image", "captions"],
                 "additionalProperties": False,
                 "properties": {
-                    "image": {"type": "string", "description": "A data URL; a URL where allowed."},
-                    "captions": {"oneOf": [{"type": "string"}, _TEXTS]},
-                    "references": {"oneOf": [{"type": "string"}, _TEXTS]},
+                    "image": {
+                        "type": "string",
+                        "description": "A data URL (data:image/png;base64,...); an http(s) URL "
+                        "where the server allows it",
+                    },
+                    "captions": _described({"oneOf": [{"type": "string"}, _TEXTS]}, _CAPTIONS),
+                    "references": _described({"oneOf": [{"type": "string"}, _TEXTS]}, _REFERENCES),
                     "method": _METHOD,
                 },
             }
@@ -30,9 +45,13 @@ SCORE_BODY: dict[str, Any] = {
                 "type": "object",
                 "required": ["image", "captions"],
                 "properties": {
-                    "image": {"type": "string", "format": "binary"},
-                    "captions": _TEXTS,
-                    "references": _TEXTS,
+                    "image": {
+                        "type": "string",
+                        "format": "binary",
+                        "description": "A file: AVIF, BMP, GIF, JPEG, PNG, TIFF or WebP",
+                    },
+                    "captions": _described(_TEXTS, _CAPTIONS),
+                    "references": _described(_TEXTS, _REFERENCES),
                     "method": _METHOD,
                 },
             }
@@ -40,19 +59,20 @@ SCORE_BODY: dict[str, Any] = {
     },
 }
 
-_ROW = {
+_ROW: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "caption": {"type": "string"},
-        "score": _NUMBER,
-        "raw": _NUMBER,
-        "distribution": _NUMBERS,
+        "caption": {"type": "string", "description": "As it was given"},
+        "score": _described(_NUMBER, "null where there is none; then `error` says why"),
+        "raw": _described(_NUMBER, "The answer that greedy decoding would print"),
+        "distribution": _described(_NUMBERS, "Probabilities of `answers` after `stem`"),
         "before": {
             "type": "object",
+            "description": "The same without the prior",
             "properties": {"score": _NUMBER, "distribution": _NUMBERS},
         },
-        "stem": {"type": "string"},
-        "flags": _TEXTS,
+        "stem": {"type": "string", "description": "What stands before the answer: 0. or 1."},
+        "flags": _described(_TEXTS, "cut, defused, degenerate, generated, truncated"),
         "error": {"type": ["string", "null"]},
     },
 }
@@ -75,11 +95,22 @@ SCORED: dict[int | str, dict[str, Any]] = {
         {
             "model": {"type": "string"},
             "scale": {"type": "string"},
-            "answers": _TEXTS,
-            "scores": {"type": "array", "items": _ROW},
-            "counts": {"type": "object", "additionalProperties": {"type": "integer"}},
-            "signature": {"type": "string"},
-            "before_signature": {"type": "string"},
+            "answers": _described(_TEXTS, "The scale's answers, lowest first"),
+            "scores": {
+                "type": "array",
+                "items": _ROW,
+                "description": "A row per caption, in the order given",
+            },
+            "counts": {
+                "type": "object",
+                "additionalProperties": {"type": "integer"},
+                "description": "How many rows failed, and how many carry each flag",
+            },
+            "signature": {
+                "type": "string",
+                "description": "How the numbers were made; quote it with them",
+            },
+            "before_signature": {"type": "string", "description": "Likewise without the prior"},
         },
     )
 }
@@ -98,11 +129,20 @@ MODELS: dict[int | str, dict[str, Any]] = {
         "The judge, the methods of decoding, the limits",
         {
             "version": {"type": "string"},
-            "models": {"type": "array", "items": {"type": "object"}},
-            "methods": {"type": "array", "items": {"type": "object"}},
-            "method": {"type": "string"},
-            "urls": {"type": "boolean"},
-            "limits": {"type": "object"},
+            "models": {
+                "type": "array",
+                "items": {"type": "object"},
+                "description": "The judge: its name, revision, scale, a note on what to expect of "
+                "it, and typical scores where they are known",
+            },
+            "methods": {
+                "type": "array",
+                "items": {"type": "object"},
+                "description": "The methods that a request may name",
+            },
+            "method": {"type": "string", "description": "The method where a request names none"},
+            "urls": {"type": "boolean", "description": "Whether images are fetched by URL"},
+            "limits": {"type": "object", "description": "What a request may hold"},
         },
     ),
     401: ERRORS[401],

@@ -135,7 +135,8 @@ class TableStudy:
             decoder = get_decoder(method)
             if (
                 made.get("decoder") == f"{decoder.name}({options_text(decoder.options())})"
-                and (made.get("references", "none") != "none") == (method != line.method)
+                and (made.get("references", "none") in ("none", "ignored"))
+                == (method == line.method)
                 and line.scale in (None, made.get("scale"))
             ):
                 return line

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import os
+import unicodedata
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import numpy as np
+import onnxruntime
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 import discode
-from discode.backends.embedded import Embedded
+from discode.backends.embedded import Embedded, tokenizer
 from discode.backends.embedded import backend as embedded
+from discode.backends.embedded.tokenizer import Bpe
 from discode.cli.demo import demo_pairs
 from discode.errors import InputError
 from discode.images import ImageSource, demo_path
+from discode.pairs import Pair
+from discode.prompts import neutralise
 from discode.scores import Scores
 from tests.helpers.command_line import run
 from tests.helpers.samples import encoded
@@ -161,6 +171,55 @@ def test_odd_captions(model: Embedded) -> None:
     assert set(scores.errors.values()) == {"the caption is empty"}
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.text() | st.lists(st.sampled_from(["a dog", "Ünïcode", ".", '"', " ", "🐕" * 9, "<|x|>",
+       "\ufdfa", "supercalifragilistic", "7" * 30])).map("".join))  # fmt: skip
+def test_cutting_before_the_tokenizer_changes_no_reading(caption: str) -> None:
+    """What is read of a caption, and whether it is flagged, are as if all of it were tokenized."""
+    model = shipped_model()
+    every = model._bpe.encode_caption(neutralise(caption))
+    limit = model._limit
+    assert model._encode(caption) == (every[:limit], len(every) > limit)
+    # Beyond what is looked at, only the flag knows.
+    longer = model._encode(f"{caption} a dog " * (8192 // (len(caption) + 7) + 1))
+    assert longer.cut
+
+
+@cache
+def shipped_model() -> Embedded:
+    return Embedded(threads=1)
+
+
+def test_a_caption_of_a_megabyte_costs_no_more_than_its_beginning(
+    shipped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words: list[int] = []
+    encode = Bpe._encode_word
+
+    def counted(self: Bpe, word: str) -> tuple[int, ...]:
+        words.append(len(word))
+        return encode(self, word)
+
+    normal: list[int] = []
+
+    def normalised(form: Literal["NFKC"], text: str) -> str:
+        normal.append(len(text))
+        return unicodedata.normalize(form, text)
+
+    monkeypatch.setattr(Bpe, "_encode_word", counted)
+    monkeypatch.setattr(tokenizer, "unicodedata", SimpleNamespace(normalize=normalised))
+    judge = discode.load(f"embedded:{shipped}", threads=1)
+    rng = np.random.default_rng(0)
+    random = "".join(map(chr, rng.integers(0x4E00, 0x9FFF, 1 << 20)))
+    marks = "a" + "\u0300\u0316" * (1 << 19)  # normalising them takes the square of their number
+    scores = judge.score(CAT, [random, marks, "x " * (1 << 19)])
+    assert scores.flags["cut"].tolist() == [True] * 3
+    assert max(normal) <= embedded.MAX_CHARACTERS
+    assert sum(words) <= 3 * 8192
+    first = judge.score(CAT, [random[:5000], marks[:5000], "x " * 1000])
+    assert np.array_equal(scores.value, first.value)
+
+
 def photo(mode: str = "RGB") -> Image.Image:
     image: Image.Image = Image.open(CAT).convert(mode)
     return image
@@ -256,8 +315,8 @@ def test_what_it_cannot_do_is_said_at_once(model: Embedded, tmp_path: Path) -> N
         discode.load(model, scale="ten")
     with pytest.raises(InputError, match="prompt 'caption-last' only"):
         discode.load(model, prompt="fleur")
-    scores = discode.load(model).score(CAT, "a dog", ["a reference"])
-    assert "no references" in scores.errors[0]
+    direct = model.read([Pair(CAT, "a dog", ("a reference",))], model.prompt, model.scale)
+    assert "no references" in direct.errors[0]
     with pytest.raises(InputError, match="no model at"):
         discode.load("embedded:none.onnx")
     (tmp_path / "junk.onnx").write_bytes(b"junk")
@@ -265,3 +324,32 @@ def test_what_it_cannot_do_is_said_at_once(model: Embedded, tmp_path: Path) -> N
         discode.load(f"embedded:{tmp_path / 'junk.onnx'}")
     with pytest.raises(InputError, match="threads"):
         Embedded(tmp_path / "junk.onnx", threads=0)
+
+
+def test_threads_wait_without_spinning_and_stay_within_the_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def options(threads: int | None = None) -> Any:
+        return Embedded(threads=threads)._options(onnxruntime)
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+    monkeypatch.setattr(embedded, "CPU_QUOTA", tmp_path / "cpu.max")
+    assert options().get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    assert options().intra_op_num_threads == 8
+    for text, cores in (("max 100000", 8), ("150000 100000", 2), ("10000 100000", 1), ("", 8)):
+        (tmp_path / "cpu.max").write_text(text)
+        assert options().intra_op_num_threads == cores
+    assert options(3).intra_op_num_threads == 3
+    assert options(30).intra_op_num_threads == 8
+
+
+def test_progress_and_store_follow_image_by_image(tmp_path: Path) -> None:
+    pairs = [Pair(demo_path() / name, text) for name in ("cat.jpg", "coffee.jpg") for text in "ab"]
+    for store in (None, tmp_path / "r.db"):
+        done: list[int] = []
+        discode.load("embedded", threads=1, store=store).score_pairs(pairs, progress=done.append)
+        assert done == [2, 2]
+    again: list[int] = []
+    judge = discode.load("embedded", threads=1, store=tmp_path / "r.db")
+    judge.score_pairs([*pairs, Pair(CAT, ""), Pair(CAT, "a")], progress=again.append)
+    assert again == [5, 1]  # from the store, and the one that fails

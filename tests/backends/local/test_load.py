@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import shutil
 import socket
 import struct
@@ -107,6 +108,22 @@ def test_a_folder_is_known_by_what_it_holds(llava: Path, tmp_path: Path) -> None
     second = folder_digest(folder)
     (folder / "large.safetensors").write_bytes(bytes(2_999_999) + b"1")
     assert folder_digest(folder) != second
+
+
+def test_every_file_of_a_tokenizer_counts_for_the_digest(tmp_path: Path) -> None:
+    """Whatever the tokenizers of the installed transformers name, and Qwen's own."""
+    names = {"qwen.tiktoken"}
+    for file in Path(transformers.__file__).parent.rglob("tokenization_*.py"):
+        found = re.search(r"VOCAB_FILES_NAMES\s*=\s*{(.*?)}", file.read_text("utf-8"), re.DOTALL)
+        names.update(re.findall(r':\s*"([^"]+)"', found[1]) if found else ())
+    assert {"merges.txt", "vocab.txt", "tokenizer.json", "tokenizer.model"} <= names
+    digests = {folder_digest(tmp_path)}
+    for name in sorted(names):
+        (tmp_path / name).write_text("a b\n")
+        digests.add(folder_digest(tmp_path))
+        (tmp_path / name).write_text("b a\n")
+        digests.add(folder_digest(tmp_path))
+    assert len(digests) == 1 + 2 * len(names)
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,7 @@ def test_what_came_is_kept(
     backend = served(server)
     real = backend.blocks
 
-    def dying(*args: Any) -> Iterator[Any]:
+    def dying(*args: Any, **options: object) -> Iterator[Any]:
         for number, block in enumerate(real(*args)):
             if number == 2:
                 raise KeyboardInterrupt

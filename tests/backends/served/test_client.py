@@ -6,6 +6,7 @@ import gzip
 import json
 import logging
 import math
+import socket
 import time
 from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
@@ -262,3 +263,56 @@ def test_numbers_are_as_before(server: Server, image: Path) -> None:
     server.before = lambda body, times: (200, {}, completion())
     readings = served(server).read(pairs_of(image, 1), FLEUR, UNIT)
     np.testing.assert_allclose(np.exp(readings.answer_logp[0, 0]), 0.1)
+
+
+def test_a_dead_address_fails_at_once(image: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # and never listens
+        backend = Served("tiny", base_url=f"http://127.0.0.1:{unused.getsockname()[1]}/v1")
+        with pytest.raises(InputError, match=r"cannot be reached: .*; is a server running there\?"):
+            backend.read([Pair(image, "a")], FLEUR, UNIT)
+    assert backend.client.throttle.sent == 2  # to /tokenize, and the trial
+
+
+def test_a_server_that_was_there_is_waited_for_and_that_is_said(
+    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("discode.backends.served.client._SILENT_WAIT", 0.0)
+    chat = ChatClient(server.url, "tiny", pause=0.001)
+    chat([{"role": "user", "content": "first"}], max_tokens=1)
+    real, lost = chat._pool.post, iter([True] * 5 + [False])
+
+    def post(*request: Any) -> Any:
+        if next(lost):
+            raise httpx.ConnectError("refused")
+        return real(*request)
+
+    monkeypatch.setattr(chat._pool, "post", post)
+    chat([{"role": "user", "content": "again"}], max_tokens=1)
+    (record,) = caplog.records  # once, not five times
+    assert "of 8 tries" in record.getMessage()
+    assert f"{server.url} cannot be reached: refused" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    "chat",
+    [
+        ChatClient("https://api.openai.com/v1", "gpt"),
+        ChatClient("http://localhost:9/v1", "tiny", key_variable="MY_KEY"),
+    ],
+)
+def test_a_missing_key_is_said_before_anything_is_sent(
+    chat: ChatClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    monkeypatch.setattr(chat._pool, "post", lambda *_: pytest.fail("something was sent"))
+    with pytest.raises(InputError, match=f"needs a key.*export {chat.key_variable}="):
+        chat([{"role": "user", "content": "x"}], max_tokens=1)
+
+
+def test_an_estimate_needs_no_key(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    judge = discode.load("openai:gpt", prices="1,1")
+    assert judge.backend.estimate([Pair(image, "a")], FLEUR, UNIT).requests == 1  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match="export OPENAI_API_KEY="):
+        judge.score(image, "a")

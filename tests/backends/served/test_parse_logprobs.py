@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
+from typing import Any
 
 import numpy as np
 import pytest
 
-from discode.backends.served.client import Token
-from discode.backends.served.parse_logprobs import reading_from_tokens
+import discode
+from discode.backends.served.parse_logprobs import Token, reading_from_tokens, readings_from_json
+from discode.errors import InputError
 from discode.scales import FIVE, LETTERS, UNIT, get_scale
 
 P = [0.01, 0.01, 0.02, 0.03, 0.05, 0.08, 0.2, 0.5, 0.06, 0.03]
@@ -116,3 +119,134 @@ def test_no_rating(tokens: list[Token], reason: str) -> None:
 def test_an_answer_in_several_tokens() -> None:
     reading = reading_from_tokens([token("8", DIGITS), token("5", DIGITS)], get_scale("0-100"))
     assert "'85' in several tokens" in reading.errors[0]
+
+
+FIVE_P = {"1": 0.05, "2": 0.05, "3": 0.1, "4": 0.5, "5": 0.25}
+
+
+def position(text: str, p: dict[str, float]) -> dict[str, Any]:
+    top = [{"token": t, "logprob": math.log(q), "bytes": list(t.encode())} for t, q in p.items()]
+    return {"token": text, "logprob": math.log(p.get(text, 0.9)), "top_logprobs": top}
+
+
+WORDS = [position(text, {text: 0.9}) for text in ("Rating", ":", " ")]
+CONTENT = [*WORDS, position("4", FIVE_P), position("<end>", {"<end>": 1.0})]
+OLD = {
+    "tokens": [item["token"] for item in CONTENT],
+    "token_logprobs": [None, *(item["logprob"] for item in CONTENT[1:])],
+    "top_logprobs": [
+        None,
+        *({t["token"]: t["logprob"] for t in item["top_logprobs"]} for item in CONTENT[1:]),
+    ],
+    "text_offset": [0, 6, 7, 8, 9],
+}
+CHOICE = {
+    "index": 0,
+    "message": {"role": "assistant", "content": "Rating: 4"},
+    "logprobs": {"content": CONTENT, "refusal": None},
+    "finish_reason": "stop",
+}
+CHAT = {"id": "chatcmpl-1", "object": "chat.completion", "choices": [CHOICE], "usage": {}}
+RESPONSES = {
+    "id": "resp_1",
+    "object": "response",
+    "error": None,
+    "output": [
+        {"type": "reasoning", "summary": []},
+        {
+            "type": "message",
+            "content": [{"type": "output_text", "text": "Rating: 4", "logprobs": CONTENT}],
+        },
+    ],
+}
+BATCH = {
+    "id": "b",
+    "custom_id": "r7",
+    "response": {"status_code": 200, "body": CHAT},
+    "error": None,
+}
+
+
+class Dumped:
+    """As pydantic's models, which OpenAI's package returns."""
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self._data = data
+
+    def model_dump(self) -> dict[str, Any]:
+        return self._data
+
+
+@pytest.mark.parametrize(
+    ("given", "place"),
+    [
+        (CHAT, (3, 5)),
+        (CHOICE, (3, 5)),
+        (CHOICE["logprobs"], (3, 5)),
+        (CONTENT, (3, 5)),
+        ({"choices": [{"text": "Rating: 4", "logprobs": OLD}]}, (3, 5)),
+        (OLD, (3, 5)),
+        (RESPONSES, (3, 5)),
+        (BATCH, (3, 5)),
+        (Dumped(CHAT), (3, 5)),
+        ([CHAT], (3, 5)),
+        ([Dumped(CHAT)], (3, 5)),
+        (CONTENT[3], None),
+        (Dumped(CONTENT[3]), None),
+    ],
+)
+def test_every_form_of_openai_is_the_same_reading(given: Any, place: tuple[int, int]) -> None:
+    found = readings_from_json(given, FIVE)
+    assert found is not None
+    assert found.places == (place,)
+    np.testing.assert_allclose(np.exp(found.readings.answer_logp[0, 0]), list(FIVE_P.values()))
+    want = discode.decode({t: math.log(p) for t, p in FIVE_P.items()}, scale="five")
+    assert discode.decode(given, scale="five").value == pytest.approx(want.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"choices": [CHOICE | {"logprobs": None}]}, "top_logprobs=20"),
+        ({"choices": [{"text": "4", "logprobs": None}]}, "logprobs=5"),
+        ({"output": [{"type": "message", "content": []}]}, "message.output_text.logprobs"),
+        ({"error": {"message": "quota"}}, "quota"),
+        ({"content": [{"token": "4", "logprob": "x"}]}, "not OpenAI's log-probabilities"),
+        ({"content": [{"token": "4", "logprob": 3.0}]}, "not OpenAI's log-probabilities"),
+        ({"content": ["4"]}, "not OpenAI's log-probabilities"),
+    ],
+)
+def test_a_response_without_what_is_needed(given: Any, reason: str) -> None:
+    with pytest.raises(InputError, match=re.escape(reason)):
+        discode.decode(given, scale="five")
+    scores = discode.decode([CHAT, given], scale="five")  # in a list it costs its own row
+    assert reason in scores.errors[1]
+    assert np.isnan(scores.value).tolist() == [False, True]
+
+
+def test_several_positions_without_a_rating() -> None:
+    scores = discode.decode({"content": WORDS}, scale="five")
+    assert "did not answer with a rating but with 'Rating: '" in scores.errors[0]
+
+
+def test_a_decimal_is_no_zero() -> None:
+    unit = {
+        "content": [position("0", {"0": 0.9}), position(".", {".": 0.9}), position("7", DIGITS)]
+    }
+    for scale in ("ten", "five"):
+        assert "give scale='unit'" in discode.decode(unit, scale=scale).errors[0]
+    assert discode.decode(unit, scale="unit").errors == {}
+
+
+def test_what_a_response_lacks_is_nan_or_spread() -> None:
+    given = {"content": [position("4", {"4": 0.7, "5": 0.2})]}
+    assert "no log-probability for '1', '2', '3'" in discode.decode(given, scale="five").errors[0]
+    assert "missing='spread'" in discode.decode(given, scale="five").errors[0]
+    spread = discode.decode(given, scale="five", missing="spread")
+    assert spread.flags["truncated"].tolist() == [True]
+
+
+def test_plain_log_probabilities_are_none_of_openais() -> None:
+    for given in ([-1.0, -2.0], [[-1.0]], {"4": -0.1}, [{"4": -0.1}], CONTENT[3]["top_logprobs"],
+                  [], np.zeros((2, 5)), {"content": -0.1, "tokens": -3.0}):  # fmt: skip
+        assert readings_from_json(given, FIVE) is None

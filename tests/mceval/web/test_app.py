@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import os
 import re
@@ -12,6 +13,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,8 @@ import numpy as np
 import pytest
 import typer
 from PIL import Image as Pillow
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
+from sqlalchemy.orm import Session
 
 from discode.backends.embedded import SHIPPED
 from discode.bench.agreement import AgreementProtocol
@@ -35,7 +38,7 @@ from discode.mceval.guide import COMPARED_EXAMPLES
 from discode.mceval.people import invite
 from discode.mceval.report import domain_rows, flag_rows
 from discode.mceval.rules import Rules
-from discode.mceval.tables import Answer, Image, Person, Slot, Void
+from discode.mceval.tables import Answer, Campaign, Image, Person, Slot, Void
 from discode.metrics import MetricFactory
 from tests.helpers.annotating import (
     Worker,
@@ -112,7 +115,7 @@ def test_a_campaign_of_eight_people(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """Quotas filled by the rules; exported, loaded back, scored by two metrics."""
-    checks = Checks(gold_rate=0.2, gold_after=3, gold_least=0.7, quick_seconds=0.0)
+    checks = Checks(gold_rate=0.2, gold_after=3, quick_seconds=0.0)
     make_campaign(db, images, QUOTA, checks=checks, gold=8)
     accuracy = [0.97] * 5 + [0.1] + [1.0] * 2
     people = invite(db, [f"comparer {i}" for i in range(6)], "comparer", 0.0)
@@ -157,6 +160,8 @@ def test_a_campaign_of_eight_people(
     assert export_dataset(db, folder) == dict.fromkeys(images, QUOTA), "no more than the quota"
     benchmark = load_benchmark("mceval", folder)
     assert len(benchmark.judgments) == 4 * QUOTA
+    if not db.sqlite:
+        return  # the same dataset would be scored again
     if not SHIPPED.is_file():
         pytest.skip(NO_MODEL)
     log, problems = run_metrics(
@@ -190,8 +195,8 @@ def test_a_killed_server_keeps_every_answer_it_confirmed(tmp_path: Path) -> None
     path = tmp_path / "campaign.db"
     confirmed: list[tuple[int, str]] = []
     with Database(str(path)) as db:
-        make_campaign(db, images_in(tmp_path, {"a": 40}), 30)
-        people = invite(db, [f"c{i}" for i in range(8)], "comparer", 0.0)
+        make_campaign(db, images_in(tmp_path, {"a": 16}), 12)
+        people = invite(db, [f"c{i}" for i in range(5)], "comparer", 0.0)
         people += invite(db, ["r"], "reviser", 0.0)
     server, where = serve(path)
     try:
@@ -208,14 +213,14 @@ def test_a_killed_server_keeps_every_answer_it_confirmed(tmp_path: Path) -> None
                 except Exception:  # killed in the middle
                     return
                 confirmed.append((worker.invitation.person, sent))
-                if len(confirmed) == 40:
+                if len(confirmed) == 20:
                     os.kill(server.pid, signal.SIGKILL)
 
         at_once(workers, work)
     finally:
         server.kill()
         server.communicate()
-    assert len(confirmed) >= 40
+    assert len(confirmed) >= 20
     again, where = serve(path)
     try:
         with Database(str(path)) as db, db.read() as session:
@@ -239,7 +244,7 @@ def test_a_killed_server_keeps_every_answer_it_confirmed(tmp_path: Path) -> None
     with Database(str(path)) as db:
         check_rules(db)
         with db.read() as session:
-            assert session.scalar(select(func.count()).where(Image.state == "done")) == 30
+            assert session.scalar(select(func.count()).where(Image.state == "done")) == 12
 
 
 def test_everything_a_person_can_do(sqlite: Database, tmp_path: Path) -> None:
@@ -563,3 +568,62 @@ def test_mistakes_are_named(
     call: Any = typer.main.get_command(command_line)
     with pytest.raises(InputError, match=words):
         call(["mceval", "annotate", *given], standalone_mode=False)
+
+
+def test_a_second_look_at_a_revision(sqlite: Database, tmp_path: Path) -> None:
+    """Shown with what it was before; rejected, accepted, told to people and organisers."""
+    rules = Rules(people=1, second_look=True)
+    make_campaign(sqlite, images_in(tmp_path, {"a": 1}), 1, rules=rules)
+    people = invite(sqlite, ["one", "two", "three", "four"], "reviser", 0.0)
+    people += invite(sqlite, ["five"], "comparer", 0.0) + invite(sqlite, ["boss"], "admin", 0.0)
+    with running(sqlite) as where:
+        one, two, three, four, five, boss = (Worker(where, person) for person in people)
+        page = one.join()
+        assert "A second look" in one.http.get("/guide").text
+        before = texts(page)[0]
+        assert kind(one.post("/task", page, text="<i>a revision</i> of it")) == "done"
+        page = two.join()
+        assert kind(page) == "look"
+        assert texts(page) == ["<i>a revision</i> of it"]
+        assert html.unescape(page.text.split('data-before="')[1].split('"')[0]) == before
+        assert two.post("/task", page).status_code == 400
+        assert two.post("/task", page, look="perhaps").status_code == 400
+        page = two.post("/task", page, look="reject")
+        assert kind(page) == "done"
+        assert "<dd>1</dd><dt>second look</dt>" in page.text
+        page = three.join()
+        assert texts(page) == [before], "revised anew from the beginning"
+        three.answer(page)
+        page = four.join()
+        assert kind(page) == "look"
+        page = four.post("/undo", four.post("/task", page, look="accept"))
+        four.post("/task", page, look="accept")
+        five.join()
+        five.work()
+        page = boss.join()
+        assert "by a second person</dt><dd>1 <small>1 rejected, 0 wait" in page.text
+        assert "A second look" not in five.http.get("/guide").text, "nothing that comparers do"
+    with sqlite.read() as session:
+        (image,) = session.scalars(select(Image)).all()
+        assert (image.state, image.reference) == ("done", f"{before}, revised")
+
+
+def test_pay_is_told_only_if_it_was_promised(tmp_path: Path) -> None:
+    path = str(tmp_path / "campaign.db")
+    with Database(path) as db:
+        make_campaign(db, images_in(tmp_path, {"a": 1}), 1)
+        people = invite(db, ["one", "two"], "comparer", 0.0)
+    for person, pay in zip(people, (0.0, 15.0), strict=True):
+        with Database(path) as db:
+            db.run(partial(promise, pay=pay))
+            with running(db) as where:
+                worker = Worker(where, person)
+                door = worker.http.get(f"/join/{person.token}")
+                guide = worker.http.post("/join", data={"token": fields(door)["token"]}).text
+        assert ("paid at 15.00 USD per hour" in guide) == (pay > 0)
+        assert ("stops 3 minutes after the last sign of you" in guide) == (pay > 0)
+        assert ("paid" in guide) == (pay > 0)
+
+
+def promise(session: Session, pay: float) -> None:
+    session.execute(update(Campaign).values(pay_per_hour=pay))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import shutil
 import threading
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from sqlalchemy import select
 
 from discode.errors import HttpError
 from discode.images import open_image
+from discode.mceval.copies import copies_folder
 from discode.mceval.database import Database
-from discode.mceval.intake import DomainSource, add_images, difference_hash
+from discode.mceval.intake import DomainSource, add_gold, add_images, difference_hash
 from discode.mceval.people import invite
 from discode.mceval.rules import Rules
 from discode.mceval.tables import Image
@@ -55,24 +57,72 @@ def test_an_animation_is_shown_as_the_frame_that_was_hashed(
         assert difference_hash(open_image(shown.data)).tobytes().hex() == row.dhash
 
 
-def test_a_large_image_is_decoded_once(
-    sqlite: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Six requests at the same time: one decoding, and no second copy in memory."""
-    folder = tmp_path / "a"
-    folder.mkdir()
-    frames(0)[0].resize((900, 900)).save(folder / "large.tif")
-    sqlite.create(Rules())
-    add_images(sqlite, [DomainSource("a", folder, 1)], now=0.0)
-    decoded: list[int] = []
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of files that were decoded to be shown."""
+    found: list[int] = []
 
     def decode(data: bytes) -> Pillow.Image:
-        decoded.append(len(data))
+        found.append(len(data))
         return open_image(data)
 
     monkeypatch.setattr("discode.mceval.shown.open_image", decode)
+    return found
+
+
+def with_a_tiff(db: Database, folder: Path) -> Image:
+    """Begin a campaign with a large TIFF, and one as gold question."""
+    folder.mkdir()
+    frames(0)[0].resize((900, 900)).save(folder / "large.tif")
+    frames(1)[0].resize((300, 300)).save(folder.parent / "gold.tif")
+    (folder.parent / "gold.csv").write_text("image,right,wrong\ngold.tif,noise,a dog\n")
+    db.create(Rules())
+    add_images(db, [DomainSource("a", folder, 1)], now=0.0)
+    add_gold(db, folder.parent / "gold.csv", 0.0)
+    return rows(db)[0]
+
+
+def test_a_large_image_is_decoded_at_intake(
+    db: Database, tmp_path: Path, decoded: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No request of any server decodes it, and people see what was hashed."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    row = with_a_tiff(db, tmp_path / "a")
+    for _ in range(2):
+        server = CampaignImages(db)
+        for one in rows(db):
+            assert server.by_id(one.id).media_type == "image/png"
+    assert decoded == []
+    (tmp_path / "a" / "large.tif").unlink()  # the copy is of the image that people judge
+    shown = CampaignImages(db).by_id(row.id)
+    assert difference_hash(open_image(shown.data)).tobytes().hex() == row.dhash
+    folder = copies_folder(db)
+    assert folder is not None
+    assert {path.stem for path in folder.iterdir()} == {one.digest for one in rows(db)}
+
+
+def test_where_copies_cannot_be_kept(sqlite: Database, tmp_path: Path, decoded: list[int]) -> None:
+    """Then a server keeps its own, for as long as it runs."""
+    folder = copies_folder(sqlite)
+    assert folder is not None
+    folder.write_text("not a folder")
+    row = with_a_tiff(sqlite, tmp_path / "a")
+    server = CampaignImages(sqlite)
+    assert server.by_id(row.id) == server.by_id(row.id)
+    assert len(decoded) == 1
+    with Database("sqlite://") as memory:
+        assert copies_folder(memory) is None
+
+
+def test_an_older_campaign_decodes_a_large_image_once(
+    sqlite: Database, tmp_path: Path, decoded: list[int]
+) -> None:
+    """Six requests at the same time: one decoding, and no second copy in memory."""
+    row = with_a_tiff(sqlite, tmp_path / "a")
+    folder = copies_folder(sqlite)
+    assert folder is not None
+    shutil.rmtree(folder)
     images = CampaignImages(sqlite)
-    (row,) = rows(sqlite)
     got: list[str] = []
     begin = threading.Barrier(6)
 
@@ -88,8 +138,8 @@ def test_a_large_image_is_decoded_once(
     assert len(decoded) == 1
     assert len(got) == 6
     assert len(set(got)) == 1
-    (folder / "large.tif").unlink()  # the copy is of the image that people judge
-    assert images.by_id(row.id).media_type == "image/png"
+    assert CampaignImages(sqlite).by_id(row.id).media_type == "image/png"
+    assert len(decoded) == 1, "nor does the next server"
 
 
 def test_missing_images_are_told(sqlite: Database, tmp_path: Path) -> None:

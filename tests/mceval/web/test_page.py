@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from discode.mceval.database import Database
 from discode.mceval.guide import DEFINITIONS
 from discode.mceval.people import invite
+from discode.mceval.rules import Rules
 from discode.mceval.tables import Answer, Candidate, Image, Pass, PassVoid, Person, Slot, Void
 from tests.helpers.annotating import EVIL, images_in, make_campaign, running
 from tests.helpers.chromium import Tabs, chromium, wait_until
@@ -129,7 +130,7 @@ def test_looking_closely(site: Site) -> None:
     page.keyboard.press("1")
     page.keyboard.press("Escape")
     assert page.locator("#viewer").is_hidden()
-    assert page.evaluate("document.activeElement.id") == "zoom"
+    wait_until(page, "document.activeElement.id === 'zoom'")  # a dialog says later that it closed
     assert site.count(Answer) == 0, "keys belong to the image while it is large"
     page.keyboard.press("Enter")
     assert page.locator("#viewer").is_visible()
@@ -282,10 +283,47 @@ def test_every_sheet_can_be_cancelled(site: Site) -> None:
         assert page.locator(f"#{name}[open]").count() == 0
         assert page.locator(f"#{name} input:checked").count() == 0
     page.goto(site.url + "/pause")
-    page.get_by_text("Leave for good").tap()
-    page.locator("#withdraw").get_by_text("Cancel").tap()
-    assert page.locator("#withdraw[open]").count() == 0
+    for name in ("withdraw", "sign-out"):
+        page.locator(f"#{name} summary").tap()
+        page.locator(f"#{name}").get_by_text("Cancel").tap()
+        assert page.locator(f"#{name}[open]").count() == 0
     assert site.count(Pass) == 0
+
+
+def test_signing_out_may_end_the_invitation(site: Site) -> None:
+    (one,) = invite(site.db, ["Ada"], "comparer", 0.0)
+    for ends in (False, True):
+        page = site.open(f"/join/{one.token}")
+        page.get_by_role("button", name="Come in").click()
+        page.wait_for_url("**/guide")
+        page.locator("#sign-out summary").click()
+        if ends:
+            page.get_by_label("End the invitation, too").check()
+        page.get_by_role("button", name="Sign out").click()
+        page.get_by_text("open the link of your invitation").wait_for()
+    assert page.goto(f"{site.url}/join/{one.token}").status == 404
+    site.complaints.clear()  # of the 404
+
+
+def test_looking_at_a_revision(browser: Any, sqlite: Database, tmp_path: Path) -> None:
+    """Its changes are shown, and it is accepted by a key."""
+    rules = Rules(people=1, second_look=True)
+    make_campaign(sqlite, images_in(tmp_path, {"photo": 1}), 1, rules=rules)
+    with running(sqlite) as url:
+        site = Site(browser, sqlite, url)
+        page = site.visit("reviser", "Ada")
+        given = page.get_by_label("Improve this caption").input_value()
+        page.get_by_label("Improve this caption").fill(f"{given} at night")
+        page.keyboard.press("Control+Enter")
+        done(page, 1)
+        page = site.visit("reviser", "Bob", **PHONE)
+        assert captions(page) == [f"{given} at night"]
+        assert page.locator("#diff ins").inner_text() == "at night"
+        assert page.locator("#diff del").count() == 0
+        page.get_by_role("button", name="Accept").wait_for()
+        page.keyboard.press("1")
+        page.get_by_role("status").filter(has_text="the caption is accepted").wait_for()
+        site.close()
 
 
 def test_criteria_open_their_definitions(site: Site) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from discode.scales import UNIT, Scale
 MODEL = "discode-embedded"
 SHIPPED = Path(__file__).parents[2] / "data" / "embedded.onnx"
 """The model that ships with the package."""
-SHA256 = "6d8f3ff529558056acc5625621d9b3806fca120e6be43934d628787ea914cfc3"
+SHA256 = "03723a268c5a6e2daa684133a3200808e15125b90f4e437fda71c16c208be03a"
 """Of that file: half a download must not judge."""
 ADVISED_TRUST = 9999.0
 """The decoder's weight for that file, chosen on dev images by ``docs/make_trust.py``; this much
@@ -37,6 +38,11 @@ of it is smoothing: every prior that could be noticed lost there."""
 VERSION_1 = "0d536ba0"
 """The file before it, of which there are recordings."""
 CAPTIONS_AT_ONCE = 64
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+"""Where a container finds its limit: "QUOTA PERIOD", or "max PERIOD" without one."""
+MAX_CHARACTERS = 8192
+"""Of a caption, many times what the model reads; what goes beyond is cut before anything is done
+with it, as bringing text to one form may take time that grows with the square of its length."""
 
 
 def advised_trust(identity: Identity) -> float | None:
@@ -50,10 +56,30 @@ def advised_trust(identity: Identity) -> float | None:
     return {SHA256[:8]: ADVISED_TRUST, VERSION_1: 9999.0}.get(identity.revision.rpartition("-")[2])
 
 
+def usable_cores() -> int:
+    """Return how many cores this process may use: by its affinity and its container's limit."""
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
+    else:  # macOS, Windows
+        cores = os.cpu_count() or 1
+    try:
+        quota, period = map(int, CPU_QUOTA.read_text().split())
+    except (OSError, ValueError):
+        return cores
+    return max(1, min(cores, math.ceil(quota / period)))
+
+
+class _Text(NamedTuple):
+    """The ids of a caption, and whether there were more."""
+
+    ids: list[int]
+    cut: bool
+
+
 class EmbeddedOptions(TypedDict, total=False):
     """What the embedded model may be told."""
 
-    threads: Annotated[int, "cores to use; all of them by default"]
+    threads: Annotated[int, "cores to use; all that the process may use by default"]
 
 
 class Embedded:
@@ -61,7 +87,7 @@ class Embedded:
 
     Args:
         path: The ONNX file; the shipped one if None or empty.
-        threads: Cores to use; all of them if None.
+        threads: Cores to use; all that the process may use if None.
 
     It knows one prompt (``caption-last``), one scale (``unit``) and no references. Captions are
     read in lower case; what goes beyond its limit of tokens is cut and flagged ``cut``. Safe for
@@ -72,8 +98,10 @@ class Embedded:
     """
 
     capabilities = frozenset({"hidden"})
+    takes_references = False
     prompt = CAPTION_LAST
     scale = UNIT
+    _spinning = "0"
 
     def __init__(
         self, path: str | os.PathLike[str] | None = None, *, threads: int | None = None
@@ -115,20 +143,28 @@ class Embedded:
                 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
                 import onnxruntime as ort  # here: `import discode` stays light
 
-                options = ort.SessionOptions()
-                # More threads than cores only get into each other's way, by the minute.
-                options.intra_op_num_threads = min(self._threads or 0, os.cpu_count() or 1)
-                options.enable_cpu_mem_arena = False  # as fast, and 140 MB less at 64 captions
-                options.log_severity_level = 3
                 try:
                     self._session = ort.InferenceSession(
-                        str(self.path), options, providers=["CPUExecutionProvider"]
+                        str(self.path), self._options(ort), providers=["CPUExecutionProvider"]
                     )
                 # onnxruntime's errors share no base that can be named without it
                 except Exception as error:
                     raise InputError(f"cannot load {self.path}: {error}") from error
                 self._owner = os.getpid()
             return self._session
+
+    def _options(self, ort: Any) -> Any:
+        options = ort.SessionOptions()
+        # More threads than cores only get into each other's way, by the minute. onnxruntime's own
+        # default would pin them, and take the cores of the host inside a container.
+        cores = usable_cores()
+        options.intra_op_num_threads = min(self._threads or cores, cores)
+        # Threads that wait do not spin: that burns a quarter to two thirds more time, and on a busy
+        # machine answers take 1.2 to 2.9 times as long (perf/embedded.py --spinning).
+        options.add_session_config_entry("session.intra_op.allow_spinning", self._spinning)
+        options.enable_cpu_mem_arena = False  # as fast, and 140 MB less at 64 captions
+        options.log_severity_level = 3
+        return options
 
     def check(self, prompt: Prompt, scale: Scale) -> None:
         """Raise unless it can be asked this way."""
@@ -143,38 +179,51 @@ class Embedded:
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Readings:
         """Read N pairs; the captions of an image share its computation."""
-        self.check(prompt, scale)
         collector = ReadingsCollector(scale, len(pairs))
+        for numbers, block in self.blocks(pairs, prompt, scale, hidden=hidden):
+            collector.add(block, numbers)
+        return collector.readings()
 
-        def fail(numbers: Sequence[int], reason: str) -> None:
-            collector.add(Readings.failed(scale, [reason]), [numbers])
-
+    def blocks(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
+    ) -> Iterator[tuple[list[int], Readings]]:
+        """Yield readings and the numbers of their pairs, an image at a time."""
+        self.check(prompt, scale)
         for numbers in group_by_image(pairs):
-            texts: dict[int, list[int]] = {}
+            texts: dict[int, _Text] = {}
+            failed: dict[int, str] = {}
             for number in numbers:
                 if pairs[number].references:
-                    fail([number], "the embedded model takes no references")
-                # The model's own special tokens cannot be spelt: text falls to words and bytes.
-                elif ids := self._bpe.encode_caption(neutralise(pairs[number].caption)):
-                    texts[number] = ids
+                    failed[number] = "the embedded model takes no references"
+                elif (text := self._encode(pairs[number].caption)).ids:
+                    texts[number] = text
                 else:
-                    fail([number], "the caption is empty")
+                    failed[number] = "the caption is empty"
             usable = list(texts)
             try:
                 pixels = _pixels(pairs[numbers[0]].image, self._side) if usable else np.empty(0)
             except ImageError as error:
-                fail(usable, str(error))
-                continue
+                failed |= dict.fromkeys(usable, str(error))
+                usable = []
+            if failed:
+                yield list(failed), Readings.failed(scale, list(failed.values()))
             for start in range(0, len(usable), CAPTIONS_AT_ONCE):
                 part = usable[start : start + CAPTIONS_AT_ONCE]
-                collector.add(self._read(pixels, [texts[i] for i in part], hidden), part)
-        return collector.readings()
+                yield part, self._read(pixels, [texts[i] for i in part], hidden)
 
-    def _read(self, pixels: np.ndarray, texts: list[list[int]], hidden: bool) -> Readings:
-        lengths = np.array([min(len(ids), self._limit) for ids in texts], np.int64)
+    def _encode(self, caption: str) -> _Text:
+        caption = caption.strip()
+        # The model's own special tokens cannot be spelt: text falls to words and bytes.
+        safe = neutralise(caption[:MAX_CHARACTERS])
+        ids = self._bpe.encode_caption(safe, self._limit)
+        cut = len(ids) > self._limit or len(caption) > MAX_CHARACTERS
+        return _Text(ids[: self._limit], cut)
+
+    def _read(self, pixels: np.ndarray, texts: list[_Text], hidden: bool) -> Readings:
+        lengths = np.array([len(text.ids) for text in texts], np.int64)
         ids = np.zeros((len(texts), int(lengths.max()) + 3), np.int64)
-        for row, (text, length) in enumerate(zip(texts, lengths, strict=True)):
-            ids[row, :length] = text[:length]
+        for row, text in enumerate(texts):
+            ids[row, : len(text.ids)] = text.ids
         stems, digits, states, head = self._run_session().run(
             None, {"pixels": pixels, "ids": ids, "lengths": lengths}
         )
@@ -182,7 +231,7 @@ class Embedded:
             UNIT,
             digits.astype(np.float64),
             stems.astype(np.float64),
-            how=np.array(["cut" if len(t) > self._limit else "forced" for t in texts]),
+            how=np.array(["cut" if text.cut else "forced" for text in texts]),
             hidden=states if hidden else None,
             head=head if hidden else None,
         )

@@ -54,16 +54,22 @@ class Bpe:
         self._bytes = byte_alphabet()
         self._word = lru_cache(maxsize=50_000)(self._encode_word)
 
-    def encode_caption(self, caption: str) -> list[int]:
+    def encode_caption(self, caption: str, limit: int | None = None) -> list[int]:
         """Return the ids of a caption in the form the model knows; none where it is empty."""
         text = normalise(caption)
-        return self.encode(f" {text}") if text else []
+        return self.encode(f" {text}", limit) if text else []
 
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of ``text``; nothing is unknown."""
+    def encode(self, text: str, limit: int | None = None) -> list[int]:
+        """Return the ids of ``text``; nothing is unknown.
+
+        With a ``limit`` words are left out once there are more ids than that: the first
+        ``limit`` are the same as without, and one more says that the text is longer.
+        """
         ids: list[int] = []
-        for word in _WORDS.findall(text):
-            ids.extend(self._word(word))
+        for word in _WORDS.finditer(text):
+            ids.extend(self._word(word[0]))
+            if limit is not None and len(ids) > limit:
+                break
         return ids
 
     def _encode_word(self, word: str) -> tuple[int, ...]:

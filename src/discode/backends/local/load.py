@@ -27,7 +27,9 @@ OWN_CODE = (
 )
 SDPA = {"attn_implementation": "sdpa"}
 """The attention of every model: packing needs masks of its own."""
-KEPT_SUFFIXES = (".json", ".jinja", ".safetensors", ".model", ".py")
+TOKENIZER_SUFFIXES = (".model", ".txt", ".tiktoken", ".spm", ".codes", ".tokenizer")
+"""Of vocabularies and merges, besides JSON; transformers' tokenizers name them."""
+KEPT_SUFFIXES = (".json", ".jinja", ".safetensors", ".py", *TOKENIZER_SUFFIXES)
 """Files that count for a folder's digest: whatever changes the numbers."""
 _LIBRARIES: list[Any] = []  # what torch must not forget
 

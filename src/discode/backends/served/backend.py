@@ -21,6 +21,7 @@ from typing import Annotated, Any, TypedDict
 
 from discode.backends.served.client import (
     IMAGE_PLACEHOLDER,
+    KEY_VARIABLE,
     ChatAnswer,
     ChatClient,
     Message,
@@ -134,7 +135,7 @@ class Served:
         name: str,
         *,
         base_url: str = OPENAI,
-        key_variable: str = "OPENAI_API_KEY",
+        key_variable: str = KEY_VARIABLE,
         image_size: int | None = None,
         concurrency: int = 64,
         rate: float | None = None,
@@ -185,7 +186,7 @@ class Served:
             return self._features
 
     def _find_features(self) -> ServerFeatures:
-        """RunKey for everything, and leave out what the server refuses."""
+        """Ask for everything, and leave out what the server refuses."""
         options: dict[str, Any] = {"max_tokens": MAX_TOKENS}
         if ids := self._answer_ids(UNIT):
             options["logprob_token_ids"] = ids
@@ -275,7 +276,7 @@ class Served:
         return gather.readings()
 
     def blocks(
-        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Iterator[tuple[list[int], Readings]]:
         """Yield readings and the numbers of their pairs, as answers come in."""
         requests, refused = self._requests(pairs, prompt, scale)

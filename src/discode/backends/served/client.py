@@ -8,6 +8,7 @@ it is hidden before anything else is read from the answer.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import random
@@ -19,8 +20,8 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Protocol
 
 import httpx
-import numpy as np
 
+from discode.backends.served.parse_logprobs import Token
 from discode.backends.served.throttle import RequestThrottle
 from discode.backends.served.transport import (
     ConnectionPool,
@@ -29,8 +30,8 @@ from discode.backends.served.transport import (
     parse_without_key,
 )
 from discode.errors import BackendError, InputError, RejectedError, StoppedError
-from discode.readings.base import POSITIVE_TOLERANCE
 
+LOG = logging.getLogger("discode")
 Message = Mapping[str, Any]
 """``{"role": ..., "content": ...}``, in OpenAI's form."""
 
@@ -45,16 +46,10 @@ _MISTAKES = {
 }
 _MAX_WAIT = 120.0  # seconds that a server may ask to wait
 _LONGEST_WAIT = 86_400.0  # seconds that an option may ask for: a day
+_SILENT_WAIT = 5.0  # seconds to wait without a word
+KEY_VARIABLE = "OPENAI_API_KEY"
+_OPENAI_HOST = "api.openai.com"
 _MOST_TOKENS = 10**8  # of one request; more cannot be a count
-
-
-@dataclass(frozen=True)
-class Token:
-    """A token that the model wrote, and log-probabilities of the likeliest tokens in its place."""
-
-    text: str
-    top: Mapping[str, float]
-    logp: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -122,7 +117,8 @@ class ChatClient:
     Attributes:
         url: The server's address up to the version, e.g. "http://localhost:8000/v1".
         name: The model to ask.
-        key_variable: The environment variable that holds the key; unset means no key.
+        key_variable: The environment variable that holds the key. Unset means no key, which is
+            refused for OpenAI's own server and where another variable was named.
         timeout: Seconds to wait for an answer.
         tries: How often to ask a server that is busy, fails, or drops the connection.
         pause: About how many seconds to wait before the second try; doubled each time.
@@ -132,7 +128,7 @@ class ChatClient:
 
     url: str
     name: str
-    key_variable: str = "OPENAI_API_KEY"
+    key_variable: str = KEY_VARIABLE
     timeout: float = 120.0
     tries: int = 8
     pause: float = 0.5
@@ -163,6 +159,11 @@ class ChatClient:
         connections = ConnectionPool(self.timeout)
         object.__setattr__(self, "_connections", connections)
         weakref.finalize(self, connections.close)
+
+    @property
+    def _pool(self) -> ConnectionPool:
+        pool: ConnectionPool = self._connections  # type: ignore[attr-defined]  # set above: frozen
+        return pool
 
     @property
     def host(self) -> str:
@@ -251,19 +252,30 @@ class ChatClient:
                         why = f"{why} (it asks to wait {wanted:.0f} s)"
                         self.throttle.stop(f"not asked: {why}", wanted)
                         raise BackendError(why)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                why = self._unreachable(error)
+                if not self._pool.reached:  # a wrong address does not mend itself
+                    raise BackendError(f"{why}; is a server running there?") from None
             except httpx.TimeoutException:
                 outcome, why = "refused", f"{self.url} gave no answer in {self.timeout:g} s"
             except httpx.HTTPError as error:
-                said = hide_key(str(error), self._key())
-                if isinstance(error, httpx.RemoteProtocolError):
-                    said = said.partition(":")[0]  # after it comes what the server wrote, in pieces
-                said = said or type(error).__name__
-                why = f"{self.url} cannot be reached: {said}"
+                why = self._unreachable(error)
             finally:
                 self.throttle.release(outcome, cost=cost, wait=wait)
             if number + 1 < self.tries:
+                if wait > _SILENT_WAIT and not self._pool.told:
+                    self._pool.told = True  # once, until it answers again
+                    LOG.warning(
+                        "waiting %.0f s (%d of %d tries): %s", wait, number + 1, self.tries, why
+                    )
                 self.throttle.pause(wait * random.uniform(1.0, 1.1))
         raise BackendError(f"{why} ({self.tries} tries)" if self.tries > 1 else why)
+
+    def _unreachable(self, error: httpx.HTTPError) -> str:
+        said = hide_key(str(error), self._key())
+        if isinstance(error, httpx.RemoteProtocolError):
+            said = said.partition(":")[0]  # after it comes what the server wrote, in pieces
+        return f"{self.url} cannot be reached: {said or type(error).__name__}"
 
     def _key(self) -> str:
         key = os.environ.get(self.key_variable, "").strip()
@@ -276,9 +288,13 @@ class ChatClient:
         key = self._key()
         if key:
             headers["Authorization"] = f"Bearer {key}"
-        connections: ConnectionPool = self._connections  # type: ignore[attr-defined]  # set above: frozen
+        elif self.host == _OPENAI_HOST or self.key_variable != KEY_VARIABLE:
+            raise InputError(
+                f"{self.host} needs a key, and the environment variable {self.key_variable} is not "
+                f"set: export {self.key_variable}=..., or name another by key_variable"
+            )
         try:
-            return connections.post(url, body, headers)
+            return self._pool.post(url, body, headers)
         except BackendError as error:
             raise BackendError(f"{self.url}: {error}") from None
 
@@ -323,7 +339,7 @@ def _answer(data: bytes, key: str = "") -> ChatAnswer:
         content = (choice.get("logprobs") or {}).get("content") or ()
         answer = ChatAnswer(
             str(choice["message"]["content"] or ""),
-            tuple(_token(item) for item in content),
+            tuple(map(Token.parse, content)),
             str(found.get("model") or ""),
             _usage(found.get("usage")),
         )
@@ -347,27 +363,6 @@ def _usage(found: Any) -> tuple[int, int] | None:
     except (TypeError, KeyError):
         pass
     return None
-
-
-def _token(item: Mapping[str, Any]) -> Token:
-    """Return a token; probabilities of tokens with equal text are added, repeated rows dropped."""
-    seen: dict[str, set[float]] = {}
-    for top in item.get("top_logprobs") or ():
-        logp = _logp(top)
-        if math.isnan(logp):
-            raise ValueError(f"log-probability {logp} of {top['token']!r}")
-        seen.setdefault(str(top["token"]), set()).add(logp)
-    merged = {
-        text: min(0.0, float(np.logaddexp.reduce(sorted(values)))) for text, values in seen.items()
-    }
-    return Token(str(item["token"]), merged, _logp(item) if "logprob" in item else math.nan)
-
-
-def _logp(item: Mapping[str, Any]) -> float:
-    logp = float(item["logprob"])
-    if logp > POSITIVE_TOLERANCE:
-        raise ValueError(f"log-probability {logp} of {item['token']!r}")
-    return min(logp, 0.0)
 
 
 def _complaint(data: bytes, key: str) -> str:

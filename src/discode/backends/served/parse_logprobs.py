@@ -1,5 +1,8 @@
 """Readings from a server's answer: the tokens written, and the likeliest ones at each position.
 
+The answer may come from our own client or, as JSON, from anyone's: whole responses of OpenAI's
+interfaces, or the parts of them that hold log-probabilities.
+
 Tokenizers cut "0.75" in many ways: ``0 . 75``, ``0. 7 5``, ``0 .7``, or one token. So we find the
 answer in the text; the token that holds its first decimal is at position T. The other tokens that
 were likely at T are read letter by letter: after a written ``0``, ``.7`` is a 7, and so is ``.75``.
@@ -12,24 +15,232 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.backends.served.client import Token
+from discode.errors import InputError
 from discode.readings import Readings
-from discode.scales import Scale
+from discode.readings.base import POSITIVE_TOLERANCE, absent_answers
+from discode.scales import UNIT, Scale
 
 Floats = NDArray[np.float64]
 _MARKS = str.maketrans({"▁": " ", "Ġ": " ", "Ċ": "\n"})
+ASK_CHAT = "ask for logprobs=True, top_logprobs=20"
+ASK_COMPLETIONS = "ask for logprobs=5"
+ASK_RESPONSES = 'ask for include=["message.output_text.logprobs"], top_logprobs=20'
 
 
-def reading_from_tokens(tokens: Sequence[Token], scale: Scale) -> Readings:
+@dataclass(frozen=True)
+class Token:
+    """A token that the model wrote, and log-probabilities of the likeliest tokens in its place."""
+
+    text: str
+    top: Mapping[str, float]
+    logp: float = math.nan
+
+    @classmethod
+    def parse(cls, item: Mapping[str, Any]) -> Token:
+        """Read one position of OpenAI's ``logprobs``; anything else raises.
+
+        Probabilities of tokens with equal text are added, repeated rows dropped.
+        """
+        seen: dict[str, set[float]] = {}
+        for top in item.get("top_logprobs") or ():
+            logp = _logp(top)
+            if math.isnan(logp):
+                raise ValueError(f"log-probability {logp} of {top['token']!r}")
+            seen.setdefault(str(top["token"]), set()).add(logp)
+        merged = {
+            text: min(0.0, float(np.logaddexp.reduce(sorted(values))))
+            for text, values in seen.items()
+        }
+        return cls(str(item["token"]), merged, _logp(item) if "logprob" in item else math.nan)
+
+
+def _logp(item: Mapping[str, Any]) -> float:
+    logp = float(item["logprob"])
+    if logp > POSITIVE_TOLERANCE:
+        raise ValueError(f"log-probability {logp} of {item['token']!r}")
+    return min(logp, 0.0)
+
+
+@dataclass(frozen=True)
+class GivenReadings:
+    """Readings from JSON; ``places`` says which token, of how many, held each answer."""
+
+    readings: Readings
+    places: tuple[tuple[int, int] | None, ...] = ()
+
+
+def readings_from_json(given: Any, scale: Scale, *, missing: str = "nan") -> GivenReadings | None:
+    """Read responses of OpenAI's interfaces, or parts of them; None for anything else.
+
+    That is: a response of chat completions, completions or Responses, one of its choices, its
+    ``logprobs``, a list of positions, or one position, as JSON or as objects of OpenAI's package;
+    or a sequence of these. One position is the answer's own; among several it is found.
+
+    >>> from discode.scales import FIVE
+    >>> top = [{"token": str(n), "logprob": math.log(0.2)} for n in range(1, 6)]
+    >>> content = [{"token": t, "logprob": -1.7, "top_logprobs": top} for t in ("I", " say ", "4")]
+    >>> given = readings_from_json({"choices": [{"logprobs": {"content": content}}]}, FIVE)
+    >>> given.places, given.readings.errors
+    (((2, 3),), {})
+    """
+    first = given
+    while isinstance(first, list | tuple) and first:
+        first = first[0]
+    if not isinstance(first, Mapping) and not hasattr(first, "model_dump"):
+        return None  # numbers, of which there may be millions
+    answers = _answers_in(_plain(given))
+    if answers is None:
+        return None
+    parts: list[Readings] = []
+    places: list[tuple[int, int] | None] = []
+    for answer in answers:
+        place = None
+        try:
+            if isinstance(answer, InputError):
+                raise answer
+            if isinstance(answer, Token):
+                part = Readings.of(_candidates(answer), scale, missing=missing)
+            else:
+                part = reading_from_tokens(answer, scale, missing=missing)
+                found = _find(answer, scale)
+                place = None if found is None else (found.at, len(answer))
+        except InputError as error:
+            if not isinstance(given, list | tuple):
+                raise
+            part = Readings.failed(scale, [str(error)])  # the others are not lost
+        parts.append(part)
+        places.append(place)
+    return GivenReadings(Readings.concat(scale, parts), tuple(places))
+
+
+def _plain(given: Any) -> Any:
+    """Return the JSON of OpenAI's objects, in a list, too."""
+    if isinstance(given, list | tuple):
+        return [_plain(item) for item in given]
+    return given.model_dump() if hasattr(given, "model_dump") else given
+
+
+_Answer = Token | list[Token] | InputError
+"""One position, an answer's tokens, or why there are none."""
+
+
+def _answers_in(given: Any) -> list[_Answer] | None:
+    """Return the answers in OpenAI's JSON, or in a list of such; None where it is neither."""
+    if not isinstance(given, list):
+        return _answers_of(given) if isinstance(given, Mapping) else None
+    if given and all(isinstance(item, Mapping) and "top_logprobs" in item for item in given):
+        return [_tokens(given)]  # the positions of one answer
+    found: list[_Answer] = []
+    for item in given:
+        try:
+            answers = _answers_in(item)
+        except InputError as error:
+            answers = [error]
+        if answers is None:
+            return None
+        found += answers
+    return found
+
+
+def _answers_of(given: Mapping[str, Any]) -> list[_Answer] | None:
+    if isinstance(given.get("error"), Mapping):
+        raise InputError(f"an error, not an answer: {given['error'].get('message')}")
+    if isinstance(given.get("response"), Mapping) and "custom_id" in given:  # a line of a batch
+        return _answers_of(given["response"].get("body") or {})
+    if isinstance(given.get("choices"), list):
+        return [_of_choice(choice) for choice in given["choices"]]
+    if isinstance(given.get("output"), list):
+        return [_of_responses(given["output"])]
+    if "token" in given and isinstance(given.get("top_logprobs"), list):
+        return [*_tokens([given])]
+    if isinstance(given.get("message"), Mapping) or isinstance(given.get("logprobs"), Mapping):
+        return [_of_choice(given)]
+    if isinstance(given.get("content"), list) or isinstance(given.get("tokens"), list):
+        return [_of_logprobs(given)]
+    return None
+
+
+def _of_choice(choice: Any) -> list[Token]:
+    logprobs = choice.get("logprobs") if isinstance(choice, Mapping) else None
+    if not isinstance(logprobs, Mapping):
+        ask = ASK_CHAT if isinstance(choice, Mapping) and "message" in choice else ASK_COMPLETIONS
+        raise InputError(f"the response has no log-probabilities; {ask}")
+    return _of_logprobs(logprobs)
+
+
+def _of_logprobs(logprobs: Mapping[str, Any]) -> list[Token]:
+    if isinstance(logprobs.get("tokens"), list):  # of completions: three lists
+        written, own = logprobs["tokens"], logprobs.get("token_logprobs") or ()
+        lists = itertools.zip_longest(written, own, logprobs.get("top_logprobs") or ())
+        return _tokens(
+            {
+                "token": token,
+                "logprob": math.nan if logp is None else logp,
+                "top_logprobs": [{"token": t, "logprob": p} for t, p in (top or {}).items()],
+            }
+            for token, logp, top in lists
+        )
+    if not logprobs.get("content"):
+        raise InputError(f"the response has no log-probabilities; {ASK_CHAT}")
+    return _tokens(logprobs["content"])
+
+
+def _of_responses(output: list[Any]) -> list[Token]:
+    """Return the tokens of what was said; reasoning and calls of tools have none."""
+    tokens = []
+    for item in output:
+        for part in (isinstance(item, Mapping) and item.get("content")) or ():
+            if isinstance(part, Mapping) and part.get("type") == "output_text":
+                tokens += _tokens(part.get("logprobs") or ())
+    if not tokens:
+        raise InputError(f"the response has no log-probabilities; {ASK_RESPONSES}")
+    return tokens
+
+
+def _tokens(items: Iterable[Any]) -> list[Token]:
+    try:
+        return [Token.parse(item) for item in items]
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise InputError(
+            f"not OpenAI's log-probabilities: {type(error).__name__} at {error}"
+        ) from None
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Where the answer is: its text, the token it begins in, and the one with its first decimal."""
+
+    match: re.Match[str]
+    starts: Sequence[int]
+    first: int
+    at: int
+
+
+def _find(tokens: Sequence[Token], scale: Scale) -> _Found | None:
+    pieces = [token.text.translate(_MARKS) for token in tokens]
+    match = _pattern(scale).search("".join(pieces))
+    if match is None:
+        return None
+    starts = list(itertools.accumulate(map(len, pieces), initial=0))
+    first, at = (bisect.bisect_right(starts, match.start(group)) - 1 for group in (1, 2))
+    return _Found(match, starts, first, at)
+
+
+def reading_from_tokens(
+    tokens: Sequence[Token], scale: Scale, *, missing: str = "spread"
+) -> Readings:
     """Return the reading of one answer, or a NaN row that says what was written instead.
 
     Answers that are missing from the list get the smallest probability in it, or an equal share of
-    the remaining mass if that is less; the row is then flagged truncated.
+    the remaining mass if that is less; the row is then flagged truncated. With ``missing="nan"``,
+    such a row is NaN.
 
     >>> from discode.scales import FIVE
     >>> top = {"4": math.log(0.5), " 4": math.log(0.1), "5": math.log(0.2), "the": math.log(0.1)}
@@ -39,12 +250,13 @@ def reading_from_tokens(tokens: Sequence[Token], scale: Scale) -> Readings:
     """
     pieces = [token.text.translate(_MARKS) for token in tokens]
     text = "".join(pieces)
-    found = _pattern(scale).search(text)
-    if found is None:
-        return Readings.failed(scale, [f"the model did not answer with a rating but with {text!r}"])
-    starts = list(itertools.accumulate(map(len, pieces), initial=0))
-    first = bisect.bisect_right(starts, found.start(1)) - 1
-    at = bisect.bisect_right(starts, found.start(2)) - 1
+    place = _find(tokens, scale)
+    if place is None:
+        reason = f"the model did not answer with a rating but with {text!r}"
+        if scale != UNIT and _find(tokens, UNIT):
+            reason += f", which is none on scale {scale.name!r}; give scale='unit'"
+        return Readings.failed(scale, [reason])
+    found, starts, first, at = place.match, place.starts, place.first, place.at
     junk = pieces[first][: found.start(1) - starts[first]]
     written = text[found.start(1) : max(found.start(1), starts[at])]
     stem = scale.stems.index(found[1])
@@ -62,6 +274,8 @@ def reading_from_tokens(tokens: Sequence[Token], scale: Scale) -> Readings:
     if not found[1] and _whole_answer(pieces[at].removeprefix(junk), scale) != found[2]:
         reason = f"the model writes {found[2]!r} in several tokens; take another scale (unit, five)"
         return Readings.failed(scale, [reason])
+    if absent and missing == "nan":
+        return Readings.failed(scale, [absent_answers(absent, len(answers))])
     answer_logp[0, stem] = answers
     chosen = [_token_logp(token) for token in tokens[first:at]]
     stem_logp[0, stem] = sum(chosen) + (mass if scale.stems[stem] else 0.0)
@@ -74,25 +288,28 @@ def reading_from_tokens(tokens: Sequence[Token], scale: Scale) -> Readings:
     alone = pieces[at][found.start(2) - starts[at] :] == found[2]
     if found[1] and alone and pieces[at + 1 :] and pieces[at + 1][:1].isdigit():
         digits, _, more = _answers_at(_candidates(tokens[at + 1]), scale, stem, found[1], "")
-        second, absent = digits[None], absent or more
+        second, absent = digits[None], [*absent, *more]
     return Readings(
         scale,
         answer_logp.clip(max=0),
         stem_logp.clip(max=0),
         lead_logp=lead_logp.clip(max=0) if any(scale.stems) else None,
         second_logp=None if second is None else second.clip(max=0),
-        truncated=np.array([absent]),
+        truncated=np.array([bool(absent)]),
         how=np.array(["generated"]),
     )
 
 
 @functools.lru_cache
 def _pattern(scale: Scale) -> re.Pattern[str]:
-    """Find the stem (group 1) and the answer (group 2); "10.5" does not contain the stem "0."."""
+    """Find the stem (group 1) and the answer (group 2).
+
+    "10.5" does not contain the stem "0.", and "0.5" is not a 0 on a scale without stems.
+    """
     answers = _either(scale.answers)
     if any(scale.stems):
         return re.compile(rf"(?<![\d.])({_either(scale.stems)})({answers})")
-    return re.compile(rf"(?<![\w.])()({answers})(?!\w)")
+    return re.compile(rf"(?<![\w.])(?!0\.\d*[1-9])()({answers})(?!\w)")
 
 
 def _either(words: Sequence[str]) -> str:
@@ -121,8 +338,8 @@ def _candidates(token: Token) -> dict[str, float]:
 
 def _answers_at(
     top: Mapping[str, float], scale: Scale, stem: int, written: str, junk: str
-) -> tuple[Floats, float, bool]:
-    """Return log P(answer | stem) (K,), log P(the rest of the stem), and whether any is absent.
+) -> tuple[Floats, float, list[str]]:
+    """Return log P(answer | stem) (K,), log P(the rest of the stem), and the absent answers.
 
     ``written`` is the part of the stem before this position, ``junk`` whatever is glued to the
     front of the number in the same token.
@@ -148,12 +365,12 @@ def _answers_at(
         [float(np.logaddexp.reduce(known[a])) if a in known else fill for a in scale.answers]
     )
     if not known:
-        return joint, -math.inf, True
+        return joint, -math.inf, absent
     if not wanted or written == wanted:
-        return joint, 0.0, bool(absent)
+        return joint, 0.0, absent
     whole = np.logaddexp.reduce([*joint, bare])
     seen = np.logaddexp.reduce([bare, *(logp for values in known.values() for logp in values)])
-    return joint - whole, float(seen), bool(absent)
+    return joint - whole, float(seen), absent
 
 
 def _lead(top: Mapping[str, float], stem: str, junk: str) -> float:

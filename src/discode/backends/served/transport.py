@@ -21,6 +21,7 @@ HIDDEN = "***"
 """Replaces the key where a server repeats it."""
 _SECRET = 4  # characters: "x", for servers that want any key, is not a secret
 _MAX_BYTES = 16 << 20  # of an answer
+_CONNECT_SECONDS = 10.0  # a server that is there accepts a connection at once
 _LOGGERS = ("httpx", "httpcore.connection", "httpcore.http11", "httpcore.proxy")
 
 
@@ -107,9 +108,14 @@ class ConnectionPool:
     """Connections, one per httpx client: its own pool looks through all of them at each request.
 
     The timeout of httpx starts anew with each piece, so a thread watches the whole exchange.
+
+    Attributes:
+        reached: Whether a server has ever answered.
+        told: Whether users were told that it does not; an answer makes this False again.
     """
 
     def __init__(self, timeout: float) -> None:
+        self.reached = self.told = False
         self._timeout, self._ssl = timeout, httpx.create_ssl_context()
         self._idle: list[_Connection] = []
         self._deadlines: dict[_Connection, float] = {}  # earliest first: all have the same timeout
@@ -128,6 +134,9 @@ class ConnectionPool:
                     headers={**headers, "Accept-Encoding": "identity"},
                     extensions={"trace": connection.trace},
                 ) as response:  # fmt: skip
+                    self.reached = True
+                    if response.status_code == 200:
+                        self.told = False
                     encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
                     if encoding not in ("", "identity"):
                         if response.status_code == 200:
@@ -153,8 +162,10 @@ class ConnectionPool:
         try:
             connection = self._idle.pop()
         except IndexError:
+            connect = min(self._timeout, _CONNECT_SECONDS)
+            timeout = httpx.Timeout(self._timeout, connect=connect)
             connection = _Connection(
-                httpx.Client(timeout=self._timeout, verify=self._ssl, follow_redirects=False)
+                httpx.Client(timeout=timeout, verify=self._ssl, follow_redirects=False)
             )
         with self._changed:
             connection.late = False

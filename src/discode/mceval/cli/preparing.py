@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -36,6 +37,9 @@ def plan(
     revise_seconds: Annotated[
         float | None, typer.Option(help="Time of a revision.", show_default="50")
     ] = None,
+    look_seconds: Annotated[
+        float, typer.Option(help="Time of a second look at a revision; 0: none.")
+    ] = 0.0,
     from_campaign: Annotated[
         str | None,
         typer.Option("--from", metavar="DATABASE", help="Take both times from this campaign."),
@@ -52,8 +56,8 @@ def plan(
 
     compare, revised = _seconds(compare_seconds, revise_seconds, from_campaign)
     target = Target(
-        domains, images, workers, accuracy, spread, hard, compare, revised, pay_per_hour, fee,
-        gold_rate,
+        domains, images, workers, accuracy, spread, hard, compare, revised, look_seconds,
+        pay_per_hour, fee, gold_rate,
     )  # fmt: skip
     rules = Rules(people=people, consensus=consensus, revise=revise)
     found = make_plan(target, rules, rounds=rounds, seed=seed)
@@ -142,6 +146,10 @@ def init(
     consensus: Annotated[str, typer.Option(help="all or majority.")] = "all",
     writers: Annotated[int, typer.Option(help="Captions per image.")] = 4,
     revise: Annotated[str, typer.Option(help="always, or once agreed (cheaper).")] = "always",
+    second_look: Annotated[
+        bool,
+        typer.Option("--second-look", help="A revision counts once another person accepts it."),
+    ] = False,
     protocol: Annotated[
         str, typer.Option(help="checked, or paper: without checks that the paper does not name.")
     ] = "checked",
@@ -170,6 +178,7 @@ def init(
     """Begin a campaign: images are hashed; duplicates and broken ones are left out."""
     require("sqlalchemy", "mceval")
     from discode.mceval.checks import Checks
+    from discode.mceval.copies import copies_folder
     from discode.mceval.database import Database
     from discode.mceval.intake import add_gold, add_images, list_images
     from discode.mceval.rules import Rules
@@ -178,7 +187,10 @@ def init(
     usual = lookup(PROTOCOLS, protocol, "protocol")
     if gold is not None and gold_rate is None and not usual.gold_rate:
         raise InputError(f"--protocol {protocol} has no gold questions; give --gold-rate as well")
-    rules = Rules(seed, people, consensus, writers, revise, skips=usual.skips)
+    rules = Rules(
+        seed, people, consensus, writers, revise, skips=usual.skips, second_look=second_look,
+        near=usual.near if near is None else near,
+    )  # fmt: skip
     checks = Checks(
         gold_rate=usual.gold_rate if gold_rate is None else gold_rate,
         quick_seconds=usual.quick_seconds if quick_seconds is None else quick_seconds,
@@ -189,6 +201,8 @@ def init(
     new = "://" not in database and not Path(database).exists()
     now, created = time.time(), False
     with Database(database) as db:
+        copies = copies_folder(db)
+        made = copies is not None and not copies.exists()
         try:
             db.create(
                 rules, name=name, checks=checks, lease_seconds=lease_minutes * 60,
@@ -198,9 +212,8 @@ def init(
             with progress() as bar:
                 task = bar.add_task("", total=total)
                 counts = add_images(
-                    db, sources, now=now, near=usual.near if near is None else near,
-                    progress=lambda done: bar.update(task, completed=done),
-                )  # fmt: skip
+                    db, sources, now=now, progress=lambda done: bar.update(task, completed=done)
+                )
             if gold is not None:
                 added = add_gold(db, gold, now)
                 echo(f"{added.questions} gold questions")
@@ -212,6 +225,8 @@ def init(
             db.close()
             for end in ("", "-wal", "-shm") if new else ():
                 Path(f"{database}{end}").unlink(missing_ok=True)  # a failed start leaves nothing
+            if created and copies is not None and made:
+                shutil.rmtree(copies, ignore_errors=True)
             raise
         table = make_table("domain", "wanted", "pool", "duplicates", "unreadable")
         for source in sources:

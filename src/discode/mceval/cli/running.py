@@ -154,6 +154,7 @@ def tasks(
     with open_campaign(database) as db:
         from discode.mceval.crowd import crowd_tasks, write_tasks
         from discode.mceval.database import settings_of
+        from discode.mceval.people import keep_guide
         from discode.mceval.states import log_exported
 
         with db.read() as session:
@@ -162,8 +163,10 @@ def tasks(
             )
             settings = settings_of(session)
         write_tasks(found, folder, form, settings.instructions, settings.pay_per_hour)
+        now = time.time()
+        db.run(lambda session: keep_guide(session, now))
         if not study:
-            db.run(lambda session: log_exported(session, time.time()))
+            db.run(lambda session: log_exported(session, now))
     wanted = sum(task.assignments for task in found)
     echo(f"{len(found)} tasks for {wanted} answers in {folder}")
 
@@ -201,7 +204,6 @@ def images(
             help="Add images of a folder or a list; NAME:COUNT=... sets the quota.",
         ),
     ] = None,
-    near: Annotated[int, typer.Option(help="Bits of 256 in which duplicates differ; -1: off.")] = 6,
     take_down: Annotated[int | None, typer.Option(help="Discard this image for good.")] = None,
     restore: Annotated[
         int | None, typer.Option(help="Bring back this image: its flags no longer count.")
@@ -223,7 +225,7 @@ def images(
             organising.restore(db, restore, reason, now)
             echo(f"image {restore} is restored")
         if domain:
-            _add_images(db, domain, near, now)
+            _add_images(db, domain, now)
         if take_down is not None or restore is not None or domain:
             return
         with db.read() as session:
@@ -243,7 +245,7 @@ def images(
         stderr.print(str(warning), style="yellow", markup=False)
 
 
-def _add_images(db: Database, domains: Sequence[str], near: int, now: float) -> None:
+def _add_images(db: Database, domains: Sequence[str], now: float) -> None:
     from sqlalchemy import select
 
     from discode.mceval.intake import add_images
@@ -261,7 +263,7 @@ def _add_images(db: Database, domains: Sequence[str], near: int, now: float) -> 
                 "for a new domain, say how many images it should have: NAME:COUNT=FOLDER"
             )
         sources.append(read_domain(text, quotas.get(name, 1)))
-    for name, counts in add_images(db, sources, now=now, near=near).items():
+    for name, counts in add_images(db, sources, now=now).items():
         left_out = counts.get("duplicate", 0) + counts.get("unreadable", 0)
         echo(f"{name}: {counts.get('pool', 0)} new images, {left_out} left out")
     echo("next: their captions, with discode mceval candidates")
@@ -271,14 +273,20 @@ def status(database: DatabaseArgument) -> None:
     """Show how far each domain is, how people agree, and what stands still."""
     with open_campaign(database) as db:
         from discode.mceval.database import settings_of
-        from discode.mceval.report import domain_rows, pass_warnings, person_rows, side_rows
+        from discode.mceval.report import (
+            domain_rows,
+            pass_warnings,
+            person_rows,
+            second_looks,
+            side_rows,
+        )
         from discode.mceval.stalls import find_stalls
 
         with db.read() as session:
             domains, members = domain_rows(session), person_rows(session)
             stalls, warnings = find_stalls(session, time.time()), pass_warnings(session)
             sides = side_rows(session)[-1]
-            paid = settings_of(session).pay_per_hour > 0
+            settings, looks = settings_of(session), second_looks(session)
     table = make_table("domain", "done", "wanted", "active", "pool", "discarded", "left\nout",
                        "no consensus", "κ", "α")  # fmt: skip
     for row in domains:
@@ -292,7 +300,7 @@ def status(database: DatabaseArgument) -> None:
     answers = sum(row.answers for row in members)
     worked = sum(row.answers > 0 for row in members)
     hours = sum(row.hours for row in members)
-    pay = f", pay {sum(row.pay for row in members):.2f}" if paid else ""
+    pay = f", pay {sum(row.pay for row in members):.2f}" if settings.pay_per_hour else ""
     count = Counter(row.state for row in members)
     echo(
         f"{answers} answers by {worked} of {len(members)} people in {hours:.1f} h{pay}; "
@@ -301,6 +309,11 @@ def status(database: DatabaseArgument) -> None:
     )
     if sides.compared:
         echo(f"left caption chosen: {interval_cell(sides.left)} of {sides.compared}")
+    if settings.rules.second_look:
+        echo(
+            f"revisions: {looks.accepted} accepted, {looks.rejected} rejected, {looks.waiting} "
+            "wait for a second look"
+        )
     for warning in warnings:
         echo(f"warning: {warning}")
     for stall in stalls:

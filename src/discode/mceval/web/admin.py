@@ -37,6 +37,7 @@ from discode.mceval.report import (
     flag_rows,
     pass_warnings,
     person_rows,
+    second_looks,
     side_rows,
 )
 from discode.mceval.stalls import find_stalls, stuck_images
@@ -83,7 +84,7 @@ class AdminPages:
             flags, skips = flag_rows(session), flag_rows(session, kind="skip")
             *sides, side = side_rows(session)
             stalls, warnings = find_stalls(session, now), pass_warnings(session)
-            stuck = stuck_images(session, SHOWN)
+            stuck, looks = stuck_images(session, SHOWN), second_looks(session)
             lately = session.scalar(
                 select(func.count()).where(Answer.created > now - RECENT_SECONDS)
             )
@@ -101,7 +102,7 @@ class AdminPages:
             skip_count=sum(skip.set_aside != "undo" for skip in skips),
             flags_of=_by_person(flags), skips_of=_by_person(skips),
             side=side, left={row.person: row.left.value for row in sides},
-            stalls=stalls, warnings=warnings, stuck=stuck,
+            stalls=stalls, warnings=warnings, stuck=stuck, looks=looks,
             answers=sum(row.answers for row in people), hours=hours, pay=pay, busy=busy or 0,
             gold=(sum(row.right for row in people), sum(row.gold for row in people)),
             per_hour=(lately or 0) * 3600 / RECENT_SECONDS,

@@ -305,7 +305,10 @@ class _AnnotationApp:
         return response
 
     def guide(self, asked: PageRequest) -> Response:
-        return self.page("guide.html", asked, settings=self.settings)
+        return self.page(
+            "guide.html", asked, settings=self.settings,
+            idle_minutes=round(queue.IDLE_SECONDS / 60),
+        )  # fmt: skip
 
     def consent(self, asked: PageRequest) -> Response:
         if asked.form.get("agreed") != "yes":
@@ -325,10 +328,11 @@ class _AnnotationApp:
         # Without a name for the answer there can be none: not to an image that nobody sees.
         there = self.images.has_file(asked.person.id, task.lease)
         submission = asked.visitor.new_submission(task.lease) if there else ""
-        page = "revise.html" if task.kind == "revise" else "compare.html"
         return self.page(
-            page, asked, task=task, submission=submission, longest=LONGEST,
+            f"{task.kind}.html", asked, task=task, submission=submission, longest=LONGEST,
             skips=self.settings.rules.skips,
+            # often enough for both: time counts while there are signs of life, and a lease lasts
+            beat_seconds=min(queue.IDLE_SECONDS, task.expires - task.begun) / 3,
         )  # fmt: skip
 
     def answer(self, asked: PageRequest) -> Response:
@@ -339,6 +343,7 @@ class _AnnotationApp:
             self.db, asked.person.id, lease, submission, asked.now,
             side={"left": 0, "right": 1}.get(side, -1) if side is not None else None,
             text=asked.form.get("text"), unchanged=asked.form.get("unchanged") == "yes",
+            accepted={"accept": True, "reject": False}.get(asked.form.get("look", "")),
         )  # fmt: skip
         with self.db.read() as session:
             count = person_progress(session, asked.person.id).answers

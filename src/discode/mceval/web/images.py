@@ -13,6 +13,7 @@ from sqlalchemy import select
 
 from discode.errors import HttpError, ImageError, InputError
 from discode.images import image_bytes
+from discode.mceval.copies import ShownCopies, copies_folder
 from discode.mceval.database import Database
 from discode.mceval.shown import ShownImage, shown_copy, without_metadata
 from discode.mceval.tables import Image, Slot
@@ -21,8 +22,9 @@ from discode.mceval.tables import Image, Slot
 class CampaignImages:
     """Finds the images of a campaign.
 
-    An image that must be decoded is decoded once: its copy is kept in a folder of the server, which
-    goes when the server does. One at a time, since a large image takes a gigabyte.
+    An image that must be decoded has a copy from intake. Where the copy is missing (the campaign is
+    older, or its database came alone to this machine) it is made once; one at a time, since a large
+    image takes a gigabyte.
 
     Args:
         db: The campaign.
@@ -35,8 +37,11 @@ class CampaignImages:
         self.folder = folder.resolve() if folder is not None else None
         if self.folder is not None and not self.folder.is_dir():
             raise InputError(f"--images {folder} is not a folder")
-        self._kept = Path(tempfile.mkdtemp(prefix="discode-images-"))
-        weakref.finalize(self, shutil.rmtree, self._kept, ignore_errors=True)
+        self._copies = ShownCopies(copies_folder(db))
+        # Of the server's own, where the campaign's folder cannot be written; it goes with it.
+        spare = Path(tempfile.mkdtemp(prefix="discode-images-"))
+        weakref.finalize(self, shutil.rmtree, spare, ignore_errors=True)
+        self._spare = ShownCopies(spare)
         self._decoding = threading.Lock()
 
     def missing(self) -> list[str]:
@@ -80,15 +85,23 @@ class CampaignImages:
     def _open(self, image: Image | None) -> ShownImage:
         if image is None:
             raise HttpError(404, "no_image", "there is no such image, or it is not yours")
-        kept = self._kept / f"{image.digest}.png"
-        if not kept.is_file():
-            found = without_metadata(self._read(image))
-            if found is not None:
-                return found
-            with self._decoding:
-                if not kept.is_file():
-                    _keep(self._read(image), kept)
-        return ShownImage(kept.read_bytes(), kept.suffix)
+        found = self._kept(image) or without_metadata(self._read(image))
+        if found is not None:
+            return found
+        with self._decoding:
+            return self._kept(image) or self._decode(image)
+
+    def _kept(self, image: Image) -> ShownImage | None:
+        return self._copies.find(image.digest) or self._spare.find(image.digest)
+
+    def _decode(self, image: Image) -> ShownImage:
+        try:
+            made = shown_copy(self._read(image))
+        except ImageError as error:
+            raise HttpError(404, "no_image", "the image cannot be opened") from error
+        if not self._copies.keep(image.digest, made):
+            self._spare.keep(image.digest, made)
+        return made
 
     def _read(self, image: Image) -> bytes:
         try:
@@ -106,12 +119,3 @@ class CampaignImages:
         if not path.is_relative_to(self.folder):
             raise HttpError(404, "no_image", "the image lies outside the folder of images")
         return path
-
-
-def _keep(data: bytes, path: Path) -> None:
-    try:
-        made = shown_copy(data)
-    except ImageError as error:
-        raise HttpError(404, "no_image", "the image cannot be opened") from error
-    path.with_suffix(".part").write_bytes(made.data)
-    path.with_suffix(".part").replace(path)

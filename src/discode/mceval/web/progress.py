@@ -22,6 +22,7 @@ class PersonProgress:
 
     compared: int
     revised: int
+    looked: int
     skipped: int
     flagged: int
     last: float | None
@@ -31,8 +32,8 @@ class PersonProgress:
 
     @property
     def answers(self) -> int:
-        """Comparisons and revisions."""
-        return self.compared + self.revised
+        """Comparisons, revisions and second looks."""
+        return self.compared + self.revised + self.looked
 
 
 # Run for every page, so they are built once.
@@ -59,15 +60,18 @@ def person_progress(session: Session, person: int) -> PersonProgress:
     if passed is not None and (last is None or passed.created >= last):
         last = passed.created
         words = f"{'Flagged' if passed.kind == 'flag' else 'Skipped'}: {passed.reason}"
-    revised = answers.pop("revise", 0)
+    revised, looked = answers.pop("revise", 0), answers.pop("look", 0)
     return PersonProgress(
-        sum(answers.values()), revised, passes.get("skip", 0), passes.get("flag", 0), last, words
-    )
+        sum(answers.values()), revised, looked, passes.get("skip", 0), passes.get("flag", 0), last,
+        words,
+    )  # fmt: skip
 
 
 def _answer_in_words(answer: Answer) -> str:
     if answer.choice is None:
         return "Saved: your caption"
+    if answer.kind == "look":
+        return f"Saved: the caption is {'accepted' if answer.choice else 'rejected'}"
     return f"Saved: caption {1 + (answer.choice ^ answer.swapped)} is better"
 
 

@@ -1,9 +1,17 @@
 // The page of `discode serve`. Whatever comes from a person or the server is set as text.
+import { asCsv, asCurl, copy } from "/page/copying.js";
+import { term } from "/page/terms.js";
+
 const $ = (id) => document.getElementById(id);
 let chosen = null; // the image, a Blob
+let called = ""; // its file's name
+let example = null; // where it comes from, if it is one of the examples
 let preview = null; // its object URL
 let room = Infinity; // bytes that the server takes
 let pending = null; // the request under way
+let judge = null; // what the server says of it
+let last = null; // what was asked last, and its answer
+const wide = matchMedia("(min-width: 1000px)"), phone = matchMedia("(max-width: 40rem)");
 
 function say(message, bad = false) {
   $("status").textContent = message;
@@ -11,8 +19,10 @@ function say(message, bad = false) {
 }
 
 // ---- the image
-function show(blob, name) {
+function show(blob, name, from = null) {
   chosen = blob;
+  example = from;
+  called = from ? from.image.split("/").pop() : name;
   if (preview) URL.revokeObjectURL(preview);
   preview = URL.createObjectURL(blob);
   $("preview").hidden = false;
@@ -21,7 +31,7 @@ function show(blob, name) {
   $("drop").classList.add("full");
   $("drop-text").replaceChildren(make("b", { text: name }), make("span", { text: "change" }));
   for (const button of $("examples").querySelectorAll("button"))
-    button.setAttribute("aria-pressed", String(button.title === name));
+    button.setAttribute("aria-pressed", String(button.dataset.image === from?.image));
   say("");
 }
 
@@ -30,7 +40,7 @@ function take(files) {
   if (file) show(file, file.name || "pasted image");
 }
 
-$("preview").addEventListener("error", () => { $("preview").hidden = true; });
+for (const id of ["preview", "thumb"]) $(id).addEventListener("error", () => { $(id).hidden = true; }); // not for a browser
 $("file").addEventListener("change", (event) => take(event.target.files));
 document.addEventListener("dragover", (event) => {
   event.preventDefault();
@@ -54,9 +64,9 @@ document.addEventListener("paste", (event) => {
 // ---- the captions
 const inputs = () => [...$("captions").querySelectorAll("textarea")];
 
-function fit(input) { // a long caption is seen whole
+function fit(input) {
   input.style.height = "auto";
-  input.style.height = `${input.scrollHeight + 2}px`;
+  input.style.height = `${Math.min(input.scrollHeight + 2, 200)}px`; // what is longer scrolls
 }
 
 function number() {
@@ -131,8 +141,24 @@ async function call(path, options = {}) {
   return body;
 }
 
-$("form").addEventListener("submit", async (event) => {
-  event.preventDefault();
+// One request at a time; a person may take it back, and the server then does not judge it.
+let clock = 0;
+function busy(captions) {
+  const working = captions > 0, begin = Date.now();
+  $("score").disabled = working;
+  $("score").textContent = working ? "Scoring" : "Score";
+  $("score").classList.toggle("busy", working);
+  $("cancel").hidden = !working;
+  $("side").setAttribute("aria-busy", String(working));
+  clearInterval(clock);
+  $("clock").textContent = "";
+  if (working) clock = setInterval(() => { $("clock").textContent = `${Math.round((Date.now() - begin) / 1000)} s`; }, 1000);
+}
+
+const counted = (captions) => (captions === 1 ? "1 caption" : `${captions} captions`);
+const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
+
+async function ask({ jump = true } = {}) {
   const captions = inputs().map((input) => input.value.trim()).filter(Boolean);
   if (!chosen) {
     say("Choose an image first.", true);
@@ -148,26 +174,38 @@ $("form").addEventListener("submit", async (event) => {
     say(`The image is over ${Math.floor(room / 1048576)} MiB.`, true);
     return;
   }
+  const asked = { image: chosen, name: $("drop-text").querySelector("b").textContent, file: called, example,
+                  captions, references: lines($("references").value), method: $("method").value, token: $("token").value !== "" };
   const form = new FormData();
   form.append("image", chosen, "image");
   for (const caption of captions) form.append("captions", caption);
-  for (const line of $("references").value.split("\n"))
-    if (line.trim()) form.append("references", line.trim());
-  if ($("method").value) form.append("method", $("method").value);
+  for (const text of asked.references) form.append("references", text);
+  if (asked.method) form.append("method", asked.method);
   pending?.abort();
-  pending = new AbortController();
-  $("score").disabled = true;
-  say("Scoring …");
+  const mine = pending = new AbortController();
+  busy(captions.length);
+  say(`${counted(captions.length)} …`);
   try {
-    render(await call("/v1/score", { method: "POST", body: form, signal: pending.signal }));
-    say("");
+    const answer = await call("/v1/score", { method: "POST", body: form, signal: mine.signal });
+    busy(0);
+    say(`${counted(captions.length)} scored.`);
+    render(asked, answer, jump);
   } catch (error) {
-    if (error.name === "AbortError") return;
-    say(error instanceof TypeError ? "The server cannot be reached." : error.message, true);
+    if (mine !== pending) return; // another one was asked meanwhile
+    busy(0);
+    if (error.name === "AbortError") say("Cancelled.");
+    else say(error instanceof TypeError ? "The server cannot be reached." : error.message, true);
     if (error.status === 401) $("token").focus();
-  } finally {
-    $("score").disabled = false;
   }
+}
+
+$("form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  ask();
+});
+$("cancel").addEventListener("click", () => {
+  pending.abort();
+  $("score").focus();
 });
 
 // ---- the answer
@@ -184,37 +222,87 @@ function spread(answer, row) {
            before: place(before), after: place(after) };
 }
 
-function render(answer) {
+// Where the score lies on the scale, with what is typical of this judge where that is known.
+function scoreBar(row, asked) {
+  const range = judge?.range;
+  if (!range) return "";
+  const place = (score) => Math.min(1, Math.max(0, (score - range[0]) / (range[1] - range[0])));
+  const svg = draw("svg", { class: "bar", viewBox: "0 0 1000 10", preserveAspectRatio: "none", "aria-hidden": "true" },
+    draw("rect", { class: "track", y: 2.5, width: 1000, height: 5, rx: 5, ry: 2.5 }),
+    draw("rect", { class: "after", y: 2.5, width: 1000 * place(row.score), height: 5, rx: 5, ry: 2.5 }));
+  for (const [name, score] of Object.entries(typicalOf(asked) ?? {}))
+    svg.append(draw("rect", { class: `mark ${name}`, x: 1000 * place(score) - 1.5, width: 3, height: 10 }));
+  return svg;
+}
+// What is typical is known for the server's own method alone.
+const typicalOf = (asked) => (asked.method === judge?.method ? judge?.typical : null);
+
+// A long caption shows three lines, and the rest on demand.
+function captionOf(rank, row) {
+  const caption = make("p", { class: "caption" }, make("span", { class: "rank", text: `${rank}. ` }), row.caption);
+  const more = make("button", { type: "button", class: "link", "aria-expanded": "false", text: "Show all of it" });
+  more.hidden = true;
+  more.addEventListener("click", () => {
+    const open = caption.classList.toggle("whole");
+    more.setAttribute("aria-expanded", String(open));
+    more.textContent = open ? "Show less" : "Show all of it";
+  });
+  return make("div", { class: "said" }, caption, more);
+}
+function clamp() {
+  for (const caption of $("ranking").querySelectorAll(".caption:not(.whole)"))
+    caption.nextElementSibling.hidden = caption.scrollHeight <= caption.clientHeight + 1;
+}
+addEventListener("resize", clamp);
+
+const near = (p, q) => p.every((x, i) => Math.abs(x - q[i]) < 0.0005);
+
+function render(asked, answer, jump) {
+  last = { asked, answer };
+  const kinds = new Map(asked.example?.captions.map((text, i) => [text, asked.example.kinds[i]]) ?? []);
   const ranked = [...answer.scores].sort((a, b) => (b.score ?? -Infinity) - (a.score ?? -Infinity));
-  const shown = ranked.filter((row) => row.error === null).map((row) => spread(answer, row));
-  const most = Math.max(0.25, ...shown.flatMap(({ before, after }) => [...before, ...after]));
+  const scored = ranked.filter((row) => row.error === null);
+  const same = scored.every((row) => near(row.distribution, row.before.distribution));
+  const bars = (row) => (same ? { ...spread(answer, row), after: null } : spread(answer, row));
+  const most = Math.max(0.25, ...scored.map(bars).flatMap(({ before, after }) => [...before, ...(after ?? [])]));
   $("ranking").replaceChildren(...ranked.map((row, i) => {
-    const rank = make("span", { class: "rank", text: `${i + 1}. ` });
-    const caption = make("p", { class: "caption" }, rank, row.caption);
     const value = make("span", { class: "value", text: digits(row.score) });
-    const item = make("li", {}, make("div", { class: "top" }, caption, value));
+    const item = make("li", {}, make("div", { class: "top" }, captionOf(i + 1, row), value));
     if (row.error !== null) {
       item.append(make("p", { class: "sub error", text: row.error }));
       return item;
     }
     value.title = String(row.score);
-    item.append(
-      make("p", { class: "sub" }, "before the prior ",
-           make("b", { text: digits(row.before.score) }), `, raw answer ${Number(row.raw.toFixed(6))}`),
-      distributionChart(spread(answer, row), most));
-    for (const flag of row.flags) item.append(make("span", { class: "flag", text: flag }));
-    item.append(distributionTable(spread(answer, row)));
+    const facts = make("p", { class: "sub" }, term("raw", "raw"), ` ${Number(row.raw.toFixed(6))}`);
+    if (!same) facts.append(term("before", "before"), " ", make("b", { text: digits(row.before.score) }));
+    if (kinds.has(row.caption)) facts.append(term("written", "written as"), ` ${kinds.get(row.caption)}`);
+    for (const flag of row.flags) facts.append($(`term-${flag}`) ? term(flag, flag, "flag") : make("span", { class: "flag", text: flag }));
+    const chart = make("details", { class: "chart-box" }, make("summary", { text: "Distribution" }),
+                       distributionChart(bars(row), most), distributionTable(bars(row)));
+    chart.open = !phone.matches || i === 0;
+    item.append(scoreBar(row, asked), facts, chart);
     return item;
   }));
-  $("thumb").hidden = $("preview").hidden;
-  $("thumb").src = preview;
+  const key = (name, ...text) => make("span", {}, make("i", { class: `key ${name}` }), ...text);
+  const typical = typicalOf(asked);
+  $("legend").replaceChildren(
+    ...(same ? [key("before", term("same", "before = after"))]
+      : [key("before", term("before", "before")), key("after", term("after", `after: ${asked.method || "the server's method"}`))]),
+    ...(typical ? [key("mark own", term("own", `good ${typical.own}`)), key("mark random", term("random", `random ${typical.random}`))] : []));
+  URL.revokeObjectURL($("thumb").src);
+  $("thumb").hidden = false;
+  $("thumb").src = URL.createObjectURL(asked.image); // another one may be chosen by now
   $("signature").textContent = answer.signature;
-  $("after-name").textContent = `after: ${$("method").value || "the server's method"}`;
-  keep(answer);
+  keep(asked, answer);
   $("results").hidden = false;
-  $("results-title").focus({ preventScroll: true });
+  $("nothing-yet").hidden = true;
+  $("by-hand").hidden = true;
+  clamp();
+  if (jump) $("results-title").focus({ preventScroll: true });
+  const { top } = $("results").getBoundingClientRect();
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
-  $("results").scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" });
+  if (!wide.matches || top < 0 || top > innerHeight / 2)
+    $("results").scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" });
 }
 
 // ---- what was asked, for the explorer: kept in this tab alone
@@ -228,36 +316,29 @@ async function thumbnail(blob) {
     return canvas.toDataURL("image/webp", 0.6).replace(/^data:image\/webp;base64,/, "");
   } catch { return ""; } // an image that the browser cannot draw
 }
-async function keep(answer) {
-  const asked = JSON.parse(sessionStorage.getItem("discode-asked") ?? "[]");
-  const references = $("references").value.split("\n").map((line) => line.trim()).filter(Boolean);
+async function keep(asked, answer) {
   const rows = answer.scores.map((row) => ({ caption: row.caption, score: row.score, error: row.error, flags: row.flags,
     before: row.before.score, bars: row.error === null ? spread(answer, row) : null }));
-  asked.push({ name: $("drop-text").querySelector("b").textContent, thumbnail: await thumbnail(chosen), references,
-    method: $("method").value || "default", signature: answer.signature, beforeSignature: answer.before_signature, rows });
+  const question = { name: asked.name, thumbnail: await thumbnail(asked.image), references: asked.references,
+    method: asked.method || "default", signature: answer.signature, beforeSignature: answer.before_signature, rows };
+  const before = JSON.parse(sessionStorage.getItem("discode-asked") ?? "[]");
   try {
-    sessionStorage.setItem("discode-asked", JSON.stringify(asked));
+    sessionStorage.setItem("discode-asked", JSON.stringify([...before, question]));
   } catch { /* the tab's store is full: the explorer has what fitted */ }
   offerExplorer();
 }
 function offerExplorer() {
   const asked = JSON.parse(sessionStorage.getItem("discode-asked") ?? "[]").length;
   $("explore").hidden = !asked;
-  $("explore").textContent = `Explore what you asked (${asked})`;
+  $("explore").textContent = `Explorer (${asked})`;
 }
 offerExplorer();
 addEventListener("pageshow", offerExplorer);
 
-$("copy").addEventListener("click", async () => {
-  try {
-    await navigator.clipboard.writeText($("signature").textContent);
-    $("copy").textContent = "Copied";
-  } catch { // no permission, or a plain connection: the person can still copy it
-    getSelection().selectAllChildren($("signature"));
-    $("copy").textContent = "Selected";
-  }
-  setTimeout(() => { $("copy").textContent = "Copy"; }, 1500);
-});
+$("copy").addEventListener("click", () => copy($("copy"), $("signature").textContent));
+$("copy-curl").addEventListener("click", () => copy($("copy-curl"), asCurl({ ...last.asked, example: last.asked.example?.image })));
+$("copy-json").addEventListener("click", () => copy($("copy-json"), `${JSON.stringify(last.answer, null, 2)}\n`));
+$("copy-csv").addEventListener("click", () => copy($("copy-csv"), asCsv(last.asked, last.answer)));
 
 // ---- what the server is
 let known = false;
@@ -267,7 +348,12 @@ async function meet() {
     const { models: [model], methods, method, limits } = await call("/v1/models");
     known = true;
     room = limits.body;
-    $("model").textContent = `${model.model} ${model.revision}`;
+    judge = { ...model, method };
+    $("model").textContent = `${model.model} ${model.revision}`.trim();
+    $("note").textContent = model.note;
+    $("references").disabled = !model.references;
+    if (!model.references) $("references-hint").textContent = "Captions by people. This judge takes none.";
+    $("about-judge").hidden = false;
     const listed = methods.some((row) => row.name === method);
     const rows = listed ? methods : [{ name: method, about: "this server's default" }, ...methods];
     $("method").replaceChildren(...rows.map((row) => make("option", { value: row.name, text: row.name })));
@@ -283,13 +369,14 @@ $("token").addEventListener("change", meet);
 
 async function offer() {
   const examples = await call("/demo").catch(() => []);
-  for (const { name, image, captions } of examples) {
-    const button = make("button", { type: "button", title: name, "aria-pressed": "false",
-                                    "aria-label": `Example: ${name}` },
-                        make("img", { src: image, alt: "" }));
+  for (const one of examples) {
+    const button = make("button", { type: "button", "data-image": one.image, "aria-pressed": "false",
+                                    "aria-label": `Example: ${one.name}` },
+                        make("img", { src: one.image, alt: "", width: "256", height: "256" }), make("span", { text: one.name }));
     button.addEventListener("click", async () => {
-      show(await (await fetch(image)).blob(), name);
-      setCaptions(captions);
+      show(await (await fetch(one.image)).blob(), one.name, one);
+      setCaptions(one.captions);
+      ask({ jump: false });
     });
     $("examples").append(button);
   }

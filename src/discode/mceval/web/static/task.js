@@ -23,7 +23,7 @@ function showWhatIsMissing() {
   say.textContent = {
     broken: "The image did not load, so no answer is taken. ",
     loading: "The image is still loading …",
-    unread: "Read both captions to the end, then choose.",
+    unread: `Read ${find("#name-2") ? "both captions" : "the caption"} to the end, then choose.`,
   }[missing] ?? "";
   if (missing !== "broken") return;
   const again = document.createElement("button");
@@ -176,21 +176,27 @@ function compareWords(before, after) {
   return parts;
 }
 const diff = find("#diff");
-if (area && diff) {
+// Whether nothing was changed; then that is said instead.
+function showChanges(before, after, none) {
   const words = (text) => text.split(/\s+/u).filter(Boolean);
+  const parts = compareWords(words(before), words(after));
+  const same = parts.length === 1 && parts[0].tag === "span";
+  diff.replaceChildren();
+  if (same) diff.textContent = none;
+  for (const part of same ? [] : parts) {
+    const element = document.createElement(part.tag);
+    element.textContent = part.words.join(" ");
+    diff.append(element, " ");
+  }
+  diff.classList.toggle("soft", same);
+  return same;
+}
+if (diff && !area) showChanges(diff.dataset.before, diff.dataset.after, "Nothing.");
+if (area && diff) {
   const before = diff.dataset.before;
   const restore = find("#restore");
   const show = () => {
-    const parts = compareWords(words(before), words(area.value));
-    const same = parts.length === 1 && parts[0].tag === "span";
-    diff.replaceChildren();
-    if (same) diff.textContent = "None yet.";
-    for (const part of same ? [] : parts) {
-      const element = document.createElement(part.tag);
-      element.textContent = part.words.join(" ");
-      diff.append(element, " ");
-    }
-    diff.classList.toggle("soft", same);
+    const same = showChanges(before, area.value, "None yet.");
     find("#send").textContent = same ? "Keep it as it is" : "Send my version";
     restore.hidden = same;
     find("#unchanged").hidden = !same;

@@ -1,0 +1,56 @@
+"""Copies of images that had to be decoded to be shown: made at intake, kept on the disk.
+
+A large TIFF takes seconds and gigabytes to decode, which no request should wait for.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from discode.errors import InputError
+from discode.files import replacing
+from discode.mceval.database import Database
+from discode.mceval.shown import ShownImage
+
+
+def copies_folder(db: Database) -> Path | None:
+    """Return where a campaign's copies are kept; ``None`` for a database in memory.
+
+    That is beside the database's file, or for one on a server in the user's cache.
+    """
+    name = db.engine.url.database
+    if db.sqlite:
+        return Path(f"{name}-copies") if name and name != ":memory:" else None
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "discode" / f"{name}-copies"
+
+
+class ShownCopies:
+    """The copies in a folder, by the SHA-256 of the image's file."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+
+    def find(self, digest: str) -> ShownImage | None:
+        """Return the copy of an image, if there is one."""
+        path = self._path(digest)
+        if path is None or not path.is_file():
+            return None
+        return ShownImage(path.read_bytes(), path.suffix)
+
+    def keep(self, digest: str, copy: ShownImage) -> bool:
+        """Keep a copy, and return whether that was possible."""
+        path = self._path(digest)
+        if path is None:
+            return False
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as temp:
+                temp.write_bytes(copy.data)
+        except (OSError, InputError):  # a folder that only others may write to
+            return False
+        return True
+
+    def _path(self, digest: str) -> Path | None:
+        return self.folder / f"{digest}.png" if self.folder is not None else None

@@ -1,0 +1,37 @@
+"""What people should know of the judge before they trust a score."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from discode.backends.embedded.backend import MODEL, SHA256
+from discode.judge import Judge
+
+# Of docs/MODEL_CARD.md, mean over Flickr8k's and COCO's dev images; a test compares them.
+OWN, RANDOM = 0.66, 0.12
+EMBEDDED = (
+    "A small judge for a first look at everyday photographs; one wrong colour in nine and one "
+    f"wrong number in seven escape it. People's captions of a photograph average {OWN}, captions "
+    f"of other photographs {RANDOM}; above 0.8 is rare even for good ones."
+)
+OTHERS = (
+    "Which score is good depends on the model and on the method. Compare captions of one image "
+    "with each other, or with some that you rated yourself."
+)
+
+
+def describe_judge(judge: Judge, method: str) -> dict[str, Any]:
+    """Return a note on the judge, and the typical scores of good and of random captions if known.
+
+    They are known of the shipped model with the default decoder alone. Of another model we cannot
+    say what a good score is.
+
+    >>> from discode.judge import load
+    >>> describe_judge(load("embedded"), "discode")["typical"]
+    {'own': 0.66, 'random': 0.12}
+    """
+    identity = judge.backend.identity
+    shipped = identity.model == MODEL and identity.revision.endswith(SHA256[:8])
+    if shipped and method == "discode":
+        return {"note": EMBEDDED, "typical": {"own": OWN, "random": RANDOM}}
+    return {"note": OTHERS, "typical": None}

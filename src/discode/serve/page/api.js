@@ -1,0 +1,64 @@
+// openapi.json as tables. Whatever comes from it is set as text.
+const $ = (id) => document.getElementById(id);
+
+$("form-example").textContent = `curl -F image=@photo.jpg \\
+  --form-string 'captions=a dog runs' --form-string 'captions=a cat sleeps' \\
+  ${location.origin}/v1/score`;
+$("json-example").textContent = `curl -H 'content-type: application/json' ${location.origin}/v1/score -d '{
+  "image": "data:image/jpeg;base64,...",
+  "captions": ["a dog runs", "a cat sleeps"],
+  "method": "discode"}'`;
+
+function kind(schema) {
+  if (schema.oneOf) return schema.oneOf.map(kind).join(" or ");
+  if (schema.format === "binary") return "file";
+  if (schema.type === "array") return `list of ${kind(schema.items)}`;
+  const names = { string: "text", boolean: "true or false" };
+  return [schema.type].flat().filter((name) => name !== "null").map((name) => names[name] ?? name).join(" or ")
+    + ([schema.type].flat().includes("null") ? " or null" : "");
+}
+
+// The fields of an object, those of the objects in it after a dot.
+function fields(schema, path = "") {
+  return Object.entries(schema.properties ?? {}).flatMap(([name, inner]) => {
+    const item = inner.type === "array" ? inner.items : inner;
+    const own = [path + name, kind(inner) + (schema.required?.includes(name) ? ", needed" : ""), inner.description ?? ""];
+    return [own, ...fields(item, `${path}${name}${inner.type === "array" ? "[]" : ""}.`)];
+  });
+}
+
+// Text with `code` in it.
+const marked = (text) => text.split("`").map((part, i) => (i % 2 ? make("code", { text: part }) : part));
+
+function table(heads, rows) {
+  return make("div", { class: "scroll", tabindex: "0" }, make("table", {},
+    make("thead", {}, make("tr", {}, ...heads.map((text) => make("th", { scope: "col", text })))),
+    make("tbody", {}, ...rows.map(([first, ...others]) => make("tr", {},
+      make("th", { scope: "row" }, make("code", { text: first })),
+      ...others.map((text) => make("td", {}, ...marked(text))))))));
+}
+
+function operation(path, verb, about) {
+  const parts = [make("h2", {}, make("span", { class: "verb", text: verb.toUpperCase() }), make("code", { text: path })),
+                 make("p", { text: `${about.summary}.` })];
+  for (const [type, { schema }] of Object.entries(about.requestBody?.content ?? {}))
+    parts.push(make("h3", { text: `Send ${type}` }), table(["field", "type", ""], fields(schema)));
+  const answers = Object.entries(about.responses);
+  for (const [, { content }] of answers.filter(([status]) => status === "200")) {
+    const found = fields(content?.["application/json"]?.schema ?? {});
+    if (found.length) parts.push(make("h3", { text: "Get" }), table(["field", "type", ""], found));
+  }
+  const others = answers.filter(([status]) => status !== "200");
+  if (others.length) parts.push(make("h3", { text: "Or an error" }),
+    make("p", {}, ...marked('As `{"error": {"code": ..., "message": ...}}`, the message being one line for people.')),
+    table(["status", "meaning"], others.map(([status, { description }]) => [status, description])));
+  return make("section", {}, ...parts);
+}
+
+try {
+  const api = await (await fetch("/openapi.json")).json();
+  $("paths").replaceChildren(...Object.entries(api.paths).flatMap(([path, verbs]) =>
+    Object.entries(verbs).map(([verb, about]) => operation(path, verb, about))));
+} catch {
+  $("state").textContent = "openapi.json cannot be read; load this page again.";
+}

@@ -1,0 +1,49 @@
+"""What the service says of its judge: facts of the shipped one, none of another."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from discode.backends.embedded import SHA256
+from discode.judge import load
+from tests.helpers.fake_model import FakeModel
+from tests.helpers.serving import running
+
+# Behind the skip for want of fastapi:
+from discode.serve.about import EMBEDDED, OTHERS, OWN, RANDOM  # isort: skip
+
+CARD = (Path(__file__).parents[2] / "docs" / "MODEL_CARD.md").read_text(encoding="utf-8")
+
+
+def card_row(name: str) -> list[float]:
+    found = re.search(rf"^\| {name} \| ([\d.]+) \| ([\d.]+) \|$", CARD, re.M)
+    assert found, name
+    return [float(value) for value in found.groups()]
+
+
+def test_the_numbers_are_those_of_the_model_card() -> None:
+    assert SHA256 in CARD
+    assert pytest.approx(sum(card_row("mean own")) / 2, abs=0.005) == OWN
+    assert pytest.approx(sum(card_row("mean random")) / 2, abs=0.005) == RANDOM
+    assert max(card_row("own above 0.8")) < 20  # "rare"
+    assert sum(100 - share for share in card_row("colour")) / 2 == pytest.approx(100 / 9, abs=1.5)
+    assert sum(100 - share for share in card_row("number")) / 2 == pytest.approx(100 / 7, abs=1.5)
+    assert f"average {OWN}" in EMBEDDED
+    assert f"other photographs {RANDOM}" in EMBEDDED
+
+
+def test_of_another_judge_or_method_nothing_is_claimed(shipped: Path) -> None:
+    judge = load("embedded", threads=1)
+    for own, method, typical, note in (
+        (judge, "discode", {"own": OWN, "random": RANDOM}, EMBEDDED),
+        (judge, "raw", None, OTHERS),
+        (load(FakeModel()), "discode", None, OTHERS),
+    ):
+        with running(own, method=method) as client:
+            (model,) = client.get("/v1/models").json["models"]
+            assert (model["typical"], model["note"]) == (typical, note)
+            assert model["range"] == [0, 1]
+            assert model["references"] == (own is not judge)  # the shipped one takes none

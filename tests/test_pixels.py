@@ -1,0 +1,312 @@
+"""Pixels of every mode and depth: their true range, or a reason; and arrays as images."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, TiffImagePlugin
+
+import discode
+from discode import pixels
+from discode.errors import ImageError, InputError
+from discode.images import demo_path, from_array, open_image
+from tests.helpers.samples import encoded
+
+GREYS = np.arange(256, dtype=np.uint8)[None].repeat(2, 0)
+"""Every grey level: what a ramp of any depth must be read as."""
+RAMP = GREYS.astype(np.float64) / 255
+
+
+def deep(top: float, kind: Any) -> Image.Image:
+    values = RAMP * top if np.issubdtype(kind, np.floating) else (RAMP * top).round()
+    return Image.fromarray(values.astype(kind))
+
+
+def tiff(image: Image.Image, **tags: Any) -> bytes:
+    """The bytes of a TIFF with some tags: HIGHEST=4095."""
+    directory = TiffImagePlugin.ImageFileDirectory_v2()
+    for name, value in tags.items():
+        tag = getattr(pixels, f"_{name}")
+        directory[tag] = value
+        directory.tagtype[tag] = 12 if isinstance(value, float) else 3
+    return encoded(image, "TIFF", tiffinfo=directory)
+
+
+def png(samples: np.ndarray, significant: int = 0) -> bytes:
+    """A PNG of 16 bits (H, W, C), which Pillow does not write in colour."""
+    height, width, channels = samples.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in samples)
+    head = struct.pack(">IIBBBBB", width, height, 16, {1: 0, 2: 4, 3: 2, 4: 6}[channels], 0, 0, 0)
+    parts = [(b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    if significant:
+        parts.insert(1, (b"sBIT", bytes([significant] * channels)))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in parts
+    )
+
+
+def same(image: Image.Image, want: Any) -> bool:
+    return np.array_equal(np.asarray(image), np.asarray(want))
+
+
+SIXTEEN = (RAMP * 65535).round().astype(np.uint16)
+TWELVE = (RAMP * 4095).round().astype(np.uint16)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        tiff(deep(1, np.float32)),
+        tiff(deep(1.00001, np.float32)),
+        tiff(deep(255, np.float32)),
+        tiff(deep(65535, np.float32)),
+        tiff(deep(1.3, np.float32), HIGHEST=1.3, LOWEST=0.0),
+        tiff(Image.fromarray((RAMP + 5).astype(np.float32)), HIGHEST=6.0, LOWEST=5.0),
+        tiff(deep(65535, np.uint16)),
+        tiff(deep(4095, np.uint16), HIGHEST=4095),
+        tiff(deep(4095, np.uint16), LARGEST=4095),
+        tiff(deep(255, np.int32)),
+        tiff(deep(65535, np.int32)),
+        png(SIXTEEN[..., None]),
+        png(SIXTEEN[..., None], significant=12),
+        png(TWELVE[..., None], significant=12),
+        png(np.stack([SIXTEEN] * 3, -1)),
+        deep(1, np.float32),
+        deep(255, np.float32),
+        deep(65535, np.uint16),
+        deep(255, np.int32),
+        deep(2**31 - 1, np.int32),
+        Image.fromarray(GREYS).convert("I"),
+        Image.fromarray(GREYS).convert("F"),
+        Image.fromarray(GREYS).convert("I;16").point(lambda grey: grey * 257),
+    ],
+)
+def test_deep_pixels_are_scaled_by_their_true_range(image: Any) -> None:
+    assert same(open_image(image), np.stack([GREYS] * 3, -1))
+
+
+def with_pixel(value: float) -> bytes:
+    odd = RAMP.astype(np.float32)
+    odd[0, 0] = value
+    return tiff(Image.fromarray(odd))
+
+
+@pytest.mark.parametrize(
+    ("image", "reason"),
+    [
+        (with_pixel(np.nan), "NaN or infinite"),
+        (with_pixel(np.inf), "NaN or infinite"),
+        (with_pixel(-np.inf), "NaN or infinite"),
+        (with_pixel(-0.5), "below black, down to -0.5"),
+        (tiff(Image.fromarray((RAMP - 0.5).astype(np.float32)), HIGHEST=1.0), "below black"),
+        (tiff(deep(1.3, np.float32)), "1.3, and the file does not say of what"),
+        (tiff(deep(3000, np.float32)), "3000, and the file"),
+        (tiff(deep(1e9, np.float32)), "brightest pixel is 1e+09"),
+        (tiff(deep(4095, np.uint16)), "4095, and the file does not say of what"),
+        (tiff(deep(4095, np.uint16), LARGEST=4000), "4095, and the file"),
+        (png(TWELVE[..., None]), "whole range of 65535"),
+        (png(np.stack([TWELVE] * 3, -1)), "below a sixteenth"),
+        (png(np.stack([TWELVE, SIXTEEN], -1)), "below a sixteenth"),  # grey and alpha
+        (deep(4095, np.int32), "4095, and the file"),
+        (Image.fromarray(np.full((2, 2), -5, np.int32)), "below black"),
+        (b"II*\0" + bytes(20), "TIFF of this kind is not read; save it as PNG"),
+    ],
+)
+def test_pixels_of_no_known_range_are_refused(image: Any, reason: str) -> None:
+    with pytest.raises(ImageError, match=r"^cannot decode <\w+>: ") as caught:
+        open_image(image)
+    assert reason in str(caught.value)
+
+
+def test_what_a_tiff_says_of_white_is_heard() -> None:
+    def change(image: bytes, tag: int, old: int, new: int) -> bytes:
+        was = struct.pack("<HHIHH", tag, 3, 1, old, 0)
+        assert image.count(was) == 1
+        return image.replace(was, struct.pack("<HHIHH", tag, 3, 1, new, 0))
+
+    white_is_zero = change(tiff(deep(65535, np.uint16)), 262, 1, 0)
+    assert np.array_equal(np.asarray(open_image(white_is_zero))[..., 0], 255 - GREYS)
+    # Signed samples of 16 bits end at 32767.
+    signed = change(tiff(deep(32767, np.uint16), FORMAT=1), 339, 1, 2)
+    assert np.array_equal(np.asarray(open_image(signed))[..., 0], GREYS)
+
+
+def test_a_black_image_is_black() -> None:
+    for kind in (np.uint8, np.uint16, np.int32, np.float32):
+        black = open_image(Image.fromarray(np.zeros((2, 2), kind)))
+        assert black.getextrema() == ((0, 0),) * 3
+
+
+@pytest.mark.parametrize(
+    ("mode", "pixel", "seen"),
+    [
+        ("1", 1, (255, 255, 255)),
+        ("L", 90, (90, 90, 90)),
+        ("LA", (90, 255), (90, 90, 90)),
+        ("LA", (90, 0), (255, 255, 255)),
+        ("La", (0, 0), (255, 255, 255)),
+        ("P", 0, (10, 20, 30)),
+        ("PA", (0, 255), (10, 20, 30)),
+        ("PA", (0, 0), (255, 255, 255)),
+        ("RGB", (1, 2, 3), (1, 2, 3)),
+        ("RGBA", (0, 0, 0, 51), (204, 204, 204)),
+        ("RGBa", (0, 0, 0, 0), (255, 255, 255)),
+        ("RGBX", (1, 2, 3, 0), (1, 2, 3)),
+        ("CMYK", (0, 255, 255, 0), (255, 0, 0)),
+        ("YCbCr", (76, 85, 255), (254, 0, 0)),
+        ("HSV", (0, 255, 255), (255, 0, 0)),
+        ("I", 200, (200, 200, 200)),
+        ("I;16", 51400, (200, 200, 200)),
+        ("I;16B", 51400, (200, 200, 200)),
+        ("F", 0.5, (128, 128, 128)),
+        ("F", 128.0, (128, 128, 128)),
+    ],
+)
+def test_every_mode_is_seen_as_it_is_meant(mode: str, pixel: Any, seen: object) -> None:
+    image = Image.new(mode, (3, 2), pixel)
+    if mode in ("P", "PA"):
+        image.putpalette([10, 20, 30])
+    before = image.tobytes()
+    assert np.asarray(open_image(image)).reshape(-1, 3).tolist() == [list(seen)] * 6  # type: ignore[call-overload]
+    assert image.mode == mode
+    assert image.tobytes() == before  # what was given is left alone
+
+
+@pytest.mark.parametrize("form", ["GIF", "PNG", "WEBP", "TIFF"])
+def test_of_an_animation_the_first_frame_counts(form: str) -> None:
+    frames = [Image.new("RGB", (16, 16), colour) for colour in ("red", "blue", "lime")]
+    moving = encoded(frames[0], form, save_all=True, append_images=frames[1:])
+    red, green, blue = (high for _, high in open_image(moving).getextrema())  # type: ignore[misc]
+    assert red > 250
+    assert max(green, blue) < 5  # WebP is lossy
+
+
+def test_transparency_of_a_palette_is_white() -> None:
+    image = Image.new("P", (3, 1))
+    image.putdata([0, 1, 2])
+    image.putpalette([0, 0, 0, 200, 100, 0, 0, 100, 200])
+    for clear, seen in (
+        (1, [[0, 0, 0], [255, 255, 255], [0, 100, 200]]),
+        (bytes([255, 0, 51]), [[0, 0, 0], [255, 255, 255], [204, 224, 244]]),
+    ):
+        found = open_image(encoded(image, transparency=clear))
+        assert np.asarray(found)[0].tolist() == seen
+
+
+def test_a_part_at_a_time_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    glass = Image.fromarray(rng.integers(0, 256, (37, 53, 4), np.uint8))
+    palette = glass.convert("RGB").quantize(16)
+    palette.info["transparency"] = 3
+    images = [glass, glass.convert("LA"), palette, deep(1, np.float32)]
+    white = Image.new("RGBA", glass.size, "white")
+    want = Image.alpha_composite(white, glass).convert("RGB")
+    assert same(open_image(glass), want)
+    whole = [np.asarray(open_image(image)) for image in images]
+    for size in (1, 40, 150):
+        monkeypatch.setattr(pixels, "TILE", size)
+        for image, one in zip(images, whole, strict=True):
+            assert same(open_image(image), one)
+
+
+def test_a_transparent_grey_of_sixteen_bits_is_white() -> None:
+    image = encoded(deep(65535, np.uint16), transparency=int(SIXTEEN[0, 100]))
+    seen = np.asarray(open_image(image))[0, :, 0]
+    assert seen[100] == 255
+    assert np.array_equal(np.delete(seen, 100), np.delete(GREYS[0], 100))
+
+
+@pytest.mark.usefixtures("shipped")
+def test_a_photograph_scores_the_same_in_any_depth() -> None:
+    judge = discode.load("embedded", threads=1)
+    grey = Image.open(demo_path() / "cat.jpg").convert("L")
+    values = np.asarray(grey)
+    stored = [
+        encoded(grey),
+        tiff(Image.fromarray(values.astype(np.float32) / 255)),
+        tiff(Image.fromarray(values.astype(np.uint16) * 257)),
+        tiff(Image.fromarray((values / 255 * 4095).round().astype(np.uint16)), HIGHEST=4095),
+    ]
+    scores = judge.score(stored, ["a cat looks at the camera"] * len(stored))
+    assert np.ptp(scores.value) < 1e-5
+
+
+COLOURS = np.random.default_rng(0).integers(0, 256, (6, 7, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        COLOURS,
+        COLOURS.transpose(2, 0, 1),
+        COLOURS / np.float32(255),
+        (COLOURS / 255).astype(np.float16),
+        COLOURS.transpose(2, 0, 1) / 255,
+        COLOURS.astype(np.uint16) * 257,
+        COLOURS[..., ::-1][..., ::-1],
+    ],
+)
+def test_arrays_are_images(array: np.ndarray) -> None:
+    assert same(from_array(array), COLOURS)
+    assert same(open_image(array), COLOURS)
+
+
+def test_arrays_with_one_or_four_channels() -> None:
+    assert same(from_array(COLOURS[..., 0]), COLOURS[..., 0])
+    assert same(from_array(COLOURS[..., :1]), COLOURS[..., 0])
+    assert from_array(COLOURS[..., 0] > 127).getextrema() == (0, 255)
+    clear = np.dstack([COLOURS, np.zeros((6, 7), np.uint8)])
+    assert open_image(clear).getextrema() == ((255, 255),) * 3
+    assert same(from_array(np.float64(COLOURS), top=255), COLOURS)
+    assert same(from_array(np.int64(COLOURS), top=255), COLOURS)
+    # Three rows, or three channels: only the caller knows.
+    odd = COLOURS[:3]
+    assert same(from_array(odd, layout="HWC"), odd)
+    assert from_array(odd.transpose(0, 2, 1), layout="CHW").size == (7, 3)
+    assert from_array(COLOURS[:3, :, 0]).size == (7, 3)  # two dimensions leave no doubt
+
+
+@pytest.mark.parametrize(
+    ("array", "options", "cure"),
+    [
+        (COLOURS[:3], {}, 'from_array(image, layout="CHW")'),
+        (COLOURS[:1], {}, 'from_array(image, layout="CHW")'),
+        (COLOURS[None], {}, "give (H, W), (H, W, C) or (C, H, W)"),
+        (COLOURS[..., :2], {}, "1, 3 or 4 channels"),
+        (COLOURS[:0], {}, "is no image"),
+        (np.float32(COLOURS), {}, "from_array(image, top=255)"),
+        (np.int64(COLOURS), {}, "from_array(image, top=255)"),
+        (COLOURS.astype(np.uint16), {}, "uint16 only up to"),
+        (COLOURS / 127.5 - 1, {}, "undo its normalisation"),
+        (np.where(COLOURS > 9, np.nan, 0.0), {}, "NaN"),
+        (np.full((4, 5), np.inf), {}, "infinite"),
+        (COLOURS * 1j, {}, "complex"),
+        (COLOURS.astype(str), {}, "give uint8"),
+        (COLOURS, {"layout": "CWH"}, "allowed: 'HWC', 'CHW'"),
+        (COLOURS, {"top": 0}, "value of white"),
+        (COLOURS, {"layout": "CHW"}, "1, 3 or 4 channels"),
+    ],
+)
+def test_arrays_that_are_refused_say_how_to_convert(
+    array: np.ndarray, options: dict[str, Any], cure: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        from_array(array, **options)
+    assert cure in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_tensors_are_images() -> None:
+    torch = pytest.importorskip("torch", reason="tensors want torch")
+    channels_first = torch.from_numpy(COLOURS.transpose(2, 0, 1).copy())
+    floats = (channels_first / 255).requires_grad_()
+    for tensor in (channels_first, floats, floats.half(), floats.double() * 1.0):
+        assert same(from_array(tensor), COLOURS)
+    # bfloat16 has 8 bits, of which the first is not kept.
+    rounded = np.asarray(from_array(floats.bfloat16()), np.int16)
+    assert abs(rounded - COLOURS).max() <= 1

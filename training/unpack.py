@@ -1,0 +1,58 @@
+"""Start from a finished file: python -m training.unpack FILE.onnx RUN
+
+Writes the file's weights as build/RUN.pt, so that a run may name RUN as its ``start`` or as a
+teacher. The vocabulary must be the file's: ``training.data ... --vocabulary FILE.onnx``.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from training import common
+
+
+def renamed(layers: int) -> list[str]:
+    """Return the weights that the exporter transposes and renames, in the order of the graph."""
+    last = [f"layers.{layers - 1}.{part}" for part in ("q", "o", "gate", "up", "down")]
+    return [f"{name}.weight" for name in ("project.0", "project.2", "meaning", "match", *last)]
+
+
+def weights(file: Path) -> dict[str, Tensor]:
+    """Return a finished file's weights under the model's names, in float."""
+    import onnx
+
+    arrays = {t.name: onnx.numpy_helper.to_array(t) for t in onnx.load(file).graph.initializer}
+    found: dict[str, np.ndarray] = {}
+    moved: list[np.ndarray] = []
+    for name, value in arrays.items():
+        if name.endswith(".q") and name.removesuffix("q") + "s" in arrays:
+            value = value.astype(np.float32) * arrays[name.removesuffix("q") + "s"]
+            name = name.removesuffix(".q")
+            if not name.startswith("model."):
+                moved.append(value.T)
+                continue
+        if name.startswith("model.") and not name.endswith((".s", "model.inverse")):
+            found[name.removeprefix("model.")] = value
+    layers = 1 + max(int(name.split(".")[1]) for name in found if name.startswith("layers."))
+    found |= dict(zip(renamed(layers), moved, strict=True))
+    return {name: torch.from_numpy(np.array(value)) for name, value in found.items()}
+
+
+def main() -> None:
+    """Write the weights as a run."""
+    if len(sys.argv) != 3:
+        raise SystemExit(__doc__)
+    found = weights(Path(sys.argv[1]))
+    layers = 1 + max(int(name.split(".")[1]) for name in found if name.startswith("layers."))
+    half = {name: value.half() for name, value in found.items()}
+    torch.save({"layers": layers, "weights": half}, common.BUILD / f"{sys.argv[2]}.pt")
+    print(f"{sys.argv[2]}: {layers} layers, {len(half)} tensors")
+
+
+if __name__ == "__main__":
+    main()
