@@ -21,7 +21,7 @@ from tests.helpers.instant import Instant
 
 PATIENCE = 300.0
 """Seconds after which a process counts as hanging; the machine may be busy."""
-LINES = 16
+LINES = 12
 """Kinds of outcomes that a report names."""
 # Forked from a process that has imported what takes long: a command costs a tenth of a cold start.
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -45,7 +45,7 @@ class Report:
         """Add a line for each outcome, the most frequent first; rare ones share the last."""
         ordered = sorted(counts.items(), key=lambda item: -item[1])
         for what, number in ordered[:LINES]:
-            self.say(f"{what:.70}", number)
+            self.say(f"{what:.80}", number)
         if rest := ordered[LINES:]:
             self.say(f"{len(rest)} further kinds", sum(number for _, number in rest))
 
