@@ -33,7 +33,10 @@ CAPTIONS = ["a cat", "a brown dog runs", "a red cup of coffee on a table", "two 
 
 @dataclass(frozen=True)
 class Sent:
-    """What is sent, whether an answer is waited for, and which statuses are right."""
+    """What is sent, which statuses are right, and how the sender behaves.
+
+    Who sends half a request says that nothing more follows (``ends``), or waits for a time-out.
+    """
 
     kind: str
     data: bytes
@@ -41,6 +44,7 @@ class Sent:
     image: str = ""
     captions: tuple[str, ...] = ()
     waits: bool = True
+    ends: bool = False
 
 
 def post(body: bytes, kind: str = "application/json", **more: str) -> bytes:
@@ -187,7 +191,8 @@ def mixed(count: int, rng: np.random.Generator) -> list[Sent]:
             made.append(Sent("damaged images", ask(image, ["a cat"]), frozenset({200, 422})))
         elif part < 18:
             data = noise[(number // 20 * 2 + part - 16) % len(noise)]
-            made.append(Sent("no HTTP", data, frozenset({0, 200, 400, 404, 421})))
+            right = {0, 200, 400, 404, 421}
+            made.append(Sent("no HTTP", data, frozenset(right), ends=True))
         else:
             whole = valid().data
             end = len(whole) if part == 18 else int(rng.integers(1, len(whole)))
@@ -203,8 +208,8 @@ async def send(port: int, sent: Sent) -> tuple[int, bytes]:
         if not sent.waits:
             await asyncio.wait_for(writer.drain(), PATIENCE)
             return -1, b""
-        if not sent.data.startswith(b"POST") or b"content-length: 9" in sent.data[:200]:
-            writer.write_eof()  # whoever sends no whole request waits for nothing more
+        if sent.ends:
+            writer.write_eof()
         answer = await asyncio.wait_for(reader.read(), PATIENCE)
     except OSError:  # refused while it was still being sent; what was answered may be there
         answer = await reader.read()
