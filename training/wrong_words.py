@@ -221,13 +221,9 @@ def add_number(
     """Return (caption with several of what there is one of, kind), or None where there is none."""
     said = {word for text in references for word in text.split()}
     words = caption.split()
-    places = [
-        i
-        for i in range(1, len(words))
-        if words[i - 1] in ("a", "one") and PLURALS.get(words[i], words[i]) not in said
-    ]
-    places = [i for i in places if words[i] in PLURALS]
-    if not places or "group" in said or said & set(WORDS["number"][1:]):
+    places = [i for i in range(1, len(words)) if words[i - 1] in ("a", "one")]
+    places = [i for i in places if words[i] in PLURALS and PLURALS[words[i]] not in said]
+    if not places or said & {"group", *WORDS["number"][1:]}:
         return None
     place = rng.choice(places)
     words[place - 1 : place + 1] = [rng.choice(("two", "three", "four")), PLURALS[words[place]]]
