@@ -276,6 +276,12 @@ class ReadingStore:
                 "SELECT model, revision, dtype, prompt, scale, count(key) FROM asks "
                 "LEFT JOIN readings ON ask = id GROUP BY id ORDER BY id"
             ).fetchall()
+        try:
+            "".join(text for row in rows for text in row[:5]).encode()
+        except (TypeError, ValueError) as error:  # no text, or not UTF-8
+            raise StoreError(
+                f"{self.path} is damaged: it cannot be read which models were asked: {error}"
+            ) from error
         return [
             (RunKey(Identity(*row[:3]), row[3], get_scale(row[4])), int(row[5])) for row in rows
         ]
