@@ -7,7 +7,6 @@ other programs would open. Where the picture is known, what is decoded must look
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import os
@@ -19,7 +18,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image, features
@@ -27,6 +25,7 @@ from PIL import Image, features
 from discode.errors import ImageError
 from discode.images import demo_path, open_image
 from perf.attack.harness import CONTEXT, Command, Report, peak_mb, tracebacks
+from tests.helpers.samples import encoded
 
 SECONDS = 60
 """Of CPU that an image may take before it counts as hanging."""
@@ -161,17 +160,10 @@ def picture(side: int = 96) -> Image.Image:
     return open_image(demo_path() / "cat.jpg").resize((side, side))
 
 
-def encoded(form: str, image: Image.Image, **options: Any) -> bytes:
-    """Return the bytes of an image file."""
-    file = io.BytesIO()
-    image.save(file, form, **options)
-    return file.getvalue()
-
-
 def _bases() -> list[tuple[str, bytes]]:
     photo = picture()
     made = [
-        (form.lower(), encoded(form, photo, **options))
+        (form.lower(), encoded(photo, form, **options))
         for form, options in (
             ("JPEG", {}),
             ("JPEG", {"progressive": True}),
@@ -184,7 +176,7 @@ def _bases() -> list[tuple[str, bytes]]:
         )
     ]
     if features.check("avif"):
-        made.append(("avif", encoded("AVIF", photo)))
+        made.append(("avif", encoded(photo, "AVIF")))
     return made
 
 
@@ -256,7 +248,7 @@ def hard_files(folder: Path) -> Iterator[tuple[str, Truth]]:
 
     def deep(name: str, values: np.ndarray, truth: Truth = None) -> tuple[str, Truth]:
         form = "PNG" if name.endswith("png") else "TIFF"
-        return made(name, encoded(form, Image.fromarray(values)), shown if truth is None else truth)
+        return made(name, encoded(Image.fromarray(values), form), shown if truth is None else truth)
 
     # Depth: the same photograph, or no photograph at all.
     unit = (levels / 255).astype(np.float32)
@@ -275,14 +267,14 @@ def hard_files(folder: Path) -> Iterator[tuple[str, Truth]]:
         spoiled[10:20, 10:20] = value
         yield deep(f"float-{word}.tif", spoiled, REFUSED)
         yield deep(f"all-{word}.tif", np.full_like(unit, value), REFUSED)
-    yield made("cmyk.jpg", encoded("JPEG", photo.convert("CMYK")), rgb)
-    yield made("palette.png", encoded("PNG", photo.convert("P", palette=Image.Palette.ADAPTIVE)))
-    yield made("one-bit.png", encoded("PNG", grey.convert("1")))
-    yield made("grey.webp", encoded("WEBP", grey), shown)
+    yield made("cmyk.jpg", encoded(photo.convert("CMYK"), "JPEG"), rgb)
+    yield made("palette.png", encoded(photo.convert("P", palette=Image.Palette.ADAPTIVE), "PNG"))
+    yield made("one-bit.png", encoded(grey.convert("1"), "PNG"))
+    yield made("grey.webp", encoded(grey, "WEBP"), shown)
     clear = Image.merge("RGBA", (*photo.split(), Image.new("L", photo.size, 0)))
-    yield made("clear.png", encoded("PNG", clear), np.full_like(rgb, 255))
+    yield made("clear.png", encoded(clear, "PNG"), np.full_like(rgb, 255))
     solid = Image.merge("LA", (grey, Image.new("L", grey.size, 255)))
-    yield made("grey-alpha.png", encoded("PNG", solid), shown)
+    yield made("grey-alpha.png", encoded(solid, "PNG"), shown)
 
     # Size: what a header declares, and what little data may become.
     yield made("wide.png", _png(200_000, 1, 8, 0, 1), None)
@@ -292,12 +284,12 @@ def hard_files(folder: Path) -> Iterator[tuple[str, Truth]]:
     yield made("bomb-16.png", _png(9_400, 9_400, 16, 0), None)
     yield made("bomb-rgba-16.png", _png(9_400, 9_400, 16, 6), None)
     yield made("text-bomb.png", _text_bomb())
-    yield made("frames.gif", encoded("GIF", photo, save_all=True, append_images=[grey] * 200))
-    yield made("screen.gif", b"GIF89a\xff\xff\xff\xff\x00\x00\x00" + encoded("GIF", photo)[13:])
+    yield made("frames.gif", encoded(photo, "GIF", save_all=True, append_images=[grey] * 200))
+    yield made("screen.gif", b"GIF89a\xff\xff\xff\xff\x00\x00\x00" + encoded(photo, "GIF")[13:])
 
     # What is no file of bytes, or has no end; names.
     for name, size in (("sparse-15-tb.png", 15 << 40), ("sparse-300-mb.tif", 300 << 20)):
-        path, _ = made(name, encoded("PNG", photo), REFUSED)
+        path, _ = made(name, encoded(photo, "PNG"), REFUSED)
         try:
             os.truncate(path, size)
         except OSError:  # this file system has smaller files
@@ -315,7 +307,7 @@ def hard_files(folder: Path) -> Iterator[tuple[str, Truth]]:
     yield str(folder / "missing.png"), REFUSED
     yield str(folder / "n\0l.png"), REFUSED
     yield str(folder / ("x" * 5000 + ".png")), REFUSED
-    yield made("\x1b[31m.png", encoded("PNG", photo), rgb)
+    yield made("\x1b[31m.png", encoded(photo, "PNG"), rgb)
     yield made("empty.png", b"", REFUSED)
 
     # What Pillow would hand to other programs, or to parsers that are not for photographs.
@@ -324,10 +316,10 @@ def hard_files(folder: Path) -> Iterator[tuple[str, Truth]]:
         yield made(f"eps-{name}", eps, REFUSED)
     yield made("svg.png", b"<svg xmlns='http://www.w3.org/2000/svg'><circle r='9'/></svg>", REFUSED)
     yield made("pdf.jpg", b"%PDF-1.4\n1 0 obj<</Type/Catalog>>endobj\ntrailer<<>>", REFUSED)
-    yield made("pcx.jpg", encoded("PCX", photo), REFUSED)
-    yield made("tga.png", encoded("TGA", photo), REFUSED)
-    yield made("xbm.png", encoded("XBM", grey.convert("1")), REFUSED)
-    yield made("icon.png", encoded("ICO", photo), REFUSED)
+    yield made("pcx.jpg", encoded(photo, "PCX"), REFUSED)
+    yield made("tga.png", encoded(photo, "TGA"), REFUSED)
+    yield made("xbm.png", encoded(grey.convert("1"), "XBM"), REFUSED)
+    yield made("icon.png", encoded(photo, "ICO"), REFUSED)
     yield made("wmf.jpg", b"\xd7\xcd\xc6\x9a" + b"\0" * 100, REFUSED)
 
 
@@ -351,6 +343,6 @@ def _png(width: int, height: int, bits: int, colours: int, rows: int | None = No
 
 
 def _text_bomb() -> bytes:
-    plain = encoded("PNG", picture(8))
+    plain = encoded(picture(8), "PNG")
     text = _chunk(b"zTXt", b"Comment\0\0" + zlib.compress(b"\0" * (256 << 20)))
     return plain[:33] + text * 4 + plain[33:]
