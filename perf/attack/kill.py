@@ -43,7 +43,7 @@ def attack(count: int, rng: np.random.Generator, folder: Path) -> Report:
         whole[name] = _results(folder / f"whole-{name}")
         whole[name]["exit code"] = str(code).encode()
     kept = _kept(folder / "whole-store")
-    counts = Counter({"kills": 0, **{f"  of runs into a {name}": 0 for name in RUNS}})
+    counts: Counter[str] = Counter({"kills": 0, **{f"  of runs into a {name}": 0 for name in RUNS}})
     damaged, other, twice = [], [], []
     number = 0
     while counts["kills"] < count:

@@ -25,8 +25,7 @@ from perf.attack.harness import Report
 
 SCALES = ("ten", "five", "1-7")
 STALLED = 1e-9
-"""Loss above ours at which scipy counts as stalled: a minimum on the simplex's edge is far away in
-logits. Its score says nothing then."""
+"""Loss above ours, relative, at which scipy counts as stalled; its score says nothing then."""
 ROWS = 50
 """Rows that share random options."""
 METHODS_OF_SCIPY: tuple[tuple[str, dict[str, float]], ...] = (
