@@ -94,7 +94,7 @@ def suggest(name: str, allowed: Iterable[str]) -> str:
     >>> suggest("nope", ["openai"])
     ''
     """
-    close = difflib.get_close_matches(name, list(allowed), n=1, cutoff=0.65)
+    close = difflib.get_close_matches(name, list(allowed), n=1, cutoff=0.61)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
