@@ -1,4 +1,4 @@
-"""Every exception of the package, and the two helpers that word the commonest of them.
+"""Every exception of the package, and the helpers that word the commonest of them.
 
 ::
 
@@ -91,9 +91,20 @@ def suggest(name: str, allowed: Iterable[str]) -> str:
 
     >>> suggest("discod", ["discode", "raw"])
     "; did you mean 'discode'?"
+    >>> suggest("nope", ["openai"])
+    ''
     """
-    close = difflib.get_close_matches(name, list(allowed), n=1)
+    close = difflib.get_close_matches(name, list(allowed), n=1, cutoff=0.65)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def count_of(count: int, thing: str) -> str:
+    """Return a number of things in words.
+
+    >>> count_of(1, "row"), count_of(2, "row")
+    ('1 row', '2 rows')
+    """
+    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def lookup(table: Mapping[str, T], name: str, what: str, also: str = "") -> T:

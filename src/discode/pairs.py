@@ -14,7 +14,7 @@ from typing import Any
 from PIL import Image
 
 from discode.arrays import as_numpy, is_array
-from discode.errors import InputError
+from discode.errors import InputError, count_of
 from discode.files import read_rows
 from discode.images import (
     IMAGE_SUFFIXES,
@@ -190,7 +190,7 @@ def make_pairs(
     each: list[Any] = [as_image(images)] * len(texts) if one_image else list(images)  # type: ignore[arg-type]  # a sequence, as was just checked
     if len(each) != len(texts):
         raise InputError(
-            f"{len(each)} images and {len(texts)} captions do not pair up; "
+            f"{count_of(len(each), 'image')} and {count_of(len(texts), 'caption')} do not pair up; "
             "give one image, or as many images as captions"
         )
     if not texts:
@@ -423,6 +423,8 @@ def _field(
 ) -> Any:
     found = first_filled(row, names)
     if found is None:
+        if names:
+            raise InputError(f"{where}: {names[0]!r} is empty (null)")
         raise InputError(f"{where} {lacking(allowed, row)}")
     return found
 
