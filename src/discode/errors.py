@@ -5,6 +5,7 @@
     DiscodeError
     ├── InputError (ValueError)        a value, file or option the user gave cannot be used
     │   ├── UnknownNameError           a name that stands in no table ("did you mean ...?")
+    │   ├── BadDataError               an item that holds nothing to judge; its row becomes NaN
     │   └── NotAllowedError            an answer to a task that a person does not hold (any more)
     ├── ImageError (ValueError)        an image cannot be opened; its row becomes NaN
     ├── BackendError (RuntimeError)    a model failed on a batch; its rows become NaN
@@ -37,6 +38,13 @@ class InputError(DiscodeError, ValueError):
 
 class UnknownNameError(InputError):
     """A name that stands in no table."""
+
+
+class BadDataError(InputError):
+    """A caption or image that is missing, or pixels that are NaN: the data's fault, not the call's.
+
+    A judge makes a failed row of it; whatever makes a single pair or image raises it.
+    """
 
 
 class NotAllowedError(InputError):

@@ -280,8 +280,8 @@ def image_bytes(image: str | os.PathLike[str] | bytes | SharedImage) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         if isinstance(error, ImageError):
             raise
-        number = _missing_number(Path(image)) if isinstance(error, FileNotFoundError) else None
-        why = number or getattr(error, "strerror", None) or error
+        why = _missing_number(Path(image)) if isinstance(error, FileNotFoundError) else None
+        why = why or getattr(error, "strerror", None) or str(error)
         raise ImageError(f"cannot read {_name(image)}: {why}") from error
     if len(data) > facts.st_size:
         raise ImageError(f"{_name(image)} changed while it was being read")

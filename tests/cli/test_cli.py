@@ -141,6 +141,7 @@ def test_responses_are_decoded_as_they_came(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["id"] == "chatcmpl-1"
     assert "answers found at token 3 (1x)" in done.stderr
     lines = [response(1, "4"), response(2, "I", " refuse"), {"choices": [{"message": {}}]}]
+    lines.append({"choices": []})
     path.write_text("\n".join(map(json.dumps, lines)))
     done = run("decode", path, "--scale", "five", "--json")
     assert done.returncode == 1
@@ -148,6 +149,7 @@ def test_responses_are_decoded_as_they_came(tmp_path: Path) -> None:
     assert errors[0] is None
     assert "line 2: the model did not answer with a rating but with 'I refuse'" in errors[1]
     assert "top_logprobs=20" in errors[2]
+    assert errors[3] == "line 4: the response has no choices, so no answer"
     path.write_text(json.dumps({"log_probs": {"4": -0.1}}))
     done = run("decode", path, "--scale", "five", "--json")
     assert "--missing spread" in json.loads(done.stdout)["error"]  # as it is typed

@@ -214,12 +214,22 @@ def test_a_scale_of_ones_own_is_not_kept_under_anothers_name(tmp_path: Path) -> 
         RunKey(RUN_KEY.identity, RUN_KEY.prompt, mine)
 
 
-def test_a_blob_of_the_wrong_length_is_damage(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cell", ["x'00'", "7", "'text'"])
+def test_a_blob_that_is_none_or_too_short_is_damage(tmp_path: Path, cell: str) -> None:
     with ReadingStore(tmp_path / "r.db") as store:
         store.put(RUN_KEY, [PairKey("a", "x")], some(1))
-        store._db.execute("UPDATE readings SET answer_logp = x'00', digest = NULL")  # an old row
+        store._db.execute(f"UPDATE readings SET answer_logp = {cell}, digest = NULL")  # an old row
         with pytest.raises(StoreError, match="damaged"):
             store.get(RUN_KEY, [PairKey("a", "x")])
+
+
+@pytest.mark.parametrize("cell", ["x'00'", "CAST(x'ff' AS TEXT)"])
+def test_who_was_asked_may_be_damaged_too(tmp_path: Path, cell: str) -> None:
+    with ReadingStore(tmp_path / "r.db") as store:
+        store.put(RUN_KEY, [PairKey("a", "x")], some(1))
+        store._db.execute(f"UPDATE asks SET prompt = {cell}")
+        with pytest.raises(StoreError, match="damaged: it cannot be read which models"):
+            store.run_keys()
 
 
 THREE = [PairKey(name, "ein Hund, 🐕") for name in "abc"]

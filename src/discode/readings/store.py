@@ -276,6 +276,12 @@ class ReadingStore:
                 "SELECT model, revision, dtype, prompt, scale, count(key) FROM asks "
                 "LEFT JOIN readings ON ask = id GROUP BY id ORDER BY id"
             ).fetchall()
+        try:
+            "".join(text for row in rows for text in row[:5]).encode()
+        except (TypeError, ValueError) as error:  # no text, or not UTF-8
+            raise StoreError(
+                f"{self.path} is damaged: it cannot be read which models were asked: {error}"
+            ) from error
         return [
             (RunKey(Identity(*row[:3]), row[3], get_scale(row[4])), int(row[5])) for row in rows
         ]
@@ -361,7 +367,8 @@ class ReadingStore:
                     f"WHERE key IN ({', '.join('?' * len(part))})",
                     part,
                 ).fetchall()
-            rows = self._whole(rows)
+            # In a damaged file a key may lead to the row of another one.
+            rows = self._whole([row for row in rows if row[0] in numbers])
             if hidden:
                 rows = self._with_head([row for row in rows if row[11] is not None])
             readings = self._build(run.scale, rows, hidden=hidden)
@@ -408,7 +415,8 @@ class ReadingStore:
     def _build(self, scale: Scale, rows: Sequence[Any], *, hidden: bool = False) -> Readings:
         try:
             return self._decode_rows(scale, rows, hidden)
-        except ValueError as error:  # a blob of another length, or what no log-probability can be
+        # A blob of another length, a number in its place, or what no log-probability can be.
+        except (TypeError, ValueError) as error:
             raise StoreError(
                 f"{self.path} is damaged: a reading cannot be decoded: {error}"
             ) from error

@@ -1,0 +1,79 @@
+"""Make the pictures of the embedded judge: demo.png, serve.png, notebook.png.
+
+    PYTHONPATH=. python docs/make_pictures.py
+
+It wants a Chromium (tests/helpers/chromium.py says which); notebook.html is made first, by
+make_notebook.py.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+
+import discode
+from tests.helpers.chromium import chromium
+from tests.helpers.serving import running
+
+DOCS = Path(__file__).parent
+
+
+def keep(picture: Path, name: str) -> None:
+    """Save a picture with 256 colours, which nobody tells apart and is a third as large."""
+    with Image.open(picture) as image:
+        colours = image.convert("RGB").quantize(
+            256, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE
+        )
+    colours.save(DOCS / "images" / name, optimize=True)
+
+
+def main() -> None:
+    """Run the demo, then look at the service and the notebook as a visitor does."""
+    with tempfile.TemporaryDirectory() as folder:
+        shot = Path(folder, "shot.png")
+        subprocess.run(
+            [sys.executable, "-m", "discode", "demo", "--output", str(shot)],
+            check=True, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        keep(shot, "demo.png")
+        with running(discode.load("embedded")) as client, chromium() as browser:
+            page = browser.new_context(
+                reduced_motion="reduce", viewport={"width": 1280, "height": 1010},
+                device_scale_factor=1.25,
+            ).new_page()  # fmt: skip
+            page.goto(f"http://127.0.0.1:{client.port}/")
+            page.get_by_role("button", name="Example: coffee").click()
+            page.wait_for_selector("#ranking > li")
+            page.mouse.move(5, 5)
+            page.wait_for_function("document.getAnimations().length === 0")
+            page.screenshot(path=shot)
+            keep(shot, "serve.png")
+            both = []
+            for scheme in ("light", "dark"):
+                page = browser.new_context(
+                    viewport={"width": 960, "height": 1000}, color_scheme=scheme
+                ).new_page()
+                page.goto((DOCS / "notebook.html").as_uri())
+                top = page.locator("table").first.bounding_box()
+                end = page.locator("table").nth(1).bounding_box()
+                page.screenshot(
+                    path=shot, full_page=True,
+                    clip={"x": 0, "y": top["y"] - 8, "width": 960,
+                          "height": end["y"] + end["height"] - top["y"] + 36},
+                )  # fmt: skip
+                with Image.open(shot) as image:
+                    both.append(image.convert("RGB"))
+        height = both[0].height
+        stacked = Image.new("RGB", (both[0].width, 2 * height))
+        for number, image in enumerate(both):
+            stacked.paste(image, (0, number * height))
+        stacked.save(shot)
+        keep(shot, "notebook.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Speed and endurance: scripts that print what docs/BENCHMARKS.md shows."""
