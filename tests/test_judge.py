@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -474,3 +475,47 @@ def test_decode_takes_tensors() -> None:
         discode.decode(rows.detach().numpy() * 1j)
     with pytest.raises(InputError, match=r"cannot be converted to numpy: .* tensor\.detach\(\)"):
         discode.decode(torch.empty(2, 10, device="meta"))
+
+
+def test_one_bad_item_costs_its_own_row_and_no_other(image: Path) -> None:
+    model = FakeModel()
+    judge = discode.load(model)
+    odd: list[Any] = ["a cat", None]
+    pixels = np.full((8, 8, 3), np.nan)
+    want = judge.score(image, "a cat").value[0]
+    cases: list[tuple[discode.Scores, str]] = [
+        (judge.score([image, pixels], ["a cat"] * 2), "pair 1: .* NaN or infinite"),
+        (judge.score(np.stack([np.zeros((8, 8, 3)), pixels]), ["a cat"] * 2), "NaN or infinite"),
+        (judge.score(image, odd), r"pair 1: the caption is missing \(None\)"),
+        (judge.score(image, ["a cat", float("nan")]), "the caption is missing"),  # type: ignore[list-item]
+        (judge.score([image, None], ["a cat"] * 2), "the image is missing"),  # type: ignore[list-item]
+        (judge.score_pairs([(image, "a cat"), (image, None)]), "the caption is missing"),
+        (judge.score_pairs([(image, "a cat"), {"image": image, "caption": None}]), "is missing"),
+        (judge.score_pairs([(image, "a cat", None), (image, "x", [None])]), "reference is missing"),
+    ]
+    for scores, reason in cases:
+        assert np.array_equal(scores.value, [want, np.nan], equal_nan=True)
+        assert list(scores.errors) == [1]
+        assert re.search(reason, scores.errors[1])
+        assert scores.counts()["failed"] == 1
+    assert cases[2][0].images == (str(image),) * 2
+    assert set(model.asked) == {"a cat"}  # no model is asked about the others
+    readings = judge.read([(image, "a cat"), (image, None)])
+    assert judge.decode([(image, "a cat"), (image, None)], readings).errors == cases[5][0].errors
+    for images, captions in ((image, None), (image, ["a cat", 7]), (None, "a cat"), ([5], ["x"])):
+        with pytest.raises(InputError):  # a mistake in the call
+            judge.score(images, captions)  # type: ignore[arg-type]  # that is the point
+
+
+def test_scores_that_all_failed_say_why_once(caplog: pytest.LogCaptureFixture, image: Path) -> None:
+    judge = discode.load(FakeModel(rejects="bad"))
+    judge.score(image, ["a bad one", "a cat"])
+    assert not caplog.records
+    for images in ("none.jpg", np.full((8, 8, 3), np.nan)):
+        judge.score(images, ["a bad one", "bad"])
+    said = [record.getMessage() for record in caplog.records]
+    assert {record.name for record in caplog.records} == {"discode"}
+    assert said == [
+        "discode: nothing could be judged: rejected",
+        "discode: nothing could be judged: pair 0: the image has pixels that are NaN or infinite",
+    ]

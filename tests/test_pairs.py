@@ -255,5 +255,5 @@ def test_a_batch_of_arrays_is_as_many_images() -> None:
     assert len(make_pairs(list(batch), ["x", "y"])) == 2
     assert make_pairs(np.array(["a.jpg", "b.jpg"]), ["x", "y"])[1].image == "b.jpg"  # a column
     assert Pair(io.BytesIO(b"GIF"), "x").image == b"GIF"  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="2 images and 1 captions"):
+    with pytest.raises(InputError, match="2 images and 1 caption "):
         make_pairs(batch, "x")

@@ -173,3 +173,23 @@ def test_scores_to_pandas(scores: Scores, image: Path) -> None:
     assert len(scores[:0].to_pandas()) == 0
     other = pandas.DataFrame({"score": np.asarray(scores), "same": scores})
     assert other["same"].equals(other["score"])
+
+
+def test_numpy_takes_scores_for_their_values(scores: Scores) -> None:
+    assert np.mean(scores) == np.mean(scores, axis=0) == scores.mean() > 0  # of those judged
+    with pytest.raises(InputError, match=r"use scores\.value"):
+        np.mean(scores, dtype=np.float32)
+    judged = scores[[0, 2, 3]]
+    for function in (np.mean, np.std, np.var, np.max, np.min, np.sum, np.median, np.sort, np.round):
+        assert np.array_equal(function(judged), function(judged.value))
+    assert np.array_equal(np.concatenate([judged, judged]), np.tile(judged.value, 2))
+    assert np.array_equal(scores > 0.5, scores.value > 0.5)
+    assert np.array_equal(scores[scores > 0.5].value, scores.value[scores.value > 0.5])
+    for made in (scores * 2, 2 * scores, scores + scores, scores * np.full(4, 2.0)):
+        assert type(made) is np.ndarray
+        assert np.array_equal(made, scores.value * 2, equal_nan=True)
+    assert scores == scores  # the same object, as a frozen thing in a set
+    assert scores != scores[:]
+    assert len({scores, scores}) == 1
+    with pytest.raises(TypeError):
+        scores += 1

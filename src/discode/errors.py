@@ -1,10 +1,11 @@
-"""Every exception of the package, and the two helpers that word the commonest of them.
+"""Every exception of the package, and the helpers that word the commonest of them.
 
 ::
 
     DiscodeError
     ├── InputError (ValueError)        a value, file or option the user gave cannot be used
     │   ├── UnknownNameError           a name that stands in no table ("did you mean ...?")
+    │   ├── BadDataError               an item that holds nothing to judge; its row becomes NaN
     │   └── NotAllowedError            an answer to a task that a person does not hold (any more)
     ├── ImageError (ValueError)        an image cannot be opened; its row becomes NaN
     ├── BackendError (RuntimeError)    a model failed on a batch; its rows become NaN
@@ -37,6 +38,13 @@ class InputError(DiscodeError, ValueError):
 
 class UnknownNameError(InputError):
     """A name that stands in no table."""
+
+
+class BadDataError(InputError):
+    """A caption or image that is missing, or pixels that are NaN: the data's fault, not the call's.
+
+    A judge makes a failed row of it; whatever makes a single pair or image raises it.
+    """
 
 
 class NotAllowedError(InputError):
@@ -91,9 +99,20 @@ def suggest(name: str, allowed: Iterable[str]) -> str:
 
     >>> suggest("discod", ["discode", "raw"])
     "; did you mean 'discode'?"
+    >>> suggest("nope", ["openai"])
+    ''
     """
-    close = difflib.get_close_matches(name, list(allowed), n=1)
+    close = difflib.get_close_matches(name, list(allowed), n=1, cutoff=0.61)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def count_of(count: int, thing: str) -> str:
+    """Return a number of things in words.
+
+    >>> count_of(1, "row"), count_of(2, "row")
+    ('1 row', '2 rows')
+    """
+    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def lookup(table: Mapping[str, T], name: str, what: str, also: str = "") -> T:

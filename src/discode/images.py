@@ -280,11 +280,25 @@ def image_bytes(image: str | os.PathLike[str] | bytes | SharedImage) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         if isinstance(error, ImageError):
             raise
-        why = getattr(error, "strerror", None) or error
+        why = _missing_number(Path(image)) if isinstance(error, FileNotFoundError) else None
+        why = why or getattr(error, "strerror", None) or str(error)
         raise ImageError(f"cannot read {_name(image)}: {why}") from error
     if len(data) > facts.st_size:
         raise ImageError(f"{_name(image)} changed while it was being read")
     return data
+
+
+def _missing_number(path: Path) -> str | None:
+    """Say what is wrong where a file that is missing is but a number, as COCO numbers images."""
+    if not re.fullmatch(r"\d{1,18}", path.name):
+        return None
+    if path.name == str(path):
+        return "it is an image's number, as COCO has them; give the folder of images (--images)"
+    number = int(path.name)
+    return (
+        f"no image in {path.parent} has a name that ends in this number, such as {number}.jpg, "
+        f"{number:012d}.jpg or COCO_val2014_{number:012d}.jpg"
+    )
 
 
 def demo_path() -> Path:

@@ -23,7 +23,7 @@ from discode.backends.embedded import introduce
 from discode.backends.served.parse_logprobs import readings_from_json
 from discode.decoders import Decoder, Discode, get_decoder
 from discode.decoders.bounds import truncation_bound
-from discode.errors import BackendError, ImageError, InputError
+from discode.errors import BackendError, BadDataError, ImageError, InputError
 from discode.images import ImageInput, image_digest
 from discode.pairs import (
     Pair,
@@ -31,7 +31,7 @@ from discode.pairs import (
     as_pairs,
     batches_by_image,
     check_characters,
-    make_pairs,
+    pair_up,
     share_images,
 )
 from discode.prompts import FLEUR, Prompt, get_prompt, needs_neutralising
@@ -142,7 +142,10 @@ class Judge:
         >>> bool(scores.value[0] > scores.value[1])
         True
         """
-        return self.score_pairs(make_pairs(images, captions, references))
+        scores = self.score_pairs(pair_up(images, captions, references))
+        if np.isnan(scores.value).all():  # else the reason would be seen by nobody who prints them
+            LOG.warning("discode: nothing could be judged: %s", scores.errors[0])
+        return scores
 
     def score_pairs(
         self,
@@ -226,6 +229,8 @@ class Judge:
         broken: dict[int, str] = {}
         for row, pair in enumerate(pairs):
             try:
+                if pair.problem:
+                    raise BadDataError(pair.problem)
                 check_characters(pair.caption, *pair.references)
                 rows[bool(pair.references)].append(row)
             except InputError as error:

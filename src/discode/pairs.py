@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 from PIL import Image
 
 from discode.arrays import as_numpy, is_array
-from discode.errors import InputError
+from discode.errors import BadDataError, InputError, count_of
 from discode.files import read_rows
 from discode.images import (
     IMAGE_SUFFIXES,
@@ -42,6 +43,8 @@ ID_COLUMNS = ("id",)
 class Pair:
     """An image, a caption to judge, and references where there are any.
 
+    Where ``problem`` says why it cannot be judged, a judge asks no model and the row fails with it.
+
     >>> Pair("dog.jpg", "a dog runs").references
     ()
     """
@@ -50,6 +53,7 @@ class Pair:
     caption: str
     references: tuple[str, ...] = ()
     id: str = ""
+    problem: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.image, str):  # quick for most
@@ -62,6 +66,9 @@ PairInput = Pair | tuple[Any, ...] | Mapping[str, Any]
 
 def as_pairs(pairs: Iterable[PairInput]) -> list[Pair]:
     """Return pairs that may also be given as tuples or dictionaries.
+
+    One whose caption or image is missing (None, NaN), or whose pixels are NaN, has a ``problem``;
+    what is no pair at all raises.
 
     >>> as_pairs([("dog.jpg", "a dog"), {"image": "cat.jpg", "caption": "a cat"}])[1].caption
     'a cat'
@@ -80,18 +87,26 @@ def _as_pair(given: Any, number: str) -> Pair:
         where, columns = f"pair {number}", PairColumns.among(given)
         name = row_id(given, columns, number)
         references = first_filled(given, columns.references)
-        image = _field(given, columns.image, IMAGE_COLUMNS, where)
-        caption = _field(given, columns.caption, CAPTION_COLUMNS, where)
-        given = (image, caption, () if references is None else references)
+        kinds = ((columns.image, IMAGE_COLUMNS), (columns.caption, CAPTION_COLUMNS))
+        for names, allowed in kinds:
+            if not names:
+                raise InputError(f"{where} {lacking(allowed, given)}")
+        image, caption = (first_filled(given, names) for names, _ in kinds)
+        given = (image, caption, references)
     if not isinstance(given, tuple | list) or len(given) not in (2, 3):
         raise InputError(
             f"pair {number} is {type(given).__name__}; give discode.Pair, (image, caption), "
             '(image, caption, references) or {"image": ..., "caption": ...}'
         )
-    references = given[2] if len(given) == 3 else ()
+    references = () if len(given) == 2 or given[2] is None else given[2]
     if isinstance(references, str) or not isinstance(references, Iterable):
         raise InputError(f"pair {number}: references must be a list of captions")
-    return _pair(given[0], given[1], references, name)
+    image, caption = given[:2]
+    try:
+        return _pair(image, caption, references, name)
+    except BadDataError as error:
+        known = image if isinstance(image, str | os.PathLike) else ""
+        return Pair(known, caption if isinstance(caption, str) else "", (), name, str(error))
 
 
 def check_characters(*texts: str) -> None:
@@ -160,7 +175,7 @@ def share_images(pairs: Sequence[Pair], numbers: Sequence[int]) -> list[Pair]:
             key = id(image) if isinstance(image, Image.Image) else image
             if key not in images:
                 images[key] = SharedImage(image, budget)
-            pair = Pair(images[key], pair.caption, pair.references, pair.id)
+            pair = Pair(images[key], pair.caption, pair.references, pair.id, pair.problem)
         shared.append(pair)
     return shared
 
@@ -180,6 +195,24 @@ def make_pairs(
     >>> [pair.caption for pair in make_pairs("dog.jpg", ["a dog", "a cat"])]
     ['a dog', 'a cat']
     """
+    return [
+        _pair(image, caption, group, str(number))
+        for number, (image, caption, group) in enumerate(pair_up(images, captions, references))
+    ]
+
+
+def pair_up(
+    images: ImageInput | Sequence[ImageInput],
+    captions: str | Sequence[str],
+    references: Sequence[str] | Sequence[Sequence[str]] | None = None,
+) -> list[tuple[Any, Any, Iterable[Any]]]:
+    """Return (image, caption, references) as :func:`make_pairs` takes them, not looked at yet.
+
+    >>> pair_up("dog.jpg", ["a dog", None])
+    [('dog.jpg', 'a dog', ()), ('dog.jpg', None, ())]
+    """
+    if not isinstance(captions, Iterable):
+        raise InputError(f"captions are a text or a list of texts, not {type(captions).__name__}")
     texts = [captions] if isinstance(captions, str) else list(captions)
     if is_array(images):
         array = as_numpy(images)
@@ -187,10 +220,10 @@ def make_pairs(
         images = list(array) if array.ndim == 4 else array.tolist() if array.ndim == 1 else array
     several = isinstance(images, Sequence)
     one_image = not several or isinstance(images, str | bytes | bytearray | memoryview)
-    each: list[Any] = [as_image(images)] * len(texts) if one_image else list(images)  # type: ignore[arg-type]  # a sequence, as was just checked
+    each: list[Any] = [_once(images)] * len(texts) if one_image else list(images)  # type: ignore[arg-type]  # a sequence, as was just checked
     if len(each) != len(texts):
         raise InputError(
-            f"{len(each)} images and {len(texts)} captions do not pair up; "
+            f"{count_of(len(each), 'image')} and {count_of(len(texts), 'caption')} do not pair up; "
             "give one image, or as many images as captions"
         )
     if not texts:
@@ -203,23 +236,41 @@ def make_pairs(
         groups = [references] * len(texts)
     else:
         groups = list(references)
+    groups = [() if group is None else group for group in groups]
     groups = [(group,) if not isinstance(group, str | Iterable) else group for group in groups]
     if len(groups) != len(texts) or any(isinstance(group, str) for group in groups):
         raise InputError(
             f"references must be one list of captions per pair: {len(texts)} lists are needed"
         )
-    return [
-        _pair(image, caption, group, str(number))
-        for number, (image, caption, group) in enumerate(zip(each, texts, groups, strict=True))
-    ]
+    return list(zip(each, texts, groups, strict=True))
+
+
+def _once(image: ImageInput) -> Any:
+    """Return an image of several captions as one of the kinds that are passed on."""
+    try:
+        return as_image(image)
+    except BadDataError:
+        return image  # each of its pairs says so
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell is empty: None, or the NaN that pandas puts there.
+
+    >>> is_missing(None), is_missing(float("nan")), is_missing("")
+    (True, True, False)
+    """
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _pair(image: Any, caption: Any, references: Iterable[Any], name: str) -> Pair:
+    refs = tuple(references)
+    for what, value in ("image", image), ("caption", caption), *(("reference", r) for r in refs):
+        if is_missing(value):
+            raise BadDataError(f"pair {name}: the {what} is missing ({value})")
     try:
         image = as_image(image)
     except InputError as error:
-        raise InputError(f"pair {name}: {error}") from None
-    refs = tuple(references)
+        raise type(error)(f"pair {name}: {error}") from None
     for text in (caption, *refs):
         if not isinstance(text, str):
             raise InputError(f"pair {name}: a caption must be text, got {text!r}")
@@ -423,6 +474,8 @@ def _field(
 ) -> Any:
     found = first_filled(row, names)
     if found is None:
+        if names:
+            raise InputError(f"{where}: {names[0]!r} is empty (null)")
         raise InputError(f"{where} {lacking(allowed, row)}")
     return found
 

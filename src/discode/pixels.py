@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from discode.arrays import as_numpy
-from discode.errors import ImageError, InputError
+from discode.errors import BadDataError, ImageError, InputError
 
 TILE = 1 << 20
 """Pixels are converted by so many at a time, so that intermediate results stay small."""
@@ -261,7 +261,7 @@ def _eight_bits(array: NDArray[Any], top: float | None) -> NDArray[np.uint8]:
         raise InputError(f"top={top} is not allowed; give the value of white, such as 255")
     low, high = float(array.min()), float(array.max())
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise InputError("the image has pixels that are NaN or infinite")
+        raise BadDataError("the image has pixels that are NaN or infinite")
     if low < -white * LEVEL:
         raise InputError(
             f"the image has pixels from {low:g} to {high:g}; undo its normalisation first "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 import os
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from discode.errors import InputError, lookup, require
-from discode.pairs import Pair, PairParser, make_pairs
+from discode.pairs import Pair, PairParser, is_missing, make_pairs
 from discode.scores import Metric, Scores
 
 MAP_COLUMNS = ("score", "raw", "error", "signature")
@@ -63,9 +62,9 @@ def score_columns(
 
 def _pair_of(parser: PairParser, image: Any, caption: Any, references: Any, number: int) -> Pair:
     where = f"row {number}"
-    if _missing(image) or _missing(caption):
-        raise InputError(f"{where} has no {'image' if _missing(image) else 'caption'}")
-    if _missing(references):
+    if is_missing(image) or is_missing(caption):
+        raise InputError(f"{where} has no {'image' if is_missing(image) else 'caption'}")
+    if is_missing(references):
         references = []
     elif not isinstance(references, str):
         references = list(references)  # a column of lists may hold arrays
@@ -76,11 +75,6 @@ def _pair_of(parser: PairParser, image: Any, caption: Any, references: Any, numb
         return make_pairs([image], [caption], [references])[0]
     except InputError as error:
         raise InputError(f"{where}: {str(error).removeprefix('pair 0: ')}") from None
-
-
-def _missing(value: Any) -> bool:
-    """Whether a cell is empty: None, or the NaN that pandas puts there."""
-    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 class RowOptions(TypedDict, total=False):

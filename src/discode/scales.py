@@ -83,6 +83,18 @@ class Scale:
         score = np.asarray(self.stem_values)[stem] + self.step * expectation
         return np.clip(score, self.minimum, self.maximum)
 
+    def score_answers(
+        self, stem: NDArray[np.intp], value: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """Turn single answers (N,), which are decimals, into scores that print as such.
+
+        >>> UNIT.score_answers(np.array([0]), np.array([7.0])), 0.1 * 7.0
+        (array([0.7]), 0.7000000000000001)
+        """
+        score = self.score(stem, value)
+        decimal = np.round(score, 9)
+        return np.where(np.abs(decimal - score) < 1e-12, decimal, score)
+
     @property
     def unique_name(self) -> str:
         """The name, with a digest after it where the name belongs to another scale.

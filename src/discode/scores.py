@@ -35,11 +35,13 @@ _HEIGHTS = "▁▂▃▄▅▆▇█"
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
+class Scores(np.lib.mixins.NDArrayOperatorsMixin):
     """N scores in the order of the input.
 
-    They behave as their values do: ``len``, a loop, ``scores[0]`` (a number), ``max``, and
-    ``np.asarray``. A slice, a mask or a list of row numbers gives the ``Scores`` of those rows.
+    They behave as their values do: ``len``, a loop, ``scores[0]`` (a number), ``max``,
+    ``np.asarray``, and in sums and comparisons (``scores > 0.5``), whose results are plain arrays.
+    A slice, a mask or a list of row numbers gives the ``Scores`` of those rows. Only ``==`` asks
+    whether two are the same object: values are compared by ``scores.value == other``.
 
     Attributes:
         value: (N,) the scores; NaN where a pair could not be judged.
@@ -177,6 +179,16 @@ class Scores:
             captions=named(self.captions),
         )
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if any(isinstance(out, Scores) for out in options.get("out", ())):
+            return NotImplemented  # they do not change
+        values = (each.value if isinstance(each, Scores) else each for each in inputs)
+        return getattr(ufunc, method)(*values, **options)
+
+    __eq__ = object.__eq__
+    __ne__ = object.__ne__
+    __hash__ = object.__hash__
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self.value, dtype) if copy else np.asarray(self.value, dtype)
 
@@ -229,8 +241,13 @@ class Scores:
         )
         return "\n".join(lines)
 
-    def mean(self) -> float:
-        """Return the mean over the pairs that could be judged; NaN if none could."""
+    def mean(self, axis: int | None = None, dtype: None = None, out: None = None) -> float:
+        """Return the mean over the pairs that could be judged; NaN if none could.
+
+        The arguments are those with which ``np.mean`` calls it, and say nothing.
+        """
+        if axis not in (None, 0, -1) or dtype is not None or out is not None:
+            raise InputError("scores have one axis, and a float for a mean; use scores.value")
         judged = self.value[~np.isnan(self.value)]
         return float(judged.mean()) if judged.size else math.nan
 

@@ -23,7 +23,7 @@ from PIL import Image
 import discode
 from discode.backends.embedded import SHA256
 from discode.images import demo_path
-from tests.helpers.command_line import CAT, DISCODE, refused, run, start
+from tests.helpers.command_line import CAT, DISCODE, call, refused, run, start
 from tests.helpers.fake_model import CAPTION, random_logp
 
 
@@ -141,6 +141,7 @@ def test_responses_are_decoded_as_they_came(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["id"] == "chatcmpl-1"
     assert "answers found at token 3 (1x)" in done.stderr
     lines = [response(1, "4"), response(2, "I", " refuse"), {"choices": [{"message": {}}]}]
+    lines.append({"choices": []})
     path.write_text("\n".join(map(json.dumps, lines)))
     done = run("decode", path, "--scale", "five", "--json")
     assert done.returncode == 1
@@ -148,9 +149,26 @@ def test_responses_are_decoded_as_they_came(tmp_path: Path) -> None:
     assert errors[0] is None
     assert "line 2: the model did not answer with a rating but with 'I refuse'" in errors[1]
     assert "top_logprobs=20" in errors[2]
+    assert errors[3] == "line 4: the response has no choices, so no answer"
     path.write_text(json.dumps({"log_probs": {"4": -0.1}}))
     done = run("decode", path, "--scale", "five", "--json")
     assert "--missing spread" in json.loads(done.stdout)["error"]  # as it is typed
+
+
+def test_a_binary_file_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "k.parquet"
+    path.write_bytes(b"PAR1\x15\x00\x15\x80\n\x00\xff\n" * 9 + b"PAR1")
+    refused(call("decode", path), "is not text; give log-probabilities as JSON")
+
+
+def test_raw_is_printed_as_the_decimal_that_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    logp = [[0.0 if digit == best else -9.0 for digit in range(10)] for best in range(10)]
+    path.write_text("".join(f"{json.dumps({'log_probs': row})}\n" for row in logp))
+    command = ("decode", path, "--scale", "unit", "-m", "raw", "-m", "smoothing", "--json")
+    rows = [json.loads(line) for line in call(*command).stdout.splitlines()]
+    assert [repr(row["raw"]) for row in rows] == [f"0.{n}" for n in range(10) for _ in range(2)]
+    assert [row["score"] for row in rows[::2]] == [row["raw"] for row in rows[::2]]
 
 
 def test_row_seventeen_is_named(tmp_path: Path, file: Path) -> None:
@@ -337,8 +355,8 @@ def test_score_a_file_and_resume(tmp_path: Path, recording: str) -> None:
         db.execute("UPDATE readings SET answer_logp = stem_logp")
     damaged = run("store", "export", store, tmp_path / "none.jsonl")
     assert damaged.returncode == 1
-    assert "1 damaged readings are left out" in damaged.stderr
-    assert "1 damaged readings in it were read again" in run(*command).stderr
+    assert "left out: 1 damaged reading" in damaged.stderr
+    assert "read again: 1 damaged reading in it" in run(*command).stderr
     imported = run("store", "import", tmp_path / "new.db", tmp_path / "kept.jsonl")
     assert "1 in " in imported.stdout
 

@@ -69,6 +69,24 @@ def test_several_captioners(files: list[Path]) -> None:
     assert np.all(np.diff([system["mean"] for system in told["systems"]]) <= 0)
 
 
+@pytest.mark.parametrize("width", [50, 80, 100, None])
+def test_numbers_are_never_cut(files: list[Path], width: int | None) -> None:
+    given = [f"a-captioner-with-a-long-name={files[0]}", f"another-{'x' * 30}={files[1]}"]
+    done = call("compare", *given, "--resamples", 99, width=width)
+    (pair,) = json.loads(call("compare", *given, "--resamples", 99, "--json").stdout)["pairs"]
+    numbers = [
+        f"{pair['difference']:+.4f}", f"{pair['low']:+.4f}", "to", f"{pair['high']:+.4f}",
+        f"{pair['p']:.4f}", f"{pair['adjusted']:.4f}", f"{100 * pair['above']:.1f}", "%",
+        f"{100 * pair['below']:.1f}", "%", f"{pair['standardised']:+.2f}",
+    ]  # fmt: skip
+    lines = done.stdout.splitlines()
+    assert "…" not in done.stdout
+    assert [line for line in lines if line.split()[-len(numbers) :] == numbers], done.stdout
+    if width == 80:  # the table itself fits; what follows it are sentences
+        table = lines[: lines.index(next(line for line in lines if "(5 %)" in line))]
+        assert max(map(len, table)) <= 80
+
+
 def test_what_cannot_be_compared(files: list[Path], tmp_path: Path) -> None:
     refused(call("compare", files[0]), "two systems or more")
     refused(call("compare", files[0], tmp_path / "no.csv"), "no such file of scores")
@@ -79,6 +97,12 @@ def test_what_cannot_be_compared(files: list[Path], tmp_path: Path) -> None:
     refused(call("compare", tmp_path / "run.json", "a", "b"), "no such run")
     (tmp_path / "run.json").write_text("{}")
     refused(call("compare", tmp_path / "run.json", "--by", "id"), "--by goes with score files")
+    refused(call("report", files[0], "-o", tmp_path / "a.html"), "holds scores", "bench run --json")
+    refused(call("report", files[1], "-o", tmp_path / "a.html"), "holds scores", "bench run --json")
+    mixed = tmp_path / "mixed.jsonl"
+    first, *rest = files[0].read_text().splitlines()
+    mixed.write_text("\n".join([first.replace('"discode"', "null", 1), *rest]))
+    refused(call("compare", mixed, files[0]), "rows without a method beside those of discode")
     other = files[0].read_text().replace("model:fake", "model:other")
     files[2].write_text(other)
     refused(call("compare", files[0], files[2]), "not scored alike", "model:fake", "model:other")

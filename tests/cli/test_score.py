@@ -164,6 +164,66 @@ def test_several_files_on_the_screen(tmp_path: Path, recording: str) -> None:
     assert len(call(*common, "--json").stdout.splitlines()) == 60
 
 
+def test_nothing_vanishes_from_a_narrow_table(tmp_path: Path, recording: str) -> None:
+    caption = "a caption of many words " * 8
+    rows = [
+        {"id": "a-very-long-identifier-" + "0" * 30, "image": "cat.jpg", "caption": CAPTION},
+        *({"id": n, "image": "gone.jpg", "caption": caption} for n in range(50)),
+    ]
+    path = tmp_path / "pairs.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    command = ("score", "-i", path, "--images", demo_path(), "--model", recording)
+    many = [
+        text for name in ("discode", "smoothing", "raw", "fleur", "paper") for text in ("-m", name)
+    ]
+    for options, width in ((many, 80), (many, 60), ([], 80), (many, None)):
+        done = call(*command, *options, width=width)
+        lines = done.stdout.splitlines()
+        printed = " ".join(done.stdout.split())
+        for title in ("id", "image", "caption", "flags", "raw", "discode", *options[1::2]):
+            assert title in printed, (title, width)
+        assert "…" not in printed
+        assert printed.count("failed") == 39
+        folded = re.sub(r"\s", "", done.stdout)
+        assert "gone.jpg" in folded
+        assert lines[-1] == "... and 11 rows more; --output or --json has all"
+        assert "... and 45 more; --output or --json has every reason" in done.stderr
+        if width == 80:
+            numbers = [line for line in lines if re.search(r"\b0\.\d{3}\b", line)]
+            assert max(map(len, numbers)) <= 80
+
+
+def test_a_caption_stays_where_its_image_is_refused(tmp_path: Path, recording: str) -> None:
+    path = tmp_path / "pairs.jsonl"
+    rows = [
+        *({"image": name, "caption": "kept"} for name in ("../x", "/etc/x.jpg", "")),
+        {"image": "cat.jpg", "caption": None},
+        {"caption": "kept"},
+    ]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    done = call("score", "-i", path, "--images", tmp_path, "--model", recording, "--json")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["caption"] for row in found] == ["kept"] * 3 + [None, "kept"]
+    assert found[3]["error"] == "pairs.jsonl line 4: 'caption' is empty (null)"
+    assert "has no 'image'" in found[4]["error"]
+
+
+def test_a_number_of_coco_says_where_it_is_looked_for(tmp_path: Path, recording: str) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps([{"image_id": 42, "caption": "a dog"}]))
+    command = ("score", "-i", path, "--model", recording)
+    done = call(*command)
+    assert "cannot read 42: it is an image's number, as COCO has them" in done.stderr
+    assert "(--images)" in done.stderr
+    done = call(*command, "--images", tmp_path)
+    for word in (f"no image in {tmp_path}", "42.jpg", "COCO_val2014_000000000042.jpg"):
+        assert word in done.stderr
+
+
+def test_standard_input_is_refused_by_name() -> None:
+    refused(call("score", "-i", "-"), "standard input is not read here")
+
+
 HOSTILE = "a \x1b]0;title\x07cat\x9b2J \u202egod\u2066 \x7f\r[bold]x[/] :cat: \n2"
 DRIVING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
@@ -182,7 +242,7 @@ def test_texts_never_drive_a_terminal(
     done = call("score", "-i", path, "--images", demo_path(), "--model", recording, *options)
     assert done.returncode == 1, done
     assert not DRIVING.search(done.stdout + done.stderr)
-    assert "a \\u001b" in done.stdout
+    assert "\\u001b" in done.stdout
     assert "\\u202e" in done.stderr
     if "--json" in options:
         assert json.loads(done.stdout.splitlines()[0])["id"] == HOSTILE

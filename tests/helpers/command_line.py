@@ -65,12 +65,19 @@ def _warm() -> socket.socket:
     return near
 
 
-def call(*arguments: object, width: int = 100) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end in this process, which takes milliseconds, as :func:`run` does."""
+def call(*arguments: object, width: int | None = 100) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end in this process, which takes milliseconds, as :func:`run` does.
+
+    Without a ``width``, standard output is a file: it has no edge.
+    """
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["discode", *map(str, arguments)])
-        patch.setattr(output.stdout, "width", width)  # a console asks its terminal only once
+        if width is None:
+            patch.delenv("COLUMNS", raising=False)
+        else:
+            patch.setenv("COLUMNS", str(width))
+            patch.setattr(output.stdout, "width", width)  # a console asks its terminal only once
         with pytest.raises(SystemExit) as stopped:
             main()
     code = int(stopped.value.code or 0)

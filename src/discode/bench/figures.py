@@ -79,6 +79,7 @@ def plot_systems(done: SystemComparison, joined: JoinedScores, path: Path) -> No
         _interval(left, place, system.mean, system.low, system.high, "#2563eb")
     left.set_ylim(-0.6, count - 0.4)
     left.set_yticks(range(count), [_short(system.name) for system in reversed(done.systems)])
+    left.set_xlabel("mean score, with 95 %")
     left.set_title(f"mean score, {done.images} images", fontsize=10)
     right.axvline(0, color="#5f6b76", lw=1, ls=":")
     if count == 2:
@@ -88,6 +89,7 @@ def plot_systems(done: SystemComparison, joined: JoinedScores, path: Path) -> No
         right.axvspan(one.low, one.high, color="#2563eb", alpha=0.25, lw=0)
         right.axvline(one.difference, color="#2563eb", lw=2)
         right.set_ylabel("images")
+        right.set_xlabel("difference of an image's scores; blue: the mean and its 95 %")
         right.set_title(f"{_short(one.a)} - {_short(one.b)}: p = {one.p:.2g}", fontsize=10)
     else:
         others = [system.name for system in reversed(done.systems[1:])]
@@ -99,6 +101,7 @@ def plot_systems(done: SystemComparison, joined: JoinedScores, path: Path) -> No
             _interval(right, place, sign * one.difference, low, high, shown)
         right.set_yticks(range(len(others)), [_short(name) for name in others])
         right.set_ylim(left.get_ylim())
+        right.set_xlabel("difference of the means, with 95 %")
         right.set_title(f"difference to {_short(highest.name)}; red: Holm's p < 5 %", fontsize=10)
     for panel in (left, right):
         panel.grid(axis="x", alpha=0.25)

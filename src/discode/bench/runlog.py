@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 
 from discode.bench.agreement import AgreementProtocol
 from discode.benchmarks import Benchmark, Preferences, Ratings
-from discode.errors import InputError
+from discode.errors import DiscodeError, InputError
 from discode.files import parse_json, replacing
 from discode.metrics.base import NO_REFERENCES
+from discode.metrics.scorefile import read_scores
 from discode.signature import Signature
 from discode.stats import Interval
 
@@ -116,13 +117,21 @@ class RunLog:
         path = Path(path)
         if not path.is_file():
             raise InputError(f"no such run: {path}; discode bench run ... --json FILE makes one")
+        data: Any = None
+        reason = f"{path.name} is not a run of discode bench run"
         try:
-            text = path.read_text(encoding="utf-8")
+            data = parse_json(path.read_text(encoding="utf-8"), path.name)
+        except InputError as error:
+            reason = str(error)
         except (OSError, ValueError) as error:
-            raise InputError(f"cannot read {path}: {error}") from None
-        data = parse_json(text, path.name)
+            reason = f"cannot read {path}: {error}"
         if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise InputError(f"{path.name} is not a run of discode bench run")
+            if _holds_scores(path):
+                reason = (
+                    f"{path.name} holds scores, which discode compare takes, and is not a run; "
+                    "give what discode bench run --json wrote"
+                )
+            raise InputError(reason)
         if data.get("version") not in (1, VERSION):
             raise InputError(
                 f"{path.name} has the version {data.get('version')}; this discode reads 1 to "
@@ -218,3 +227,11 @@ def _json(value: float) -> float | None:
 
 def _number(value: float | None) -> float:
     return math.nan if value is None else float(value)
+
+
+def _holds_scores(path: Path) -> bool:
+    """Whether a file is a table of scores, as ``discode score`` writes them."""
+    try:
+        return next(read_scores(path), None) is not None
+    except DiscodeError:
+        return False

@@ -269,11 +269,16 @@ def _read_rows(path: Path, method: str | None, column: str) -> list[_FileRow]:
                 keys = {key: str(row[key]) for key in KEYS if row.get(key) not in (None, "")}
                 rows.append(_FileRow(keys, score, str(row.get("signature") or "")))
     if method is None and len(methods) > 1:
-        raise InputError(
-            f"{path} has several methods: {', '.join(methods)}; choose one by --method"
-        )
+        named = ", ".join(filter(None, methods))
+        if "" in methods:
+            raise InputError(
+                f"{path} has rows without a method beside those of {named}; give the method of "
+                "every row, or choose one by --method"
+            )
+        raise InputError(f"{path} has several methods: {named}; choose one by --method")
     if not rows:
-        has = f"rows of {method!r}; it has {', '.join(methods)}" if methods else "rows"
+        named = ", ".join(filter(None, methods)) or "none that are named"
+        has = f"rows of {method!r}; it has {named}" if methods else "rows"
         raise InputError(f"{path} has no {has}")
     return rows
 

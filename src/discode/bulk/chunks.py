@@ -134,6 +134,7 @@ class PairChunk:
         pairs: A pair for each, None where the row cannot be used.
         errors: Number in the chunk to the reason.
         samples: The rows as they were read, for those who write them again; None if nobody will.
+        spare_captions: Number in the chunk to the caption, of rows that have one and no pair.
     """
 
     place: ChunkPlace
@@ -143,9 +144,18 @@ class PairChunk:
     pairs: Sequence[Pair | None]
     errors: Mapping[int, str] = field(default_factory=dict)
     samples: Any = None
+    spare_captions: Mapping[int, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.pairs)
+
+    @property
+    def captions(self) -> list[str | None]:
+        """The caption of each row; None where it has none."""
+        return [
+            self.spare_captions.get(number) if pair is None else pair.caption
+            for number, pair in enumerate(self.pairs)
+        ]
 
 
 def split(

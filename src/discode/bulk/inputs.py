@@ -143,4 +143,6 @@ def _expand(name: str) -> list[Path]:
         if not found:
             raise InputError(f"no file matches {name}")
         return [file for file in found if file.is_file()]
+    if name == "-":
+        raise InputError("standard input is not read here: write the rows to a file and name it")
     raise InputError(f"no such file: {path}")

@@ -197,7 +197,7 @@ def judge_chunk(
         chunk.place.start,
         chunk.ids,
         chunk.images,
-        [None if pair is None else pair.caption for pair in chunk.pairs],
+        chunk.captions,
         scores,
         {name: row_signatures(judge, chunk.pairs) for name, judge in judges.items()},
     )

@@ -23,6 +23,7 @@ from discode.pairs import (
     PairColumns,
     PairParser,
     columns_without_header,
+    first_filled,
     image_name,
     lacking,
     row_id,
@@ -62,6 +63,7 @@ def make_chunk(
     images: list[str | None] = []
     pairs: list[Pair | None] = []
     errors: dict[int, str] = {}
+    captions: dict[int, str] = {}
     for number, (where, row) in enumerate(rows):
         default = f"{file.prefix}{place.start + number}"
         try:
@@ -81,8 +83,10 @@ def make_chunk(
         except InputError as error:
             errors[number] = str(error)
             pairs.append(None)
+            if isinstance(caption := first_filled(row, columns.caption), str):
+                captions[number] = caption
     samples = [row for _, row in rows] if keep else None
-    return PairChunk(place, file.name, ids, images, pairs, errors, samples)
+    return PairChunk(place, file.name, ids, images, pairs, errors, samples, captions)
 
 
 def jsonl_chunks(

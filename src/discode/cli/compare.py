@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from discode.bench.compare import compare_metrics
 from discode.bench.figures import check_plot, plot_systems
@@ -133,23 +131,25 @@ def _compare_files(
         }
         output.echo(json.dumps(found, ensure_ascii=False, indent=1))
         return
-    table = _table(system="left", mean="right", **{"95 %": "right", "rank": "right"})
-    for system in done.systems:
-        table.add_row(
-            escape(system.name), f"{system.mean:.4f}", f"{system.low:.4f} to {system.high:.4f}",
+    means = [
+        (
+            system.name, f"{system.mean:.4f}", f"{system.low:.4f} to {system.high:.4f}",
             f"{system.rank}",
-        )  # fmt: skip
-    output.stdout.print(table)
-    titles = ("A - B", "95 %", "p", "Holm's p", "A above", "B above", "d")
-    table = _table(A="left", B="left", **dict.fromkeys(titles, "right"))
-    for one in done.pairs:
-        table.add_row(
-            escape(one.a), escape(one.b), f"{one.difference:+.4f}",
-            f"{one.low:+.4f} to {one.high:+.4f}", f"{one.p:.4f}", f"{one.adjusted:.4f}",
-            f"{100 * one.above:.1f} %", f"{100 * one.below:.1f} %", f"{one.standardised:+.2f}",
-        )  # fmt: skip
+        )
+        for system in done.systems
+    ]  # fmt: skip
+    output.print_columns(("system", "mean", "95 %", "rank"), means, (0,))
+    apart = [
+        (
+            one.a, one.b, f"{one.difference:+.4f}", f"{one.low:+.4f} to {one.high:+.4f}",
+            f"{one.p:.4f}", f"{one.adjusted:.4f}", f"{100 * one.above:.1f} %",
+            f"{100 * one.below:.1f} %", f"{one.standardised:+.2f}",
+        )
+        for one in done.pairs
+    ]  # fmt: skip
     output.stdout.print()
-    output.stdout.print(table)
+    titles = ("A", "B", "A - B", "95 %", "p", "Holm's p", "A above", "B above", "d")
+    output.print_columns(titles, apart, (0, 1))
     for one in done.pairs if len(done.pairs) < 4 else ():
         _print(f"{one.verdict()} (5 %)")
     if len(done.pairs) > 1:
@@ -182,16 +182,16 @@ def _compare_run(
         output.echo(json.dumps(found, ensure_ascii=False, indent=1))
         return
     name = done.pairs[0].measure
-    table = _table(A="left", B="left")
-    for title in (f"A {MEASURE_SYMBOLS.get(name, name)}", "B", "A - B", "95 %", "p", "Holm's p"):
-        table.add_column(title, justify="left" if title == "B" else "right", no_wrap=True)
-    for one in done.pairs:
-        table.add_row(
-            escape(one.a), escape(one.b), f"{one.value_a:.2f}", f"{one.value_b:.2f}",
-            f"{one.difference:+.2f}", f"{one.low:+.2f} to {one.high:+.2f}", f"{one.p:.4f}",
-            f"{one.adjusted:.4f}",
-        )  # fmt: skip
-    output.stdout.print(table)
+    symbol = MEASURE_SYMBOLS.get(name, name)
+    titles = ("A", "B", f"A {symbol}", f"B {symbol}", "A - B", "95 %", "p", "Holm's p")
+    rows = [
+        (
+            one.a, one.b, f"{one.value_a:.2f}", f"{one.value_b:.2f}", f"{one.difference:+.2f}",
+            f"{one.low:+.2f} to {one.high:+.2f}", f"{one.p:.4f}", f"{one.adjusted:.4f}",
+        )
+        for one in done.pairs
+    ]  # fmt: skip
+    output.print_columns(titles, rows, (0, 1))
     for one in done.pairs if len(done.pairs) < 4 else ():
         _print(f"{one.verdict()} (5 %)")
     if len(done.pairs) > 1:
@@ -204,13 +204,6 @@ def _compare_run(
         f"{log.benchmark}; p by {resamples} permutations that swap {swap}; intervals by as many "
         f"resamples of images; seed {seed}"
     )
-
-
-def _table(**columns: Any) -> Table:
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for title, side in columns.items():
-        table.add_column(title, justify=side, no_wrap=True)
-    return table
 
 
 def _to_json(pair: Any) -> dict[str, Any]:

@@ -116,6 +116,9 @@ def _lines(file: Path) -> list[tuple[int, Any]]:
             return list(enumerate(whole, start=1))
         if isinstance(whole, dict):
             return [(1, whole)]
+    broken = all(isinstance(row, InputError) for _, row in rows)
+    if broken and any("\0" in line for _, line in lines):
+        raise InputError(f"{file} is not text; give log-probabilities as JSON, or as JSON lines")
     return rows
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import re
 import sys
 import tempfile
@@ -16,7 +17,8 @@ from typing import Any
 
 import numpy as np
 import typer
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -32,7 +34,7 @@ from discode.bulk import Totals
 from discode.bulk.columns import ScoredRows
 from discode.bulk.counting import RowCount
 from discode.bulk.writers import JsonLinesWriter, open_writer, score_format
-from discode.errors import InputError
+from discode.errors import InputError, count_of
 from discode.files import remove_abandoned, replacing
 from discode.scores import Scores
 
@@ -71,6 +73,8 @@ stderr = _SafeConsole(stderr=True, emoji=False)
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 TABLE_ROWS = 40
 """Rows that a table shows; files and --json have all of them."""
+FOLDED = 10
+"""Columns that a text keeps in a table; with less room, texts get lines of their own."""
 CHARTS = 8
 """Charts that --show draws per method."""
 LOG_SECONDS = 30.0
@@ -176,6 +180,55 @@ def table_of(*columns: str) -> Table:
     return table
 
 
+def print_columns(
+    titles: Sequence[str], rows: Sequence[Sequence[str]], texts: Sequence[int]
+) -> None:
+    """Print a table of which nothing is cut: the columns ``texts`` may fold, numbers never.
+
+    Where texts would become too narrow, each row is two lines: its texts, and its numbers under
+    them. A file or a pipe has no edge, unless COLUMNS gives it one.
+    """
+    lines = [[printable(" ".join(cell.splitlines())) for cell in row] for row in (titles, *rows)]
+    folds = [k in texts for k in range(len(titles))]
+    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
+    least = [
+        min(width, FOLDED) if folding else max((cell_len(line[k]) for line in lines[1:]), default=1)
+        for k, (width, folding) in enumerate(zip(widths, folds, strict=True))
+    ]
+    edged = stdout.is_terminal or "COLUMNS" in os.environ
+    room = stdout.width - 2 * len(titles) if edged else sum(widths)
+    if sum(least) > room:
+        _print_stacked(lines, folds, least)
+        return
+    for kind in (True, False):  # texts give way first, then the titles of numbers
+        while sum(widths) > room:
+            wide = [k for k in range(len(titles)) if folds[k] == kind and widths[k] > least[k]]
+            if not wide:
+                break
+            widths[max(wide, key=widths.__getitem__)] -= 1
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.width = sum(widths) + 2 * len(titles)
+    for title, width, folding in zip(lines[0], widths, folds, strict=True):
+        side: JustifyMethod = "left" if folding else "right"
+        table.add_column(escape(title), justify=side, width=width, overflow="fold")
+    for line in lines[1:]:
+        table.add_row(*map(escape, line))
+    stdout.print(table, crop=False)
+
+
+def _print_stacked(
+    lines: Sequence[Sequence[str]], folds: Sequence[bool], least: Sequence[int]
+) -> None:
+    numbers = [k for k, folding in enumerate(folds) if not folding]
+    widths = {k: max(least[k], cell_len(lines[0][k])) for k in numbers}
+    for place, line in enumerate(lines):
+        words = "  ".join(line[k] for k, folding in enumerate(folds) if folding and line[k])
+        figures = "  ".join(line[k].rjust(widths[k]) for k in numbers)
+        style = "bold" if place == 0 else None
+        for text in (words, f"  {figures}"):
+            stdout.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
 def store_beside(out: Path) -> Path:
     """Return where the readings of an output are kept by default: beside a file, in a folder.
 
@@ -236,7 +289,8 @@ class TableWriter:
     """The first rows as a table on standard output: items down, methods across."""
 
     def __init__(self) -> None:
-        self._table = Table(box=None, header_style="bold", pad_edge=False)
+        self._titles: list[str] = []
+        self._rows: list[list[str]] = []
         self._named = False  # whether images and captions are shown
         self._total = 0
 
@@ -244,25 +298,18 @@ class TableWriter:
         """Take some rows; those after the first ones are only counted."""
         if not self._total:
             self._named = any(caption is not None for caption in rows.captions)
-            self._add_columns(list(rows.scores))
+            names = ("id", "image", "caption") if self._named else ("id",)
+            raw = () if "raw" in rows.scores else ("raw",)
+            self._titles = [*names, *raw, *rows.scores, "flags"]
         for i in range(min(len(rows.ids), TABLE_ROWS - self._total)):
             self._add_row(rows, i)
         self._total += len(rows.ids)
 
-    def _add_columns(self, methods: Sequence[str]) -> None:
-        self._table.add_column("id", no_wrap=True)
-        for name in ("image", "caption") if self._named else ():
-            self._table.add_column(name, overflow="fold")
-        for name in methods if "raw" in methods else ("raw", *methods):
-            self._table.add_column(escape(name), justify="right", no_wrap=True)
-        self._table.add_column("flags")
-
     def _add_row(self, rows: ScoredRows, i: int) -> None:
-        texts = [rows.ids[i]]
+        cells = [rows.ids[i]]
         if self._named:
             # A file's name tells images apart; its folder would push the scores off the screen.
-            texts += [_file_name(rows, i), rows.captions[i] or ""]
-        cells = [escape(" ".join(text.splitlines())) for text in texts]
+            cells += [_file_name(rows, i), rows.captions[i] or ""]
         if "raw" not in rows.scores:
             raw = next(iter(rows.scores.values())).raw
             cells.append("-" if raw is None else format_score(raw[i]))
@@ -270,14 +317,15 @@ class TableWriter:
         marks = dict.fromkeys(
             name for scores in rows.scores.values() for name, on in scores.flags.items() if on[i]
         )
-        self._table.add_row(*cells, " ".join(marks))
+        self._rows.append([*cells, " ".join(marks)])
 
     def print(self) -> None:
         """Print the table."""
+        texts = (0, 1, 2) if self._named else (0,)
+        print_columns(self._titles, self._rows, (*texts, len(self._titles) - 1))
         if self._total > TABLE_ROWS:
             more = self._total - TABLE_ROWS
-            self._table.caption = f"... and {more} rows more; --output or --json has all"
-        stdout.print(self._table)
+            echo(f"... and {count_of(more, 'row')} more; --output or --json has all")
 
 
 def _file_name(rows: ScoredRows, i: int) -> str:
@@ -332,11 +380,12 @@ def report(totals: Totals, signatures: Mapping[str, str]) -> None:
         where = "" if reason.startswith(name) else f"{name}: "
         note(f"failed: {where}{reason}", "red")
     if totals.failed > len(totals.errors):
-        note(f"... and {totals.failed - len(totals.errors)} more", "red")
+        more = totals.failed - len(totals.errors)
+        note(f"... and {more} more; --output or --json has every reason", "red")
     for method, counts in totals.methods.items():
         flags = ", ".join(f"{count} {name}" for name, count in counts.flags.items() if count)
         mean = totals.mean(method)
-        items = "1 item" if totals.rows == 1 else f"{totals.rows} items"
+        items = count_of(totals.rows, "item")
         line = f"{method}: {items}, mean {'nan' if math.isnan(mean) else f'{mean:.4f}'}"
         note(line + (f" ({flags})" if flags else ""))
         if counts.bound is not None:

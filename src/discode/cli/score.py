@@ -35,7 +35,7 @@ from discode.cli.model_options import (
     model_options,
 )
 from discode.decoders import get_decoder, without_prior
-from discode.errors import InputError, StoppedError, lookup
+from discode.errors import InputError, StoppedError, count_of, lookup
 from discode.files import replacing
 from discode.judge import Judge, load
 from discode.pairs import make_pairs
@@ -317,7 +317,8 @@ def _finish(
     if judge is not None and judge.store is not None:
         output.note(f"readings kept in {judge.store.path}", "dim")
         if judge.store.damaged:
-            output.note(f"{judge.store.damaged} damaged readings in it were read again", "yellow")
+            damaged = count_of(judge.store.damaged, "damaged reading")
+            output.note(f"read again: {damaged} in it", "yellow")
     output.report(totals, signatures)
     if out is not None:
         output.note(f"scores written to {out}", "dim")

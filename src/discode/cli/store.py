@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from discode.cli.output import echo, note, stdout
-from discode.errors import InputError
+from discode.errors import InputError, count_of
 from discode.readings.exchange import export_readings, import_readings
 from discode.readings.store import ReadingStore
 
@@ -38,7 +38,7 @@ def export_(store: Store, file: Annotated[Path, typer.Argument(help=".jsonl or .
     with ReadingStore(store, create=False) as opened:
         echo(f"{export_readings(opened, file)} readings written to {file}")
         if opened.damaged:
-            note(f"{opened.damaged} damaged readings are left out", "red")
+            note(f"left out: {count_of(opened.damaged, 'damaged reading')}", "red")
             raise typer.Exit(1)
 
 

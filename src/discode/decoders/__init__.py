@@ -50,12 +50,13 @@ METHODS: dict[str, Method] = {
     "smoothing": Method("expectation over the answers, renormalised", Smoothing, {}),
     "fleur": Method("FLEUR: full-vocabulary smoothing, its rule for 1.0 (unit)", Fleur, {}),
     "discode": Method(
-        "the default: digit α in [0, 1], τ = 1, a gentle prior, p ∝ L·q^((1-α)/(1+trust))",
+        "the default: digit α in [0, 1], τ = 1, a prior as strong as its model advises (the "
+        "embedded one: none), p ∝ L·q^((1-α)/(1+trust))",
         Discode,
         {"trust": None},
     ),
     "full-prior": Method(
-        "the default up to 0.2: as discode with trust=0, p ∝ L·q^(1-α)", Discode, {}
+        "the default before 0.2: as discode with trust=0, p ∝ L·q^(1-α)", Discode, {}
     ),
     "paper": Method("the printed formula: digit α, τ = α", Discode, _PRINTED),
     "paper-adam": Method(

@@ -175,7 +175,7 @@ class DistributionDecoder(Configurable, ABC):
         solve = self.prepare(seen, readings)
         n, k = seen.logp.shape
         distribution = np.empty((n, k))
-        expected = np.empty((2, n))  # of the raw answer, and of the distribution
+        answered, expected = np.empty(n), np.empty(n)  # the raw answer, the distribution's mean
         degenerate = np.zeros(n, bool)
         for start in range(0, n, BLOCK):
             rows = slice(start, min(start + BLOCK, n))
@@ -199,8 +199,9 @@ class DistributionDecoder(Configurable, ABC):
                 mean[bad] = np.nan
                 top = np.where(bad, np.nan, top)
             distribution[rows] = p.T
-            expected[:, rows] = top, mean
-        raw, score = seen.scale.score(seen.stem, expected)
+            answered[rows], expected[rows] = top, mean
+        raw = seen.scale.score_answers(seen.stem, answered)
+        score = seen.scale.score(seen.stem, expected)
         if self.reading == "graded" and len(seen.scale.stems) > 1:
             score = graded_top(readings, seen.stem, score)
         return Decoded(seen.answers, distribution, raw, score, degenerate)

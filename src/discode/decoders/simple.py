@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -45,6 +45,11 @@ class Raw(DistributionDecoder):
     def prepare(self, seen: Alternatives, readings: Readings) -> Solve:
         """Put all mass on the raw answer."""
         return lambda rows, logp, raw: one_hot(raw, len(logp))
+
+    def decode(self, readings: Readings) -> Decoded:
+        """Decode N readings; the score is the raw answer to the last bit."""
+        decoded = super().decode(readings)
+        return replace(decoded, score=decoded.raw)
 
 
 @with_options_documented

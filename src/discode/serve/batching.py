@@ -76,7 +76,7 @@ def judge_together(judge: Judge, requests: Sequence[ScoreRequest]) -> list[Score
     >>> cat = (demo_path() / "cat.jpg").read_bytes()
     >>> asked = [ScoreRequest(cat, (text,), (), get_decoder("raw")) for text in ("a cat", "a car")]
     >>> [result.scores.value.tolist() for result in judge_together(load("embedded"), asked)]
-    [[0.9], [0.2]]
+    [[0.8], [0.3]]
     """
     row_of: dict[tuple[bytes, str, tuple[str, ...]], int] = {}
     pairs: list[Pair] = []

@@ -250,3 +250,26 @@ def test_plain_log_probabilities_are_none_of_openais() -> None:
     for given in ([-1.0, -2.0], [[-1.0]], {"4": -0.1}, [{"4": -0.1}], CONTENT[3]["top_logprobs"],
                   [], np.zeros((2, 5)), {"content": -0.1, "tokens": -3.0}):  # fmt: skip
         assert readings_from_json(given, FIVE) is None
+
+
+def test_a_list_may_mix_responses_and_mappings_and_each_has_its_own_reason() -> None:
+    tokens = {str(score): -1.7 for score in range(1, 6)}
+    top = [{"token": token, "logprob": logp} for token, logp in tokens.items()]
+    position = {"token": "4", "logprob": -1.7, "top_logprobs": top}
+    chat = {"choices": [{"message": {}, "logprobs": {"content": [position]}}]}
+    bad = {
+        "an error, not an answer: x": {"error": {"message": "x"}},
+        "no log-probabilities; ask for logprobs=True": {
+            "choices": [{"message": {}, "logprobs": None}]
+        },
+        "the response has no choices": {"choices": []},
+        "token '4' has 3; log-probabilities are at most 0": {**tokens, "4": 3},
+    }
+    want = discode.decode(tokens, scale="five").value[0]
+    for reason, given in bad.items():
+        with pytest.raises(InputError, match=re.escape(reason)):
+            discode.decode(given, scale="five")
+        scores = discode.decode([tokens, given, chat], scale="five")
+        assert np.array_equal(scores.value, [want, np.nan, want], equal_nan=True)
+        assert reason in scores.errors[1]
+        assert "row 0" not in scores.errors[1]

@@ -81,7 +81,8 @@ def readings_from_json(given: Any, scale: Scale, *, missing: str = "nan") -> Giv
 
     That is: a response of chat completions, completions or Responses, one of its choices, its
     ``logprobs``, a list of positions, or one position, as JSON or as objects of OpenAI's package;
-    or a sequence of these. One position is the answer's own; among several it is found.
+    or a sequence of these, among which mappings of tokens may stand. One position is the answer's
+    own; among several it is found.
 
     >>> from discode.scales import FIVE
     >>> top = [{"token": str(n), "logprob": math.log(0.2)} for n in range(1, 6)]
@@ -105,8 +106,9 @@ def readings_from_json(given: Any, scale: Scale, *, missing: str = "nan") -> Giv
         try:
             if isinstance(answer, InputError):
                 raise answer
-            if isinstance(answer, Token):
-                part = Readings.of(_candidates(answer), scale, missing=missing)
+            if isinstance(answer, Token | Mapping):
+                top = _candidates(answer) if isinstance(answer, Token) else answer
+                part = Readings.of(top, scale, missing=missing)
             else:
                 part = reading_from_tokens(answer, scale, missing=missing)
                 found = _find(answer, scale)
@@ -114,7 +116,8 @@ def readings_from_json(given: Any, scale: Scale, *, missing: str = "nan") -> Giv
         except InputError as error:
             if not isinstance(given, list | tuple):
                 raise
-            part = Readings.failed(scale, [str(error)])  # the others are not lost
+            # The others are not lost; nor is this the first of them.
+            part = Readings.failed(scale, [str(error).removeprefix("row 0: ")])
         parts.append(part)
         places.append(place)
     return GivenReadings(Readings.concat(scale, parts), tuple(places))
@@ -127,8 +130,8 @@ def _plain(given: Any) -> Any:
     return given.model_dump() if hasattr(given, "model_dump") else given
 
 
-_Answer = Token | list[Token] | InputError
-"""One position, an answer's tokens, or why there are none."""
+_Answer = Token | list[Token] | Mapping[str, Any] | InputError
+"""One position, an answer's tokens, a mapping of tokens, or why there are none."""
 
 
 def _answers_in(given: Any) -> list[_Answer] | None:
@@ -138,15 +141,20 @@ def _answers_in(given: Any) -> list[_Answer] | None:
     if given and all(isinstance(item, Mapping) and "top_logprobs" in item for item in given):
         return [_tokens(given)]  # the positions of one answer
     found: list[_Answer] = []
+    known = False
     for item in given:
         try:
             answers = _answers_in(item)
         except InputError as error:
             answers = [error]
-        if answers is None:
+        if answers is not None:
+            found += answers
+            known = True
+        elif isinstance(item, Mapping) and "token" not in item:  # which is part of a row
+            found.append(item)
+        else:
             return None
-        found += answers
-    return found
+    return found if known else None
 
 
 def _answers_of(given: Mapping[str, Any]) -> list[_Answer] | None:
@@ -155,6 +163,8 @@ def _answers_of(given: Mapping[str, Any]) -> list[_Answer] | None:
     if isinstance(given.get("response"), Mapping) and "custom_id" in given:  # a line of a batch
         return _answers_of(given["response"].get("body") or {})
     if isinstance(given.get("choices"), list):
+        if not given["choices"]:
+            raise InputError("the response has no choices, so no answer")
         return [_of_choice(choice) for choice in given["choices"]]
     if isinstance(given.get("output"), list):
         return [_of_responses(given["output"])]
