@@ -99,9 +99,8 @@ def _start(folder: Path, place: str, name: str) -> Command:
 def _wait(command: Command, log: Path, rng: np.random.Generator) -> None:
     """Wait for a random moment of a run, by what its model was asked: machines may be busy."""
     done = log.read_text().count("\n") if log.exists() else 0
-    moment = int(
-        rng.integers(done - 100, ROWS + 100)
-    )  # the first and the last ones are start and end
+    # The first hundred are the start, the last hundred the end.
+    moment = int(rng.integers(done - 100, ROWS + 100))
     while command.process.is_alive() and done < min(moment, ROWS):
         time.sleep(0.001)
         done = log.read_text().count("\n") if log.exists() else 0
