@@ -354,6 +354,7 @@ def test_single_keys_can_be_turned_off(site: Site) -> None:
     page.goto(site.url + "/guide")
     page.get_by_label("Use the single keys").check()
     page.goto(site.url + "/task")
+    page.locator("#choice [data-key]").first.wait_for()  # both captions are in view
     page.keyboard.press("1")
     done(page, 1)
 
