@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import os
@@ -15,7 +14,7 @@ from typing import Any
 from PIL import Image
 
 from discode.arrays import as_numpy, is_array
-from discode.errors import BadDataError, InputError, count_of
+from discode.errors import BadDataError, InputError, count_of, suggest
 from discode.files import read_rows
 from discode.images import (
     IMAGE_SUFFIXES,
@@ -487,10 +486,10 @@ def lacking(allowed: Sequence[str], names: Iterable[Any], what: str = "") -> str
     "has no column 'image' (nor file_name); did you mean 'imge'? It has: imge, url"
     """
     given = list(map(str, names))
-    near = difflib.get_close_matches(allowed[0], given, n=1)
-    hint = f" did you mean {near[0]!r}? It has:" if near else " it has:"
+    near = suggest(allowed[0], given)
+    hint = f"{near} It has:" if near else "; it has:"
     others = f"{what}{allowed[0]!r} (nor {', '.join(allowed[1:])})"
-    return f"has no {others};{hint} {', '.join(given) or 'nothing'}"
+    return f"has no {others}{hint} {', '.join(given) or 'nothing'}"
 
 
 def _by_number(folder: Path | None) -> dict[str, list[Path]]:

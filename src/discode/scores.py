@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discode.decoders import Decoded
-from discode.errors import InputError, require
+from discode.errors import InputError, count_of, require
 from discode.pairs import Pair
 from discode.readings import Readings
 from discode.scales import get_scale
@@ -199,7 +199,7 @@ class Scores(np.lib.mixins.NDArrayOperatorsMixin):
 
     def _summary(self) -> str:
         failed = int(np.isnan(self.value).sum())
-        words = ["1 score" if len(self) == 1 else f"{len(self)} scores", f"mean {self.mean():.4g}"]
+        words = [count_of(len(self), "score"), f"mean {self.mean():.4g}"]
         return ", ".join([*words, f"{failed} failed"] if failed else words)
 
     def _repr_html_(self) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.bulk.chunks import Block
-from discode.errors import InputError
+from discode.errors import InputError, count_of
 from discode.metrics.scorefile import read_scores
 from discode.stats import (
     MeansPlan,
@@ -351,12 +351,13 @@ def explain_join(joined: JoinedScores) -> list[str]:
     """Return what a reader must know of how the files were joined, a line each."""
     compared, names = int(joined.shared.sum()), joined.names
     everywhere = joined.present.all(axis=0)
-    lines = [f"{_images(compared)} compared, joined by {joined.by}"]
+    lines = [f"{count_of(compared, 'image')} compared, joined by {joined.by}"]
     if not everywhere.all():
         each = _counts(names, (joined.present & ~everywhere).sum(axis=1))
-        lines.append(f"left out: {_images(int((~everywhere).sum()))} not in every file ({each})")
+        lost = count_of(int((~everywhere).sum()), "image")
+        lines.append(f"left out: {lost} not in every file ({each})")
     if any(joined.failed):
-        lost = _images(int((everywhere & ~joined.shared).sum()))
+        lost = count_of(int((everywhere & ~joined.shared).sum()), "image")
         lines.append(f"rows without a score: {_counts(names, joined.failed)} ({lost} left out)")
     mine = joined.present.sum(axis=1)
     if any(
@@ -371,10 +372,6 @@ def explain_join(joined: JoinedScores) -> list[str]:
     if not joined.signatures:
         lines.append("the files have no signatures: nothing says that they were scored alike")
     return lines
-
-
-def _images(count: int) -> str:
-    return "1 image" if count == 1 else f"{count} images"
 
 
 def _counts(names: Sequence[str], numbers: Sequence[int] | NDArray[np.int64]) -> str:

@@ -427,14 +427,20 @@ def _report(outcome: RunOutcome, labels: Mapping[str, str]) -> None:
         raise typer.Exit(1)
 
 
-def read_runs(paths: list[Path]) -> dict[str, RunLog]:
-    """Read logs by name; a folder stands for the logs in it."""
+def find_runs(paths: Sequence[Path]) -> list[Path]:
+    """Return the files of logs, each once; a folder stands for the logs in it."""
     files: list[Path] = []
     for path in paths:
         found = sorted(path.glob("*.json")) if path.is_dir() else [path]
         if not found:
-            raise InputError(f"no runs in {path}; discode bench run ... --json {path} makes some")
-        files += found
+            raise InputError(f"no runs in {path}; discode bench run ... --json {path}/ makes some")
+        files += [file for file in found if file not in files]
+    return files
+
+
+def read_runs(paths: Sequence[Path]) -> dict[str, RunLog]:
+    """Read logs by name, in the order of :func:`find_runs`."""
+    files = find_runs(paths)
     stems = [path.stem for path in files]
     return {
         path.stem if stems.count(path.stem) == 1 else str(path): RunLog.load(path) for path in files

@@ -16,6 +16,7 @@ from discode.bench.runlog import RunLog
 from discode.benchmarks import BENCHMARKS, Benchmark, find_folder, load_benchmark
 from discode.benchmarks.base import resolve_options
 from discode.cli import output
+from discode.cli.bench import find_runs, read_runs
 from discode.cli.model_options import (
     PANEL,
     BaseUrl,
@@ -112,11 +113,8 @@ def _run(
     given = list(dict.fromkeys(benchmark or ()))
     if given and not study.benchmarks:
         raise InputError(f"{study.name} needs no benchmark; leave -b {given[0]} out")
-    files = _log_files(log or ())
-    stems = [path.stem for path in files]
-    logs = {
-        path.stem if stems.count(path.stem) == 1 else str(path): RunLog.load(path) for path in files
-    }
+    files = find_runs(log or ())
+    logs = read_runs(files)
     kept: dict[str, RunLog] = {}
     if out is not None:
         try:
@@ -140,7 +138,7 @@ def _run(
             f"{study.name} wants --data, a folder of benchmarks, --ratings, or --log, a run"
         )
     if log and not model:
-        judges = _recorded(files)
+        judges = _recorded(dict(zip(files, logs.values(), strict=True)))
     else:
         readings = None if out is None else store_beside(out)
         judges = {
@@ -168,16 +166,6 @@ def _run(
     _report(study, result, out, form)
 
 
-def _log_files(paths: Sequence[Path]) -> list[Path]:
-    files: list[Path] = []
-    for path in paths:
-        found = sorted(path.glob("*.json")) if path.is_dir() else [path]
-        if not found:
-            raise InputError(f"no runs in {path}; discode bench run ... --json {path}/ makes some")
-        files += [file for file in found if file not in files]
-    return files
-
-
 def _load(study: Study, given: Sequence[str], data: Path) -> dict[str, Benchmark]:
     """Load what was asked for, or what is there of the study's benchmarks."""
     loaded: dict[str, Benchmark] = {}
@@ -202,15 +190,15 @@ def _load(study: Study, given: Sequence[str], data: Path) -> dict[str, Benchmark
     return loaded
 
 
-def _recorded(files: Sequence[Path]) -> dict[str, MetricFactory]:
+def _recorded(logs: Mapping[Path, RunLog]) -> dict[str, MetricFactory]:
     """Return a judge for the readings beside each log: they replay them, and ask nobody."""
     found: dict[str, MetricFactory] = {}
-    for path in files:
+    for path, log in logs.items():
         stores = (store_beside(path), path.parent / "readings.db", path.parents[1] / "readings.db")
         store = next((place for place in stores if place.is_file()), None)
         if store is None:
             continue
-        for label, result in RunLog.load(path).results.items():
+        for label, result in log.results.items():
             model = result.signature.get("model")
             if asks_judge(label) and model:
                 spec = f"recorded:{store}#{model}"
