@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.benchmarks import Preferences, Ratings
+from discode.benchmarks import BENCHMARKS, Preferences, Ratings
 from discode.errors import InputError
 from discode.scores import Floats
 from discode.stats import (
@@ -76,9 +76,15 @@ def measure_agreement(
         return _of_preferences(judgments, image, value, protocol)
 
 
-def main_measure(judgments: Ratings | Preferences) -> str:
-    """Return the measure that metrics are compared by: τ_c of ratings, accuracy of preferences."""
-    return "tau_c" if isinstance(judgments, Ratings) else "mean"
+def main_measure(benchmark: str, judgments: Ratings | Preferences) -> str:
+    """Return the measure that metrics are compared by: the benchmark's τ, or accuracy.
+
+    A benchmark drawn anew in another style ("flickr8k-cf@sketch") keeps its own.
+    """
+    if not isinstance(judgments, Ratings):
+        return "mean"
+    row = BENCHMARKS.get(benchmark.partition("@")[0])
+    return "tau_c" if row is None else row.main_tau
 
 
 def agreement_statistic(

@@ -97,7 +97,7 @@ def compare_metrics(
         raise InputError(f"two metrics or more are compared; this run has {known}")
     judged = log.judgments
     allowed = ("tau_c", "tau_b") if isinstance(judged, Ratings) else ("mean",)
-    measure = measure or main_measure(judged)
+    measure = measure or main_measure(log.benchmark, judged)
     if measure not in allowed:
         raise InputError(f"measure={measure!r} is not allowed here; give {' or '.join(allowed)}")
     if swap not in ("images", "captions"):

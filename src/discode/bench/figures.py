@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from discode.bench.agreement import main_measure
 from discode.bench.runlog import RunLog
 from discode.bench.systems import JoinedScores, SystemComparison
 from discode.bench.tables import MEASURE_SYMBOLS, benchmark_title, table_cells
@@ -28,8 +29,12 @@ def plot_runs(runs: Mapping[str, RunLog], path: Path) -> None:
     check_plot(path)
     require("matplotlib", "plot").use("Agg")
     pyplot = require("matplotlib.pyplot", "plot")
-    deciding = {"tau_c", "mean"}
-    every = [cell for cell in table_cells(runs) if cell.measure in deciding]
+    deciding = {log.benchmark: main_measure(log.benchmark, log.judgments) for log in runs.values()}
+    every = [
+        cell
+        for cell in table_cells(runs)
+        if cell.measure == deciding[cell.benchmark.partition(" (")[0]]
+    ]
     names = list(dict.fromkeys(cell.benchmark for cell in every))
     across = min(2, len(names))
     down = -(-len(names) // across)

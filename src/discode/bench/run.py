@@ -84,7 +84,7 @@ def run_metrics(
     log = RunLog.begin(benchmark, protocol, _versions())
     if earlier is not None and earlier.same_questions(log):
         kept = {
-            label: result if earlier.protocol == protocol else _measure_again(result, log)
+            label: result if earlier.protocol == protocol else measure_again(result, log)
             for label, result in earlier.results.items()
         }
         log = replace(log, results=kept)
@@ -109,7 +109,7 @@ def run_metrics(
     return log, problems
 
 
-def _measure_again(result: MetricResult, log: RunLog) -> MetricResult:
+def measure_again(result: MetricResult, log: RunLog) -> MetricResult:
     """Measure scores by another protocol, with its ties in their signature."""
     signature = result.signature.with_fields(ties=log.protocol.ties)
     found = measure_agreement(log.judgments, log.image, result.value, log.protocol)

@@ -206,6 +206,7 @@ class BenchmarkRow:
         image_folders: Where its images may be, below its folder.
         options: The choices of its protocol.
         categories: The categories of its preferences in the order of tables; others follow.
+        main_tau: Which Kendall's τ of its ratings metrics are compared by: "tau_b" or "tau_c".
         published_column: The column of its numbers in the paper's tables (``published.csv``), from
             the measure and the options.
         published_sizes: From the value of every option to how many images and judgments the data
@@ -228,6 +229,7 @@ class BenchmarkRow:
     options: Mapping[str, BenchmarkOption] = field(default_factory=dict)
     categories: tuple[str, ...] = ()
     help: str = ""
+    main_tau: str = "tau_c"
     published_column: str = "{benchmark} {measure}"
     published_sizes: Callable[[Mapping[str, str]], tuple[tuple[int, int], ...]] | None = None
 

@@ -319,5 +319,6 @@ CF = replace(
             "clean", "without the judged captions of the image", ("clean", "all")
         )
     },
+    main_tau="tau_b",
     published_sizes=lambda options: ((1000, 47_830),),
 )

@@ -49,7 +49,7 @@ def compare(
         Path | None, typer.Option(help="Of score files: draw to .png, .svg or .pdf.")
     ] = None,
     measure: Annotated[
-        str | None, typer.Option(help="Of a run: tau_c (default) or tau_b; preferences: mean.")
+        str | None, typer.Option(help="Of a run: tau_b or tau_c; by default the benchmark's, or mean.")
     ] = None,
     swap: Annotated[
         str | None,

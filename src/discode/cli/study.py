@@ -161,7 +161,7 @@ def _run(
         for line in one.notes:
             output.note(f"{text}: {line}", "dim")
     lacking = [text for text in study.benchmarks if text not in benchmarks]
-    if lacking and benchmarks and not given:
+    if lacking and data is not None and not given:
         output.note(f"not in {data}: {', '.join(lacking)}", "dim")
     _report(study, result, out, form)
 
@@ -207,11 +207,7 @@ def _recorded(logs: Mapping[Path, RunLog]) -> dict[str, MetricFactory]:
 
 
 def _report(study: Study, result: StudyResult, out: Path | None, form: str) -> None:
-    """Print a study, or write it; exit with 1 if something could not be done."""
-    shown = list(result.tables.values())[: None if out is None else 1]
-    echo("\n\n".join(write_table(table, form) for table in shown))
-    for finding in result.findings if form == "text" else ():
-        echo(f"\n{finding}")
+    """Write a study, then print it: whoever reads may stop; exit with 1 if something failed."""
     if out is not None:
         for kind, suffix in SUFFIXES.items():
             if kind == "csv":
@@ -228,6 +224,11 @@ def _report(study: Study, result: StudyResult, out: Path | None, form: str) -> N
             (out / name).write_text(text, "utf-8")
         for name, draw in result.figures.items():
             draw(out / f"{name}.png")
+    shown = list(result.tables.values())[: None if out is None else 1]
+    echo("\n\n".join(write_table(table, form) for table in shown))
+    for finding in result.findings if form == "text" else ():
+        echo(f"\n{finding}")
+    if out is not None:
         output.note(f"written to {out}", "dim")
     for problem in result.problems:
         output.note(problem, "red")

@@ -269,7 +269,7 @@ def _summary(run: GatheredRun, cells: Sequence[TableCell], resamples: int) -> di
         "runs": list(run.sources),
         "ties": log.protocol.ties,
         "level": log.protocol.level,
-        "main": main_measure(log.judgments),
+        "main": main_measure(log.benchmark, log.judgments),
         "measures": [[name, MEASURE_SYMBOLS.get(name, name)] for name in measures],
         "levels": rating_levels(log.judgments.value)[0] if isinstance(log.judgments, Ratings)
         else [],

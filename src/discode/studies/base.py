@@ -10,7 +10,7 @@ import numpy as np
 
 from discode.bench.agreement import AgreementProtocol
 from discode.bench.layout import CellTable
-from discode.bench.run import RunProgress, run_metrics
+from discode.bench.run import RunProgress, measure_again, run_metrics
 from discode.bench.runlog import MetricResult, RunLog
 from discode.benchmarks import Benchmark, BenchmarkOption
 from discode.decoders import get_decoder
@@ -184,19 +184,23 @@ def _begun(benchmark: Benchmark) -> RunLog:
     return RunLog.begin(benchmark, AgreementProtocol(), {})
 
 
-def _earlier(setup: StudySetup, benchmark: Benchmark, factory: MetricFactory) -> RunLog | None:
+def _earlier(setup: StudySetup, benchmark: Benchmark, factory: MetricFactory) -> RunLog:
     """Return what the logs have of these pairs by this judge, and by metrics that ask none."""
-    begun = _begun(benchmark)
+    begun = RunLog.begin(benchmark, setup.protocol, {})
     every = (*setup.logs.values(), *setup.kept.values())
     same = [log for log in every if log.same_questions(begun)]
-    same = [log for log in same if log.protocol == setup.protocol] or same[:1]
-    kept = {
-        label: result
+    same.sort(key=lambda log: log.protocol == setup.protocol)  # these need not be measured again
+    latest = {
+        label: (log, result)
         for log in same
         for label, result in log.results.items()
         if not asks_judge(label) or _made_by(factory, result.metric_signature)
     }
-    return replace(same[0], results=kept) if same else None
+    kept = {
+        label: result if log.protocol == setup.protocol else measure_again(result, begun)
+        for label, (log, result) in latest.items()
+    }
+    return replace(begun, results=kept)
 
 
 def _others(setup: StudySetup, log: RunLog) -> dict[str, MetricResult]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.bench.agreement import AgreementProtocol, agreement_statistic, main_measure
+from discode.bench.agreement import AgreementProtocol, agreement_statistic
 from discode.bench.layout import CellTable, TableValue
 from discode.benchmarks import Benchmark, BenchmarkOption, Preferences, Ratings
 from discode.benchmarks.base import integer_option
@@ -198,7 +198,8 @@ def choose_decoder(
         seed=protocol.seed,
         level=protocol.level,
     )
-    measure, ones = main_measure(judgments), np.ones(int(keep.sum()), np.int64)
+    measure = "tau_c" if isinstance(judgments, Ratings) else "mean"  # what the choice was made by
+    ones = np.ones(int(keep.sum()), np.int64)
     agreement = [
         agreement_statistic(judgments, values[spec], measure, protocol.ties, keep)(ones)
         for spec in specs

@@ -37,8 +37,10 @@ def _judges(prefix: str = "") -> tuple[StudyLine, ...]:
 
 
 def _by_references(line: StudyLine, model: str) -> str:
-    needs = METRICS[line.method].needs if line.method in METRICS else frozenset[str]()
-    shown = "references" in needs or line.method.startswith("ref-")
+    row = METRICS.get(line.method) or METRICS.get(line.system)
+    if row is None:
+        return "scores from files"
+    shown = "references" in row.needs or line.method.startswith("ref-")
     return "with references" if shown else "reference-free"
 
 
@@ -142,7 +144,7 @@ def _draw_sigma(study: TableStudy, logs: Mapping[str, RunLog], path: Path) -> No
     own = study.own_lines(logs)
     shown: dict[str, str] = {}
     for log in logs.values():
-        shown[log.benchmark] = main_measure(log.judgments)
+        shown[log.benchmark] = main_measure(log.benchmark, log.judgments)
     figure, panels = pyplot.subplots(
         1, len(shown), figsize=(max(5.0, 4.2 * len(shown)), 3.4), squeeze=False,
         layout="constrained",

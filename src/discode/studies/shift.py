@@ -133,7 +133,7 @@ def compare_decoders(log: RunLog, method: str, base: str) -> Interval:
     The interval is of the paired bootstrap over images; judgments without a score of both are left
     out, as everywhere.
     """
-    judged = log.judgments
+    judged, measure = log.judgments, main_measure(log.benchmark, log.judgments)
     ours, theirs = (log.results[name].value for name in (method, base))
     if isinstance(judged, Ratings):
         keep, pair = np.isfinite(ours + theirs)[judged.pair], judged.pair
@@ -141,11 +141,10 @@ def compare_decoders(log: RunLog, method: str, base: str) -> Interval:
         keep, pair = np.ones(len(judged), bool), judged.left
     protocol, images = log.protocol, log.image[pair[keep]]
     if not protocol.resamples or len(np.unique(images)) < 2:
-        a, b = (100 * log.results[name].measures[main_measure(judged)].value
-                for name in (method, base))  # fmt: skip
+        a, b = (100 * log.results[name].measures[measure].value for name in (method, base))
         return Interval(a - b, np.nan, np.nan, protocol.level)
     mine, other = (
-        agreement_statistic(judged, value, main_measure(judged), protocol.ties, keep)
+        agreement_statistic(judged, value, measure, protocol.ties, keep)
         for value in (ours, theirs)
     )
     found = paired_bootstrap(
@@ -211,7 +210,7 @@ def _run(setup: StudySetup) -> StudyResult:
             number += 1
             suffix = f"-{number}" if number > 1 else ""
             values, apart = _values(found, methods), _differences(found, methods)
-            measure = main_measure(benchmark.judgments)
+            measure = main_measure(benchmark.name, benchmark.judgments)
             title = f"{group}{place}, {MEASURE_SYMBOLS[measure]} in percent"
             few_images = len(np.unique(next(iter(found.values())).image))
             note = f"{few_images:,} images, drawn anew; the judgments are of the originals"
@@ -248,7 +247,7 @@ def _values(logs: Mapping[str, RunLog], methods: Sequence[str]) -> dict[str, lis
         cells: list[TableValue] = []
         for log in logs.values():
             result = log.results.get(name)
-            measure = main_measure(log.judgments)
+            measure = main_measure(log.benchmark, log.judgments)
             cells.append(None if result is None else result.measures[measure].times(100))
         rows[name] = cells
     return rows

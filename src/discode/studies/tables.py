@@ -88,6 +88,21 @@ class TableStudy:
         if self.check is not None:
             self.check(setup)
         found = self._score(setup)
+        return self._with_given(setup.logs)._lay_out(found, setup)
+
+    def _with_given(self, logs: Mapping[str, RunLog]) -> TableStudy:
+        """Return a table of metrics with a line for each that logs have and the study does not."""
+        if all(asks_judge(line.method) for line in self.lines):
+            return self  # it is about judges only
+        given = {
+            label: StudyLine(label, label, system=result.signature.get("metric"))
+            for log in logs.values()
+            for label, result in log.results.items()
+            if not result.signature.get("decoder") and self.line_of(label, result) is None
+        }
+        return replace(self, lines=(*self.lines, *given.values()))
+
+    def _lay_out(self, found: StudyRuns, setup: StudySetup) -> StudyResult:
         own = self.own_lines(found.logs)
         tables = {name: self._table(name, own, found.logs, found.left_out) for name in self.tables}
         return StudyResult(
@@ -127,9 +142,11 @@ class TableStudy:
         """Return the line that a result belongs to, by how it was made; None if to none."""
         made = result.signature
         for line in self.lines:
-            if not asks_judge(line.method):
+            if not made.get("decoder"):
                 if line.method in (label, made.get("metric")):
                     return line
+                continue
+            if not asks_judge(line.method):
                 continue
             method = line.method.removeprefix("ref-")
             decoder = get_decoder(method)
@@ -317,23 +334,33 @@ def _column_of(log: RunLog, measure: str, run: str = "") -> StudyColumn:
 def _columns(
     logs: Mapping[str, RunLog], paper: Sequence[PublishedCell], *, only_paper: bool
 ) -> list[StudyColumn]:
-    """Return the paper's columns of the benchmarks that were run, and those of other benchmarks."""
-    printed = dict.fromkeys(cell.column for cell in paper)
-    known = {cell.column.partition(" ")[0] for cell in published_cells()}
+    """Return the paper's columns of the benchmarks that were run, and those that it lacks.
+
+    Those of a benchmark of one's own; and where the paper's table has a benchmark's categories,
+    other categories of it, such as a domain that MCEval does not have.
+    """
+    printed = list(dict.fromkeys(cell.column for cell in paper))
+    every = {cell.column for cell in published_cells()}
+    known = {column.partition(" ")[0] for column in every}
+    divided = {c.partition(" ")[0] for c in printed if not c.endswith(" mean")}
     found: dict[StudyColumn, None] = {}
     for name, log in logs.items():
         for measure in table_measures(log):
             column = _column_of(log, measure, _place(name, logs))
-            if column.published in printed or not (only_paper or log.benchmark in known):
+            if (
+                column.published in printed
+                or (log.benchmark in divided and column.published not in every)
+                or not (only_paper or log.benchmark in known)
+            ):
                 found[column] = None
     names = list(BENCHMARKS)
 
-    def place(column: StudyColumn) -> tuple[int, int]:
-        bare = column.published.partition(" ")[0]
-        order = list(printed)
+    def place(column: StudyColumn) -> tuple[int, bool, int]:
+        bare, _, measure = column.published.partition(" ")
         return (
             names.index(bare) if bare in names else len(names),
-            order.index(column.published) if column.published in printed else 0,
+            measure == "mean",
+            printed.index(column.published) if column.published in printed else len(printed),
         )
 
     return sorted(found, key=place)
@@ -377,7 +404,7 @@ def _difference(log: RunLog, a: str, b: str, setup: StudySetup) -> Interval:
         pair = judged.pair[keep]
     else:
         keep, pair = np.ones(len(judged), bool), judged.left
-    name = main_measure(judged)
+    name = main_measure(log.benchmark, judged)
     one, two = (agreement_statistic(judged, v, name, log.protocol.ties, keep) for v in (x, y))
     drawn = paired_bootstrap(
         one, two, log.image[pair], resamples=setup.protocol.resamples, seed=setup.protocol.seed
@@ -388,7 +415,7 @@ def _difference(log: RunLog, a: str, b: str, setup: StudySetup) -> Interval:
 def _sentence(log: RunLog, model: str, a: StudyLine, b: StudyLine, apart: Interval) -> str:
     """Return what a difference says."""
     one, two = (f"{line.name} ({line.block})" if line.block else line.name for line in (a, b))
-    measure = MEASURE_SYMBOLS[main_measure(log.judgments)]
+    measure = MEASURE_SYMBOLS[main_measure(log.benchmark, log.judgments)]
     shown = "" if apart.low > 0 or apart.high < 0 else "; no difference was shown"
     bounds = (
         ""
