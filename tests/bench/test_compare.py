@@ -42,6 +42,15 @@ def test_comparisons(runs: dict[str, RunLog]) -> None:
         assert both.p < 0.05
 
 
+def test_the_benchmark_says_which_tau(runs: dict[str, RunLog]) -> None:
+    crowd = replace(runs["ratings"], benchmark="flickr8k-cf")
+    for log, measure in ((runs["ratings"], "tau_c"), (crowd, "tau_b")):
+        (one,) = compare_metrics(log, ["cider", "bleu-4"], resamples=100).pairs
+        assert one.measure == measure
+        expected = log.results["cider"].measures[measure].value
+        assert math.isclose(one.value_a, 100 * expected)
+
+
 def test_what_cannot_be_compared(runs: dict[str, RunLog]) -> None:
     with pytest.raises(InputError, match="two metrics or more"):
         compare_metrics(runs["ratings"], ["cider"])

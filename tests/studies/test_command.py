@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from discode.studies import STUDIES
-from tests.helpers.command_line import refused, run
+from tests.helpers.command_line import DISCODE, refused, run
 from tests.helpers.mini_benchmarks import several
 
 
@@ -54,6 +56,25 @@ def test_a_study_is_written_and_goes_on_from_its_logs(data: Path, tmp_path: Path
     assert [line for line in alone.stdout.splitlines() if "Smoothing" in line][:1] == [
         line for line in table.splitlines() if "Smoothing" in line
     ][:1]
+
+
+def test_everything_is_written_though_nobody_reads_on(data: Path, tmp_path: Path) -> None:
+    """As into ``| head``, which goes away after a line."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    arguments = ["study", "dataset", "--data", data, "-b", "flickr8k-expert", "-o", tmp_path]
+    subprocess.run([*DISCODE, *map(str, arguments)], stdout=writer, stderr=subprocess.DEVNULL)
+    os.close(writer)
+    assert {path.name for path in tmp_path.iterdir()} >= {"dataset.txt", "dataset.csv"}
+
+
+def test_ratings_of_ones_own_are_all_that_is_looked_for(tmp_path: Path) -> None:
+    ratings = tmp_path / "mine.csv"
+    ratings.write_text("image,caption,rating\na.jpg,a dog,1\nb.jpg,a cat,2\n")
+    done = run("study", "dataset", "--ratings", ratings)
+    assert done.returncode == 0
+    assert "None" not in done.stderr
+    assert "flickr8k" not in done.stderr
 
 
 def test_mistakes_are_told_in_one_line(data: Path, tmp_path: Path) -> None:

@@ -10,19 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discode.bench import RunLog, measure_agreement
+from discode.bench import RunLog, measure_agreement, run_metrics
 from discode.bench.published import PAPER_TABLES, published_cells
 from discode.benchmarks import BENCHMARKS
 from discode.errors import InputError
 from discode.metrics import MetricFactory
 from discode.metrics.registry import asks_judge
+from discode.signature import Signature
 from discode.stats import Interval
 from discode.studies import STUDIES, StudyResult, StudySetup
 from discode.studies.base import run_methods
 from discode.studies.paper import PAPER_STUDIES
 from discode.studies.tables import system_title
 from tests.helpers.fake_model import FakeModel
-from tests.helpers.fake_runs import QUICK, preferred, rated
+from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric, preferred, rated
 
 HIDDEN = frozenset({"hidden"})
 
@@ -123,6 +124,64 @@ def test_logs_alone_make_a_table(tmp_path: Path) -> None:
     assert [title[0] for title in shown.columns[1:]] == ["Composite"]
     with pytest.raises(InputError, match="nothing to score"):
         STUDIES["divergence"].run(StudySetup())
+
+
+def test_every_metric_of_a_log_is_a_line_among_metrics() -> None:
+    benchmark = rated()
+    scored = {"clip-s": "clip-s", "berts": "bertscore", "mine": "scorefile"}
+    metrics = {label: FakeMetric(number, 3.0) for number, label in enumerate(scored)}
+    log, _ = run_metrics(benchmark, {a: a for a in metrics}, FakeFactory(**metrics), QUICK)
+    log = replace(log, results={
+        label: replace(result, signature=Signature.of(metric=scored[label]))
+        for label, result in log.results.items()
+    })  # fmt: skip
+    alone = STUDIES["main"].run(StudySetup(logs={"run": log}, protocol=QUICK))
+    # Beside a judge, after an earlier study, and measured with other resamples.
+    finer = replace(QUICK, resamples=150)
+    earlier = run_metrics(benchmark, {"raw": "raw"}, MetricFactory(model=FakeModel()), finer)[0]
+    setup = setup_of(FakeModel(), logs={"run": log}, kept={"earlier": earlier})
+    beside = STUDIES["main"].run(replace(setup, protocol=finer))
+    for result in (alone, beside):
+        rows = rows_of(result, "main")
+        for place in ("reference-free / clip-s", "with references / berts",
+                      "scores from files / mine"):  # fmt: skip
+            expected = log.results[place.rpartition(" / ")[2]].measures["tau_c"]
+            assert rows[place][1].value == pytest.approx(100 * expected.value)
+    # A study of judges has no place for them.
+    judges = STUDIES["models"].run(replace(setup, protocol=finer))
+    assert not any("clip-s" in key for key in rows_of(judges, "models"))
+
+
+def test_domains_that_the_paper_lacks_have_columns_of_their_own() -> None:
+    choices = replace(preferred(), name="mceval", options={})
+    some = tuple("real" if name == "HC" else "comic" for name in choices.judgments.category)
+    choices = replace(choices, judgments=replace(choices.judgments, category=some))
+    setup = replace(setup_of(FakeModel()), benchmarks={"mceval": choices})
+    result = STUDIES["mceval"].run(setup)
+    assert [title[1] for title in result.tables["mceval"].columns[1:]] == ["real", "comic", "Mean"]
+    row = rows_of(result, "mceval")["reference-free / DISCODE, default, fake"]
+    assert all(isinstance(cell, Interval) for cell in row)
+    found = STUDIES["models"].run(setup).tables
+    assert [title[1] for title in found["models"].columns[1:]] == ["Mean"]  # as of the paper's
+    assert [title[1] for title in found["models_mceval"].columns[1:]] == ["real", "comic", "Mean"]
+
+
+def test_sentences_and_panels_have_the_benchmarks_own_tau(tmp_path: Path) -> None:
+    """Flickr8k-CF is reported in τ_b, the other ratings in τ_c."""
+    matplotlib = pytest.importorskip("matplotlib", reason="figures want discode[plot]")
+    crowd = replace(rated(), name="flickr8k-cf")
+    both = replace(setup_of(FakeModel()), benchmarks={"flickr8k-cf": crowd, "composite": rated()})
+    for study in ("models", "sigma"):
+        result = STUDIES[study].run(both)
+        if study == "sigma":
+            log = result.logs["fake flickr8k-cf"]
+            exact, raw = (log.results[name].measures["tau_b"].value for name in ("paper", "raw"))
+            (said,) = (text for text in result.findings if text.startswith("Flickr8k-CF, fake"))
+            assert f"{100 * (exact - raw):+.2f} in τ_b" in said
+        with matplotlib.rc_context({"svg.fonttype": "none"}):
+            result.figures[study](tmp_path / "drawn.svg")
+        drawn = (tmp_path / "drawn.svg").read_text()
+        assert (drawn.count("τ_b, %"), drawn.count("τ_c, %")) == (1, 1)
 
 
 def test_models_are_rows_and_benchmarks_are_columns() -> None:
