@@ -78,19 +78,18 @@ NOTES = {
         "references, so no metric can score it."
     ),
     "ablation": PageNote(
-        "The paper's loss can be minimised in two ways, and they are not the same method. *Ten "
-        "Adam steps* start at the model's own distribution and stop long before the minimum; the "
-        "*exact minimiser* is the formula that the paper derives. Solved exactly with its adaptive "
-        "α, the printed loss gives the raw digit or nearly so. In the paper's table DISCODE is far "
-        "above the raw digit; the study `sigma` shows why that cannot be the exact minimiser. "
-        "Whether ten Adam steps would give the printed rows needs the paper's models.",
+        "The *exact minimiser* is the formula that the paper derives and uses. Solved exactly with "
+        "its adaptive α, the printed loss gives the raw digit or nearly so, but in the paper's "
+        "table DISCODE is far above it. *Ten Adam steps*, which the paper takes for other "
+        "divergences, start here at the model's own distribution and stop long before the minimum. "
+        "Whether they would give the printed rows is our guess, and needs the paper's models.",
         figure=True,
     ),
     "sigma": PageNote(
         "At σ² = 0.01 the exact minimiser is the raw digit for every model: α is below 2e-5 for "
         "all digits, and the formula divides by it. For its own model the paper prints 32.2 for "
-        "the raw digit and 56.1 at σ² = 0.01 (τ_c), so the printed sweep was not made by exact "
-        "minimisation. Ten Adam steps can have made it: they hardly feel σ², here as in the paper.",
+        "the raw digit and 56.1 at σ² = 0.01 (τ_c), in a table of its source that is not typeset. "
+        "We infer that this was not exact minimisation. Ten Adam steps hardly feel σ², either.",
         figure=True,
     ),
     "divergence": PageNote(
@@ -113,7 +112,7 @@ NOTES = {
         "(-13b, -34b and -72b, too, where they fit)."
     ),
     "digits": PageNote(
-        "In the paper, LLaVA-NeXT often gives 0 a second hump, whatever the raw digit is. The "
+        "In the paper, LLaVA-NeXT often overestimates 0: a second hump. The "
         "embedded judge was trained on Gaussian targets and has almost none: there is no "
         "symbolic bias here for a prior to remove. But few digits are the likeliest for most "
         "pairs, which is why raw scores tie.",
@@ -197,7 +196,7 @@ def section(study: Study, data: Path, out: Path, benchmarks: list[str]) -> str:
     lines = "\n".join(filter(None, said)).replace(str(data), "DATA").replace(str(out), "studies")
     paper = f" (the paper's {', '.join(study.paper)})" if study.paper else ""
     parts = [f"## {study.name}", f"{study.about[:1].upper()}{study.about[1:]}{paper}."]
-    parts += [textwrap.fill(note.text, 100)] if note.text else []
+    parts += [textwrap.fill(note.text, 100, break_on_hyphens=False)] if note.text else []
     parts.append(f"```console\n$ discode {' '.join(shown)} -o studies/\n{lines}\n```")
     for path in sorted(out.glob("*.png")) if note.figure else ():
         if before.get(path) != path.stat().st_mtime_ns:

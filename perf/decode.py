@@ -76,7 +76,7 @@ def main() -> None:
     part = readings.take(np.arange(min(n, 50_000)))
     row(f"exact Jensen-Shannon, {len(part):,}", best_of(2, lambda: exact.decode(part)), len(part))
 
-    # One reading per call, as the paper times it.
+    # One reading per call.
     singles = [few.take([i]) for i in range(min(64, args.adam))]
 
     def one_by_one(decoder: Decoder) -> Callable[[], object]:

@@ -1,4 +1,4 @@
-"""How the paper's models begin an answer: python perf/families.py [--data FOLDER]
+"""How families of models begin an answer: python perf/families.py [--data FOLDER]
 
 Prints a table, a row per family. Where a prompt ends and how "0.85" begins after it comes from the
 real tokenizers in FOLDER/tokenizers. The rest is measured on tiny models of the same classes whose

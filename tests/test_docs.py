@@ -11,9 +11,13 @@ import sys
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from typer.main import get_command
+
+from discode.cli import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -64,6 +68,27 @@ def test_links_lead_somewhere(page: Path) -> None:
         # Anchors of Python names are made by the site, which checks them itself.
         if anchor and target.suffix == ".md" and not anchor.startswith("discode."):
             assert anchor in anchors(target), f"{path}#{anchor}: no such heading"
+
+
+def options_of(command: Any) -> set[str]:
+    """The options of a command and of all below it."""
+    own = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+    return own.union(*map(options_of, getattr(command, "commands", {}).values()))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_options_that_are_named_exist(page: Path) -> None:
+    if page.name == "CHANGELOG.md":
+        pytest.skip("it names options of earlier versions")
+    named = re.findall(r"`(--[a-z][\w-]+)", FENCED.sub("", page.read_text(encoding="utf-8")))
+    scripts = (
+        path for name in ("docs", "perf", "training") for path in ROOT.glob(f"{name}/**/*.py")
+    )
+    known = {"--help", "--stop-timeout", *options_of(get_command(app))}  # the second is docker's
+    known |= {
+        one for path in scripts for one in re.findall(r'"(--[\w-]+)"', path.read_text("utf-8"))
+    }
+    assert set(named) <= known
 
 
 @pytest.mark.slow

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
 import pytest
+
+from discode import load
+from discode.images import demo_path
 
 PAGES = runpy.run_path(str(Path(__file__).parents[1] / "docs" / "make_outputs.py"))
 
@@ -17,6 +21,16 @@ def test_what_is_shown_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     for one in PAGES["replay"](page):
         assert PAGES["agree"](one.text, one.printed), f"{one.where}: printed\n{one.printed}"
+
+
+@pytest.mark.usefixtures("shipped")
+def test_the_service_is_shown_with_numbers_of_the_judge() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "serving.md").read_text(encoding="utf-8")
+    (caption, *shown) = re.findall(r'"(?:caption|score|raw)": "?([^",]+)', page)
+    cat = demo_path() / "cat.jpg"
+    scores, before = (load(method=name).score(cat, caption) for name in ("discode", "smoothing"))
+    assert [f"{float(scores.value[0]):.4f}", f"{float(scores.raw[0]):g}",
+            f"{float(before.value[0]):.4f}"] == shown  # fmt: skip
 
 
 def test_agreement_of_outputs() -> None:

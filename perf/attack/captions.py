@@ -1,6 +1,6 @@
 """Captions that give orders, drive terminals, forge prompts and fill memories.
 
-They go through the embedded judge, the prompts of the paper's models (real tokenizers, where
+They go through the embedded judge, the prompts of model families (real tokenizers, where
 ``$DISCODE_DATA`` has them), score files and the terminal. Scores keep their order, no control token
 gets through, and nothing printed drives a terminal. How far a suffix lifts a wrong caption is
 measured, not promised: the model card speaks of it.

@@ -1,8 +1,9 @@
 """Prompts: the templates a model is asked with, filled so that captions cannot act as prompts.
 
-The default is FLEUR's wording, which the paper uses; other scales replace "0.0" and "1.0" by
-their own ends. A caption is data: it stays on its line, and whatever in it looks like a control
-token of a chat template or an image placeholder is broken by a space.
+The default is the wording of FLEUR's code; the paper says that it uses FLEUR's prompt, and shows it
+as a picture. Other scales replace "0.0" and "1.0" by their own ends. A caption is data: it stays on
+its line, and whatever in it looks like a control token of a chat template or an image placeholder
+is broken by a space.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from discode.bench.published import PAPER_TABLES, published_cells
+from discode.bench.tables import published_table
 from discode.benchmarks import BENCHMARKS
 from discode.errors import UnknownNameError
 
@@ -103,6 +104,16 @@ def test_every_cell_is_unique_and_known() -> None:
         assert cell.column.split()[0] in {*BENCHMARKS, "backbone", "scoring", "overhead"}
         assert cell.group in ("reference-free", "with references") or not cell.system
         assert 0 <= cell.value <= 100 or cell.table == "dataset_statistics"
+
+
+def test_a_table_is_printed_as_the_paper_prints_it() -> None:
+    rows = {str(row[0]).strip(): row[1:] for row in published_table("cost").rows}
+    assert rows["DISCODE w/o Analytical Solution, LLaVA-NeXT-72B"] == [
+        "0.962 ± 0.04", "1.83e-02 ± 1.5e-03", "1.90"
+    ]  # fmt: skip
+    assert rows["Raw score, LLaVA-NeXT-8B"] == ["0.241 ± 0.03", "0.00 ± 0.0", "0.00"]
+    for table in ("ablation_appendix", "sigma"):
+        assert "not typeset" in published_table(table).title
 
 
 def test_means_are_means() -> None:

@@ -23,7 +23,7 @@ from discode.backends.local.catalog import CATALOG
 from discode.bench.runlog import RunLog
 from discode.benchmarks import BENCHMARKS, BenchmarkRow, Preferences
 from discode.decoders import get_decoder
-from discode.decoders.divergences import DEFAULT_ORDER
+from discode.decoders.discode import POWERS
 from discode.decoders.options import option_text
 from discode.errors import InputError, lookup
 from discode.metrics import METRICS
@@ -37,11 +37,11 @@ PAPER_TABLES = {
     "refdisode": "metrics with references, in full",
     "foil": "FOIL with one and four references",
     "ablation": "without each term of the loss",
-    "ablation_appendix": "the same, in full",
-    "sigma": "the variance in α",
+    "ablation_appendix": "the same, in full (in the paper's source, but not typeset)",
+    "sigma": "the variance in α (in the paper's source, but not typeset)",
     "rating": "four rating scales",
     "rating_appendix": "raw, smoothing and DISCODE on four scales, in full",
-    "divergence": "six divergences",
+    "divergence": "five divergences, and none",
     "divergence_appendix": "the same, in full",
     "llms": "four sizes of LLaVA-NeXT",
     "llms_appendix": "the same, in full",
@@ -49,7 +49,7 @@ PAPER_TABLES = {
     "lmms": "six other models",
     "lmms_appendix": "the same, in full",
     "mdce_lmm_full": "the same, on MCEval's domains",
-    "cost": "seconds per caption",
+    "cost": "seconds of the model and of scoring",
     "dataset_statistics": "sizes of the benchmarks",
 }
 """The paper's tables by the label in its source."""
@@ -71,6 +71,8 @@ class PublishedCell:
     setting: str
     column: str
     value: float
+    text: str
+    """The number as it is printed, with its "± ..." where it has one."""
     printed: str
     note: str
 
@@ -106,7 +108,7 @@ def _cells() -> tuple[PublishedCell, ...]:
         raise InputError("this installation lacks the published numbers; reinstall discode")
     with path.open(encoding="utf-8", newline="") as file:
         return tuple(
-            PublishedCell(**{**row, "value": float(row["value"])})  # type: ignore[arg-type]  # the rest is text
+            PublishedCell(value=float(row["text"].partition(" ")[0]), **row)
             for row in csv.DictReader(file)
         )
 
@@ -372,9 +374,9 @@ def _judge_row(made: Signature) -> _PaperRow:
         departures.append(f"another prompt ({made.get('prompt')})")
     name, _, rest = made["decoder"].partition("(")
     options = dict(part.split("=", 1) for part in rest.rstrip(")").split(",") if part)
-    if options.get("reading") == "joint":
-        departures.append("reading=joint")
     scale = _scale_name(made.get("scale", "unit"))
+    if scale == "unit" and options.get("reading", "greedy") != "greedy":
+        departures.append(f"reading={options['reading']}")
     settings = [] if scale == "unit" else [f"scale={scale}"]
     system = name
     if name == "discode":
@@ -412,22 +414,33 @@ _VARIED = ("sigma2", "alpha", "cross_entropy", "divergence")
 def _from_printed(options: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """Return what a decoder varies as the paper's ablations do, and in what else it departs.
 
-    The printed formula is the preset ``paper``. How its loss is minimised does not make another
-    row: exactly, or by the paper's ten Adam steps. The paper names no order of a divergence.
+    The printed formula is the preset ``paper``. The paper minimises its loss analytically, and by
+    ten Adam steps where the divergence is no KL; it says neither where Adam starts nor the orders
+    of divergences.
 
     >>> _from_printed({"sigma2": "0.05", "tau": "1", "solver": "closed"})
     (['sigma2=0.05'], ['not the printed formula (tau=1)'])
+    >>> _from_printed({"divergence": "jensen-shannon", "solver": "exact"})[1]
+    ['solved exactly, where the paper takes ten Adam steps']
     """
     printed = {name: option_text(value) for name, value in get_decoder("paper").options().items()}
-    order = DEFAULT_ORDER.get(options.get("divergence", ""))
-    printed |= {"steps": "10", "learning_rate": "0.001", "order": option_text(order)}
+    printed |= {"steps": "10", "learning_rate": "0.001"}
     changed = {
         name: text
         for name, text in options.items()
-        if name not in ("solver", "reading") and printed.get(name) != text
+        if name not in ("solver", "reading", "order") and printed.get(name) != text
     }
     other = ",".join(f"{name}={text}" for name, text in changed.items() if name not in _VARIED)
-    return (
-        [f"{name}={text}" for name, text in changed.items() if name in _VARIED],
-        [f"not the printed formula ({other})"] if other else [],
-    )
+    departures = [f"not the printed formula ({other})"] if other else []
+    analytical = options.get("divergence", "weighted-kl") in POWERS
+    if options.get("solver") == "adam":
+        departures.append(
+            "Adam steps, which the paper takes for other divergences only"
+            if analytical
+            else "Adam starts at the model's head, and the paper does not say where"
+        )
+    elif not analytical:
+        departures.append("solved exactly, where the paper takes ten Adam steps")
+    if "order" in options:
+        departures.append(f"order={options['order']}, and the paper names none")
+    return [f"{name}={text}" for name, text in changed.items() if name in _VARIED], departures

@@ -234,7 +234,7 @@ def published_table(name: str) -> CellTable:
                 continue
             named = len(models) == 1 or not model or model in printed
             title = printed if named else f"{printed}, {model}"
-            numbers = [_printed_number(row[c]) if c in row else None for c in columns]
+            numbers = [row[c].text if c in row else None for c in columns]
             shown.append(["  " * (len(groups) > 1) + title, *numbers])
     notes = [f"all of {model}" for model in models if model and len(models) == 1]
     for row in rows.values():
@@ -253,12 +253,3 @@ def _printed_column(cell: PublishedCell) -> ColumnTitle:
     if not cell.system:
         return measure
     return (benchmark_title(name), MEASURE_SYMBOLS.get(measure, measure))
-
-
-def _printed_number(cell: PublishedCell) -> str:
-    """Return a number with the paper's decimals: one where it is in percent of judgments."""
-    return (
-        f"{cell.value:.1f}"
-        if cell.column.split()[0] in BENCHMARKS and cell.system
-        else f"{cell.value:g}"
-    )

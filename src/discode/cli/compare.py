@@ -49,7 +49,8 @@ def compare(
         Path | None, typer.Option(help="Of score files: draw to .png, .svg or .pdf.")
     ] = None,
     measure: Annotated[
-        str | None, typer.Option(help="Of a run: tau_b or tau_c; by default the benchmark's, or mean.")
+        str | None,
+        typer.Option(help="Of a run: tau_b or tau_c; by default the benchmark's, or mean."),
     ] = None,
     swap: Annotated[
         str | None,

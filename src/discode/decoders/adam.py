@@ -1,9 +1,10 @@
-"""The paper's numerical solver: a few Adam steps on W and b, started at the model's own head.
+"""A numerical solver: a few Adam steps on W and b, started at the model's own head.
 
 ψ(h) = softmax(W h + b) with W (K, D) and b (K,), one pair of them per reading; the loss is
 H(ψ(h_T), L) + D(ψ(h_T) || q). Ten steps at a learning rate of 1e-3 do not reach the minimum
 (``exact`` does): what they return lies between the token distribution and the minimiser, and
-depends on the size of h_T. It is here because the paper's ablations were made this way.
+depends on the size of h_T. The paper takes ten such steps for divergences other than KL, and does
+not say where they start.
 
 The gradient of W is g hᵀ, with g the loss's gradient at the logits, so both of Adam's averages of
 it are products of one of g and a power of h. Adam's step on W thus moves the logit of answer k by

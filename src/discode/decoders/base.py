@@ -78,10 +78,10 @@ class Alternatives:
 def alternatives(readings: Readings, reading: str = "greedy") -> Alternatives:
     """Lay out readings for decoding.
 
-    ``greedy`` is the paper's rule: the likelier stem is taken, and the answers after it are
-    the alternatives (after "1." there is one: 1.0). ``graded`` has the same alternatives, and
-    differs in the score of 1.0 (:func:`graded_top`). ``joint`` uses both stems of the unit
-    scale and has eleven values: P(0.d) = P("0.") · P(d | "0.") and P(1.0) = P("1.").
+    ``greedy`` is the paper's rule, kept on the scale: the likelier stem is taken, and the answers
+    after it are the alternatives (after "1." there is one: 1.0). ``graded`` has the same
+    alternatives, and differs in the score of 1.0 (:func:`graded_top`). ``joint`` uses both stems of
+    the unit scale and has eleven values: P(0.d) = P("0.") · P(d | "0.") and P(1.0) = P("1.").
     """
     scale = readings.scale
     values = np.asarray(scale.values)

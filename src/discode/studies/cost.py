@@ -1,8 +1,8 @@
 """The paper's "Computational overhead for scoring": the time of a decoder beside that of the model.
 
-All rows are timed in one run on one machine: the backbone reads one pair at a time, as in the
-paper, and a decoder scores one reading at a time. In the batch columns captions are packed and
-readings are decoded together. Every time is the mean of several runs ± their standard deviation.
+All rows are timed in one run on one machine: the backbone reads one pair at a time, and a decoder
+scores one reading at a time. In the batch columns captions are packed and readings are decoded
+together. Every time is the mean of several runs ± their standard deviation.
 """
 
 from __future__ import annotations
@@ -195,14 +195,14 @@ def _run(setup: StudySetup) -> StudyResult:
         low, high = _paper_ratio()
         times = adam.scoring.mean / closed.scoring.mean
         findings.append(
-            f"Adam takes {times:.0f} times as long as the closed form; in the paper {low:.0f} to "
-            f"{high:.0f} times."
+            f"Adam takes {times:.0f} times as long as the closed form; the paper's numerical "
+            f"solution {low:.0f} to {high:.0f} times."
         )
     return StudyResult(tables, findings=findings)
 
 
 def _paper_ratio() -> tuple[float, float]:
-    """Return how much longer Adam takes than the closed form in the paper: least and most."""
+    """Return how much longer the paper takes without its closed form: least and most."""
     found: dict[str, dict[bool, float]] = {}
     for cell in published_cells("cost", "discode", "scoring s"):
         found.setdefault(cell.model, {})[bool(cell.setting)] = cell.value
@@ -214,9 +214,7 @@ def _paper() -> CellTable:
     """Return the paper's table."""
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for cell in published_cells("cost"):
-        shown = f"{cell.value:.2e}" if 0 < cell.value < 0.1 and "s" in cell.column else None
-        text = shown or f"{cell.value:.3g}"
-        rows.setdefault((cell.model, cell.printed), {})[cell.column] = text
+        rows.setdefault((cell.model, cell.printed), {})[cell.column] = cell.text
     columns = ("backbone s", "scoring s", "overhead %")
     listed: list[list[TableValue]] = []
     above = ""

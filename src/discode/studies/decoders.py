@@ -62,7 +62,7 @@ def candidate_decoders(
     Smoothing, the baseline, and the raw answer; token probabilities at other temperatures,
     p ∝ L^(1/τ); and DISCODE with its trust λ in L, the width of its prior, σ² and τ: on scale unit
     each in all three readings. ``default`` is what "discode" means to the model, if it advises a
-    weight of its own. With ``hidden`` also the paper's Adam steps.
+    weight of its own. With ``hidden`` also Adam steps on the printed loss.
 
     >>> from discode.scales import FIVE
     >>> list(candidate_decoders(FIVE))[:3]
@@ -419,7 +419,9 @@ STUDY = Study(
             "no", "also bring scores to the people's scale, by isotonic regression", ("no", "yes")
         ),
         "adam": BenchmarkOption(
-            "no", "also try the paper's Adam steps; needs hidden states, and torch", ("no", "yes")
+            "no",
+            "also try Adam steps on the printed loss; needs hidden states, and torch",
+            ("no", "yes"),
         ),
         "folds": integer_option(FOLDS, "into how many folds the images are dealt", low=1),
     },

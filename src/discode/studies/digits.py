@@ -1,9 +1,10 @@
 """The paper's Fig. "observation": which digits a model prefers, whatever the image and the caption.
 
 A model that rates on digits answers with symbols, and some symbols are likelier than the ratings
-around them: the paper calls it symbolic bias, and shows that 0 is likely even where the model says
-5, 8 or 9. People's ratings have one hump, so the mass above the best single hump is the measure.
-With p the token probabilities (K,) of a pair, renormalised over the answers, and r the raw answer,
+around them: the paper calls it symbolic bias, and says that 0 is often overestimated; its figure
+has four raw digits (0, 5, 8, 9). People's ratings have one hump, so the mass above the best single
+hump is the measure. With p the token probabilities (K,) of a pair, renormalised over the answers,
+and r the raw answer,
 
     h(d) = min p(x) over the answers x from r to d,   bias(d) = mean over pairs of p(d) - h(d).
 

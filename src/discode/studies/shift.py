@@ -144,8 +144,7 @@ def compare_decoders(log: RunLog, method: str, base: str) -> Interval:
         a, b = (100 * log.results[name].measures[measure].value for name in (method, base))
         return Interval(a - b, np.nan, np.nan, protocol.level)
     mine, other = (
-        agreement_statistic(judged, value, measure, protocol.ties, keep)
-        for value in (ours, theirs)
+        agreement_statistic(judged, value, measure, protocol.ties, keep) for value in (ours, theirs)
     )
     found = paired_bootstrap(
         mine, other, images, resamples=protocol.resamples, seed=protocol.seed, level=protocol.level
