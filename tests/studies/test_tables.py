@@ -152,6 +152,20 @@ def test_every_metric_of_a_log_is_a_line_among_metrics() -> None:
     assert not any("clip-s" in key for key in rows_of(judges, "models"))
 
 
+def test_the_default_has_its_line_with_any_model() -> None:
+    """Its signature shows the weight of the prior that the model advises."""
+
+    class Advised(FakeModel):
+        advised_trust = 99.0
+
+    result = STUDIES["models"].run(setup_of(Advised("advised"), FakeModel("other")))
+    rows = rows_of(result, "models")
+    assert {"advised / DISCODE, default", "other / DISCODE, default"} <= rows.keys()
+    (log, _) = result.logs.values()
+    assert "trust=99" in log.results["discode"].signature["decoder"]
+    assert any("advised: DISCODE, default minus FLEUR" in text for text in result.findings)
+
+
 def test_domains_that_the_paper_lacks_have_columns_of_their_own() -> None:
     choices = replace(preferred(), name="mceval", options={})
     some = tuple("real" if name == "HC" else "comic" for name in choices.judgments.category)

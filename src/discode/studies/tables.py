@@ -31,6 +31,7 @@ from discode.metrics.registry import asks_judge
 from discode.stats import Interval, paired_bootstrap
 from discode.studies.base import StudyResult, StudyRuns, StudySetup, run_methods
 
+_TRUST = re.compile(r",trust=[^,)]*")
 MOST_FAILED = 0.5
 """A number of ours is left out where more than this share of the judgments has no score."""
 
@@ -150,8 +151,11 @@ class TableStudy:
                 continue
             method = line.method.removeprefix("ref-")
             decoder = get_decoder(method)
+            texts = made["decoder"], f"{decoder.name}({options_text(decoder.options())})"
+            if label == line.method:  # its trust is the one that the model advises
+                texts = _TRUST.sub("", texts[0]), _TRUST.sub("", texts[1])
             if (
-                made.get("decoder") == f"{decoder.name}({options_text(decoder.options())})"
+                texts[0] == texts[1]
                 and (made.get("references", "none") in ("none", "ignored"))
                 == (method == line.method)
                 and line.scale in (None, made.get("scale"))
