@@ -28,9 +28,9 @@ def test_the_service_is_shown_with_numbers_of_the_judge() -> None:
     page = (Path(__file__).parents[1] / "docs" / "serving.md").read_text(encoding="utf-8")
     (caption, *shown) = re.findall(r'"(?:caption|score|raw)": "?([^",]+)', page)
     cat = demo_path() / "cat.jpg"
-    scores, before = (load(method=name).score(cat, caption) for name in ("discode", "smoothing"))
-    assert [f"{float(scores.value[0]):.4f}", f"{float(scores.raw[0]):g}",
-            f"{float(before.value[0]):.4f}"] == shown  # fmt: skip
+    methods = ("discode", "raw", "smoothing")
+    value, raw, before = (load(method=name).score(cat, caption).value[0] for name in methods)
+    assert [f"{value:.4f}", f"{raw:g}", f"{before:.4f}"] == shown
 
 
 def test_agreement_of_outputs() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from discode.bench import RunLog, measure_agreement, run_metrics
 from discode.bench.published import PAPER_TABLES, published_cells
-from discode.benchmarks import BENCHMARKS
+from discode.benchmarks import BENCHMARKS, Preferences
 from discode.errors import InputError
 from discode.metrics import MetricFactory
 from discode.metrics.registry import asks_judge
@@ -168,6 +168,7 @@ def test_the_default_has_its_line_with_any_model() -> None:
 
 def test_domains_that_the_paper_lacks_have_columns_of_their_own() -> None:
     choices = replace(preferred(), name="mceval", options={})
+    assert isinstance(choices.judgments, Preferences)
     some = tuple("real" if name == "HC" else "comic" for name in choices.judgments.category)
     choices = replace(choices, judgments=replace(choices.judgments, category=some))
     setup = replace(setup_of(FakeModel()), benchmarks={"mceval": choices})
