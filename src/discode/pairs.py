@@ -337,8 +337,10 @@ class PairColumns:
                 )
             found[plain] = name
         kinds = (IMAGE_COLUMNS, CAPTION_COLUMNS, REFERENCE_COLUMNS, ID_COLUMNS)
-        columns = (tuple(found[name] for name in kind if name in found) for kind in kinds)
-        return cls(*columns, numbered="image_id" in found)
+        image, caption, references, own = (
+            tuple(found[name] for name in kind if name in found) for kind in kinds
+        )
+        return cls(image, caption, references, own, "image_id" in found)
 
 
 _KNOWN = {*IMAGE_COLUMNS, *CAPTION_COLUMNS, *REFERENCE_COLUMNS, *ID_COLUMNS}

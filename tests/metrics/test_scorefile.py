@@ -4,6 +4,7 @@ import csv
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ def test_by_image_and_caption(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
 def test_images_of_one_file_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
     pairs = [Pair(f"d/{name}", "a cat") for name in ("sketch/1.jpg", "real/1.jpg", "real/2.jpg")]
 
-    def scores(*names: str) -> list[float]:
+    def scores(*names: str) -> Any:
         rows = [f"{name},a cat,{score}" for score, name in enumerate(names, start=1)]
         path = write(tmp_path / "s.csv", "\n".join(["image,caption,score", *rows]))
         return ScoreFile(path).score_pairs(pairs).value.tolist()

@@ -10,6 +10,7 @@ import pytest
 from discode.studies import STUDIES
 from tests.helpers.command_line import refused, run
 from tests.helpers.mini_benchmarks import several
+from tests.helpers.samples import png
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,20 @@ def test_a_study_is_written_and_goes_on_from_its_logs(data: Path, tmp_path: Path
     assert [line for line in alone.stdout.splitlines() if "Smoothing" in line][:1] == [
         line for line in table.splitlines() if "Smoothing" in line
     ][:1]
+
+
+@pytest.mark.usefixtures("shipped")
+def test_a_judge_that_gives_one_score_to_everything(tmp_path: Path) -> None:
+    lines = ["image,caption,rating"]
+    for number in range(4):
+        (tmp_path / f"{number}.png").write_bytes(png())
+        lines.append(f"{number}.png,a cat,{number}")
+    (tmp_path / "ratings.csv").write_text("\n".join(lines))
+    done = run("study", "divergence", "--ratings", tmp_path / "ratings.csv", "--resamples", 100)
+    assert done.returncode == 0, done.stderr
+    assert "undefined" in done.stdout
+    assert "nan" not in done.stdout.lower()
+    assert "warning" not in done.stderr.lower()
 
 
 def test_mistakes_are_told_in_one_line(data: Path, tmp_path: Path) -> None:
