@@ -12,7 +12,7 @@ from PIL import Image
 
 from discode.errors import ImageError, InputError
 from discode.images import image_digest, open_image
-from discode.pairs import Pair, as_pairs, make_pairs, read_pairs
+from discode.pairs import Pair, PairParser, as_pairs, make_pairs, read_pairs
 
 
 def test_one_with_many_and_many_with_many() -> None:
@@ -90,6 +90,23 @@ def test_coco_results_find_their_images(tmp_path: Path) -> None:
         read_pairs(results, tmp_path)
 
 
+def test_only_a_number_or_an_image_id_is_a_number_in_file_names(tmp_path: Path) -> None:
+    (tmp_path / "frame_7.jpg").touch()
+    parser = PairParser(tmp_path)
+
+    def image(**row: object) -> object:
+        return Path(str(parser.parse({**row, "caption": "x"}, "row", "0").image)).name
+
+    for row in ({"image_id": "7"}, {"image_id": 7.0}, {"Image ID": "007"}, {"image": 7}):
+        assert image(**row) == "frame_7.jpg", row
+    assert image(image="7") == "7"
+    assert image(image="7", image_id=7) == "7"
+    (tmp_path / "7").touch()
+    parser = PairParser(tmp_path)
+    assert image(image_id=7) == image(image="7") == image(image_id="7") == "7"
+    assert image(image_id="007") == "frame_7.jpg"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "match"),
     [
@@ -107,7 +124,7 @@ def test_coco_results_find_their_images(tmp_path: Path) -> None:
         ("p.json", "[", "not JSON"),
         ("p.txt", "x", "unknown format"),
         ("p.parquet", "x", "cannot read"),
-        ("p.csv", 'image,caption,references\na,b,"[1"\n', "not a JSON list"),
+        ("p.csv", 'image,caption,references\na,b,"[1"\n', "line 2: references is not JSON"),
     ],
 )
 def test_bad_files_name_the_place(tmp_path: Path, name: str, text: str, match: str) -> None:

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -219,7 +220,7 @@ def json_rows(path: Path, name: str) -> Iterator[PlacedRow]:
         entries = parse_json(path.read_text(encoding="utf-8-sig"), name)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
-    files: Mapping[Any, Any] = {}
+    files: Mapping[str, str | None] | None = None
     if isinstance(entries, dict) and {"images", "annotations"} <= entries.keys():
         files = _coco_files(entries["images"], name)
         entries = entries["annotations"]
@@ -231,19 +232,33 @@ def json_rows(path: Path, name: str) -> Iterator[PlacedRow]:
     for number, entry in enumerate(entries):
         where = f"{name} entry {number}"
         row = _object(entry, where)
-        if isinstance(row, dict) and str(row.get("image_id")) in files:
-            row = {"file_name": files[str(row["image_id"])], **row}
+        if files is not None and isinstance(row, dict) and row.get("image_id") is not None:
+            own = _coco_id(row["image_id"])
+            if own in files:
+                row = {"file_name": files[own], **row}
+            elif "file_name" not in row:
+                row = InputError(f"{where}: no image in 'images' has the id {row['image_id']!r}")
         yield where, row
 
 
-def _coco_files(images: Any, name: str) -> dict[str, str]:
-    """Return the file names of COCO annotations by the numbers of their images."""
+def _coco_files(images: Any, name: str) -> dict[str, str | None]:
+    """Return the file names of COCO annotations by the ids of their images; None without one."""
+    files: dict[str, str | None] = {}
     try:
-        return {str(image["id"]): image["file_name"] for image in images if "file_name" in image}
-    except (TypeError, KeyError):
+        for image in images:
+            own, file = _coco_id(image["id"]), image.get("file_name")
+            if files.setdefault(own, file) != file:
+                raise InputError(f"{name}: the image {own} is both {files[own]} and {file}")
+    except (TypeError, KeyError, AttributeError):
         raise InputError(
             f"{name}: 'images' is not a list of objects with id and file_name"
         ) from None
+    return files
+
+
+def _coco_id(number: Any) -> str:
+    """Return an id as text: 1 and 1.0 are one number; "01" is another text than "1"."""
+    return str(int(number) if isinstance(number, float) and number.is_integer() else number)
 
 
 def _object(row: Any, where: str) -> TableRow:
@@ -263,9 +278,8 @@ def parse_json(text: str, where: str) -> Any:
 def _fields(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the field {twice!r} is there twice")
+        [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"the field {twice[:80]!r} is there twice")
     return fields
 
 

@@ -26,6 +26,8 @@ def score_columns(
     captions: Sequence[Any],
     references: Sequence[Any] | None = None,
     folder: str | os.PathLike[str] | None = None,
+    *,
+    numbered: bool = False,
 ) -> Scores:
     """Score N rows, given as columns; a row that is no pair is NaN, with the reason.
 
@@ -36,6 +38,7 @@ def score_columns(
         captions: Texts.
         references: A list of texts per row, or one text.
         folder: Where images are found.
+        numbered: Whether texts in ``images`` may be COCO's numbers, too; numbers always are.
     """
     if isinstance(captions, str) or isinstance(images, str | bytes):
         raise InputError(
@@ -52,7 +55,7 @@ def score_columns(
     errors: dict[int, str] = {}
     for number, (image, caption, group) in enumerate(zip(images, captions, groups, strict=True)):
         try:
-            pairs.append(_pair_of(parser, image, caption, group, number))
+            pairs.append(_pair_of(parser, image, caption, group, number, numbered))
             places.append(number)
         except InputError as error:
             errors[number] = str(error)
@@ -60,7 +63,9 @@ def score_columns(
     return scores.spread(places, len(captions), errors) if errors else scores
 
 
-def _pair_of(parser: PairParser, image: Any, caption: Any, references: Any, number: int) -> Pair:
+def _pair_of(
+    parser: PairParser, image: Any, caption: Any, references: Any, number: int, numbered: bool
+) -> Pair:
     where = f"row {number}"
     if is_missing(image) or is_missing(caption):
         raise InputError(f"{where} has no {'image' if is_missing(image) else 'caption'}")
@@ -69,7 +74,8 @@ def _pair_of(parser: PairParser, image: Any, caption: Any, references: Any, numb
     elif not isinstance(references, str):
         references = list(references)  # a column of lists may hold arrays
     if isinstance(image, str | os.PathLike | numbers.Integral | bytes | Mapping):
-        row = {"image": image, "caption": caption, "references": references}
+        column = "image_id" if numbered else "image"
+        row = {column: image, "caption": caption, "references": references}
         return parser.parse(row, where, str(number))
     try:
         return make_pairs([image], [caption], [references])[0]
@@ -145,8 +151,9 @@ class RowScorer:
     def _score(self, columns: Mapping[str, Sequence[Any]]) -> Scores:
         references = None if self.references is None else columns[self.references]
         return score_columns(
-            self.metric, columns[self.image], columns[self.caption], references, self.images
-        )
+            self.metric, columns[self.image], columns[self.caption], references, self.images,
+            numbered=self.image == "image_id",
+        )  # fmt: skip
 
     def _check(self, table: Any, new: Any) -> None:
         """Raise where a table lacks a column, or has one that would be written over."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,11 @@ import pytest
 
 from discode.bench import compare_systems, join_systems, plot_systems
 from discode.bench.systems import JoinedScores, explain_join, label_systems
+from discode.bulk import score_to_folder
 from discode.errors import InputError
 from discode.stats import permutation_test_preference
+from tests.helpers.instant import make_judge
+from tests.helpers.samples import png
 
 Write = Callable[..., Path]
 MADE = "discode:0.2.0|model:m|references:none|decoder:raw"
@@ -132,7 +136,6 @@ def test_every_format_and_a_folder_of_shards(write: Write, tmp_path: Path) -> No
     parts = list(rows(scores))
     write("run/part-00000-00000", parts[:4])
     write("run/part-00000-00001", parts[4:])
-    write("run/_run", [{"not": "scores"}])
     write("run/.part-00000-00002.jsonl.x", [{"half": "written"}])
     files["run"] = tmp_path / "run"
     try:
@@ -245,13 +248,38 @@ def test_groups_and_ranks() -> None:
 
 def test_no_difference_at_all_and_too_few_images() -> None:
     (one,) = compare_systems(joined([[0.5, 0.25], [0.5, 0.25]]), resamples=99).pairs
-    assert (one.difference, one.low, one.high, one.p, one.above, one.standardised) == (
-        0, 0, 0, 1, 0, 0,
-    )  # fmt: skip
+    assert (one.difference, one.p, one.above, one.standardised) == (0, 1, 0, 0)
+    assert math.isnan(one.low)  # of two images there is no interval
     (one,) = compare_systems(joined([[0.5, 0.25], [0.25, 0.0]]), resamples=99).pairs
     assert math.isnan(one.standardised)
     with pytest.raises(InputError, match="1 of 2 images have a score of every system"):
         compare_systems(joined([[0.5, 0.25], [0.25, np.nan]]))
+
+
+def test_a_run_that_is_not_finished_is_refused(write: Write, tmp_path: Path) -> None:
+    table = [{"image": f"{n}.png", "caption": f"c {n}"} for n in range(12)]
+    source = [write("1", table), write("2", []), write("3", table)]
+    for number in range(12):
+        (tmp_path / f"{number}.png").write_bytes(png())
+    judge, run = make_judge(), tmp_path / "run"
+    score_to_folder(judge, source, run, images=tmp_path, shard_size=4)
+    assert join_systems({"a": run, "b": run}).value.shape == (2, 12)  # a file may have no rows
+    for missing in ("part-00000-00001", "part-00000-00002", "part-00002-*"):
+        partial = tmp_path / "partial"
+        shutil.copytree(run, partial)
+        for file in [*partial.glob(f"{missing}.jsonl"), *partial.glob(f"_done/{missing}.json")]:
+            file.unlink()
+        with pytest.raises(InputError, match="partial is not finished: 1 of 3"):
+            join_systems({"a": partial, "b": partial})
+        score_to_folder(judge, source, partial, images=tmp_path, shard_size=4)
+        assert join_systems({"a": run, "b": partial}).value.shape == (2, 12)
+        shutil.rmtree(partial)
+    for share in ("0/2", "1/2"):
+        if share == "1/2":
+            with pytest.raises(InputError, match="is not finished"):
+                join_systems({"a": partial, "b": run})
+        score_to_folder(judge, source, partial, images=tmp_path, shard_size=4, shard=share)
+    assert join_systems({"a": partial, "b": run}).value.shape == (2, 12)
 
 
 @pytest.mark.parametrize("systems", [2, 4])

@@ -66,7 +66,7 @@ def test_pairs_are_kept_once_and_images_numbered(tmp_path: Path) -> None:
     assert made.notes == (f"2 of 2 images missing, sought in {tmp_path}",)
 
 
-def test_images_are_found_by_path_then_by_name(tmp_path: Path) -> None:
+def test_images_are_found_by_their_whole_path(tmp_path: Path) -> None:
     (tmp_path / "images" / "real").mkdir(parents=True)
     (tmp_path / "images" / "real" / "1.png").touch()
     (tmp_path / "images" / "2.png").touch()
@@ -77,9 +77,9 @@ def test_images_are_found_by_path_then_by_name(tmp_path: Path) -> None:
     assert [pair.image for pair in builder.pairs] == [
         str(images / "real" / "1.png"),
         str(images / "sketch" / "1.png"),  # not there: where it should be
-        str(images / "2.png"),
+        str(images / "VOC" / "2.png"),  # another folder's
     ]
-    assert builder.notes() == [f"1 of 3 images missing, sought in {images}"]
+    assert builder.notes() == [f"2 of 3 images missing, sought in {images}"]
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)

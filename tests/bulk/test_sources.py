@@ -209,6 +209,23 @@ def test_coco_numbers_are_ids_and_annotations_are_read(tmp_path: Path) -> None:
         read(path)
 
 
+def test_an_id_that_coco_annotations_lack_is_no_number_in_file_names(tmp_path: Path) -> None:
+    for name in ("x_5.png", "y_1.png"):
+        (tmp_path / name).write_bytes(png())
+    images = [{"id": 1, "file_name": "x_5.png"}, {"id": 7, "file_name": "y_1.png"}]
+    rows = [{"image_id": number, "caption": "a"} for number in (1, 1.0, "1", "01", 5, True)]
+    path = tmp_path / "whole.json"
+    path.write_text(json.dumps({"images": images, "annotations": rows}))
+    pairs, _, errors = read(path, images=tmp_path)
+    first = str(tmp_path / "x_5.png")
+    assert [pair and pair.image for pair in pairs] == [first, first, first, None, None, None]
+    assert all(f"whole.json entry {number}:" in errors[number] for number in (3, 4, 5))
+    images[1]["id"] = 1
+    path.write_text(json.dumps({"images": images, "annotations": rows}))
+    with pytest.raises(InputError, match=r"whole\.json: the image 1 is both"):
+        read(path, images=tmp_path)
+
+
 @pytest.mark.parametrize(
     "header", ["Image,Caption", "FILE NAME,Text", "image-path,CANDIDATE", "img,Sentence"]
 )

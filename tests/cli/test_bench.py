@@ -95,6 +95,30 @@ def test_run_table_plot_compare(folder: Path) -> None:
     assert sum(map(len, report["groups"])) == 5
 
 
+def test_a_metric_that_gives_one_score_to_everything(folder: Path) -> None:
+    other = scores(folder, "a.csv", 0)
+    flat = folder / "flat.csv"
+    lines = [line.rpartition(",")[0] for line in other.read_text().splitlines()]
+    flat.write_text("\n".join([f"{lines[0]},score", *(f"{line},0.1" for line in lines[1:])]))
+    log = folder / "run.json"
+    metrics = ("-m", f"flat=scorefile:{flat}", "-m", f"other=scorefile:{other}")
+    done = run("bench", "run", "-b", "custom", "--data", folder, "--json", log, *metrics)
+    table = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()[1:] if line}
+    assert table["flat"] == ["undefined", "undefined"]
+    assert len(table["other"]) == 2
+    compared = run("compare", log)
+    rows = [line.split() for line in compared.stdout.splitlines()]
+    assert rows[1][:3] == ["flat", "other", "undefined"]
+    assert rows[2][:2] == ["undefined:", "flat,"]
+    for said in (done, compared):
+        assert said.returncode == 0
+        assert "nan" not in said.stdout.lower()
+        assert "warning" not in said.stderr.lower()
+    ours = json.loads(run("compare", log, "--json").stdout)
+    assert ours["groups"] == [["other"]]
+    assert ours["pairs"][0]["difference"] is None
+
+
 def test_what_cannot_be_run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     common = ("bench", "run", "--benchmark", "custom", "--data", folder)
     refused(run("bench", "run", "--benchmark", "flickr9k", "--data", folder, "-m", "raw"),

@@ -112,6 +112,8 @@ def test_rows_that_fail_are_nan_rows(tmp_path: Path, file: Path) -> None:
         '{"answer_logp": [1, 2]}': "answer_logp has shape (2,)",
         '"just"': "not an object but str",
         "[" * 100_000: "not JSON",
+        '{"log_probs": [-1], "log_probs": [-2]}': "'log_probs'",
+        '{"log_probs": {"5": -0.05, "4": -4, "5": -9}}': "'5'",
         '{"log_probs": [1' + "0" * 400 + "]}": "must be numbers",
     }
     path = tmp_path / "mixed.jsonl"
@@ -177,7 +179,7 @@ def test_row_seventeen_is_named(tmp_path: Path, file: Path) -> None:
     file.write_text("\n".join(lines))
     done = run("decode", file)
     assert done.returncode == 1
-    assert "failed: 16: line 17: not JSON" in done.stderr
+    assert "failed: 16: line 17: the row is not JSON" in done.stderr
 
 
 def test_users_mistakes_are_one_line(tmp_path: Path, file: Path) -> None:

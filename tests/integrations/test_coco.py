@@ -47,6 +47,8 @@ def test_images_from_a_folder_by_number_or_by_name(tmp_path: Path) -> None:
         (tmp_path / f"COCO_val2014_{number:012d}.png").write_bytes(IMAGES[number])
     by_number = CocoScorer(tmp_path, judge).compute_score(GTS, RES)
     assert by_number[1].tolist() == CocoScorer(IMAGES, judge).compute_score(GTS, RES)[1].tolist()
+    gts, res = ({str(name): texts for name, texts in given.items()} for given in (GTS, RES))
+    assert CocoScorer(tmp_path, judge).compute_score(gts, res)[1].tolist() == by_number[1].tolist()
     shutil.copy(demo_path() / "cat.jpg", tmp_path)
     path = str(tmp_path / "cat.jpg")
     for images, name in ((None, path), (tmp_path, "cat.jpg")):

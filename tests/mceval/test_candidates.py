@@ -52,6 +52,21 @@ def test_images_by_any_name(campaign: Database, tmp_path: Path) -> None:
     assert (added.new, added.unknown) == (2, 1)
 
 
+def test_a_caption_goes_to_no_image_of_another_folder(campaign: Database, tmp_path: Path) -> None:
+    path = tmp_path / "some.csv"
+    # b has no 005.png, and a's is the only one of that name
+    path.write_text("image,caption\nb/005.png,one\na/004.png,two\n")
+    added = add_captions(campaign, "w1", path, 0.0)
+    assert (added.new, added.unknown) == (1, 1)
+    path.write_text("image,caption\n005.png,three\n")
+    assert add_captions(campaign, "w1", path, 0.0).new == 1
+    with campaign.read() as session:
+        rows = session.execute(
+            select(Image.source, Candidate.text).join(Candidate, Candidate.image_id == Image.id)
+        ).all()
+    assert sorted(map(tuple, rows)) == [("a/004.png", "two"), ("a/005.png", "three")]
+
+
 @pytest.mark.parametrize(
     ("rows", "match"),
     [

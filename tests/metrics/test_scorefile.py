@@ -4,6 +4,7 @@ import csv
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ def write(path: Path, text: str) -> Path:
 
 def test_by_image_and_caption(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rows = [
-        {"image": "elsewhere/b.jpg", "caption": "a cat", "score": 0.25, "other": 7},
+        {"image": "./b.jpg", "caption": "a cat", "score": 0.25, "other": 7},
         {"image": "a.jpg", "caption": "a dog", "score": None, "other": 8},
         {"image": "c.jpg", "caption": "a dog", "score": 1, "other": 9},
     ]
@@ -42,6 +43,26 @@ def test_by_image_and_caption(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     assert other.name == "scorefile:s.jsonl#other"
     np.testing.assert_array_equal(other.score_pairs(PAIRS[:2]).value, [8, 7])
     assert other.needs == {"id"}
+
+
+def test_images_of_one_file_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    pairs = [Pair(f"d/{name}", "a cat") for name in ("sketch/1.jpg", "real/1.jpg", "real/2.jpg")]
+
+    def scores(*names: str) -> Any:
+        rows = [f"{name},a cat,{score}" for score, name in enumerate(names, start=1)]
+        path = write(tmp_path / "s.csv", "\n".join(["image,caption,score", *rows]))
+        return ScoreFile(path).score_pairs(pairs).value.tolist()
+
+    nan = float("nan")
+    np.testing.assert_array_equal(scores("sketch/1.jpg"), [1, nan, nan])
+    np.testing.assert_array_equal(scores("1.jpg", "2.jpg"), [nan, nan, 2])  # 1.jpg may be either
+    whole = str(Path("d/real/1.jpg").absolute())
+    np.testing.assert_array_equal(scores(whole, "d/sketch/1.jpg"), [2, 1, nan])
+    for names in (("photo/1.jpg",), ("1.jpg",)):
+        with pytest.raises(InputError, match="none of the 3 pairs"):
+            scores(*names)
+    with pytest.raises(InputError, match=r"line 3 .* line 2"):
+        scores("2.jpg", "real/2.jpg")  # two scores of one pair
 
 
 def test_by_id(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -103,7 +124,8 @@ def test_fleurs_own_scores(data: Path, tmp_path: Path) -> None:
         writer = csv.writer(file)
         writer.writerow(["image", "caption", "score"])
         for block in blocks:
-            writer.writerow([block["image file"], block["caption"], block["model score"]])
+            name = Path(block["image file"]).name  # the folder is another one
+            writer.writerow([name, block["caption"], block["model score"]])
     pairs = [Pair(Path("images") / Path(b["image file"]).name, b["caption"]) for b in blocks]
     scores = ScoreFile(table).score_pairs(pairs[::-1])
     assert len(scores) == 5664

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
 import socket
@@ -152,11 +153,11 @@ def test_what_is_no_json_object_is_refused(client: Client, body: bytes) -> None:
 def test_json_is_bounded_before_it_is_parsed(
     client: Client, body: bytes, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def never(text: object) -> None:
+    def never(text: object, where: object) -> None:
         raise AssertionError("it was parsed")
 
     with monkeypatch.context() as patch:
-        patch.setattr("discode.serve.requests.json.loads", never)
+        patch.setattr("discode.serve.requests.parse_json", never)
         reply = client.ask("POST", "/v1/score", body, content_type="application/json")
     assert (reply.status, reply.code) == (422, "bad_request")
     assert words in reply.json["error"]["message"]
@@ -225,6 +226,38 @@ def test_forms_that_are_broken_are_refused(client: Client) -> None:
     text = b'--x\r\ncontent-disposition: form-data; name="image"\r\n\r\n/etc/passwd\r\n--x--\r\n'
     reply = client.ask("POST", "/v1/score", text, content_type="multipart/form-data; boundary=x")
     assert reply.status == 422
+
+
+def test_a_field_that_stands_twice_is_refused(client: Client) -> None:
+    url = "data:image/png;base64," + base64.b64encode(CAT).decode()
+    body = f'{{"image": "{url}", "captions": ["a cat"], "image": "{url}"}}'.encode()
+    reply = client.ask("POST", "/v1/score", body, content_type="application/json")
+    assert (reply.status, reply.code) == (422, "bad_request")
+    assert "'image'" in reply.json["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("charset", "caption", "read"),
+    [
+        ("utf-8", "кот".encode(), "кот"),
+        ("utf-8", "кот".encode("cp1251"), None),
+        ("utf-8", b"\xff\xfe a cat", None),
+        ("ascii", "é".encode("latin-1"), None),
+        ("latin-1", "é".encode("latin-1"), "é"),
+    ],
+)
+def test_texts_of_a_form_are_of_its_charset(
+    client: Client, charset: str, caption: bytes, read: str | None
+) -> None:
+    head = b"--x\r\ncontent-disposition: form-data; name="
+    body = head + b'"captions"\r\n\r\n' + caption + b"\r\n"
+    body += head + b'"image"; filename="x"\r\n\r\n' + CAT + b"\r\n--x--"
+    kind = "multipart/form-data; boundary=x" + f"; charset={charset}" * (charset != "utf-8")
+    reply = client.ask("POST", "/v1/score", body, content_type=kind)
+    if read is None:
+        assert (reply.status, reply.code) == (422, "bad_request")
+    else:
+        assert reply.json["scores"][0]["caption"] == read
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])

@@ -75,3 +75,18 @@ def test_effects() -> None:
         paired_effect([1, np.nan], [2, 2])
     with pytest.raises(InputError, match="finite"):
         MeansPlan([[1.0, np.nan]])
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e5, 1e-13])
+@pytest.mark.parametrize("step", [0.1, -0.3, 1 / 3])
+def test_a_constant_difference_has_no_effect_size(step: float, unit: float) -> None:
+    x = np.array([0.5 + i / 100 for i in range(20)])
+    y = (x + step) * unit
+    found = paired_effect(x * unit, y)
+    assert math.isnan(found.standardised)
+    assert (found.above, found.below) == ((0, 1) if step > 0 else (1, 0))
+    y[3] += 1e-6 * unit  # a spread that is small, and there
+    apart = x * unit - y
+    assert paired_effect(x * unit, y).standardised == pytest.approx(
+        apart.mean() / apart.std(ddof=1)
+    )

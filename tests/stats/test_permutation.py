@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -128,6 +129,35 @@ def test_preferences_swap_credits() -> None:
     assert done.p == pytest.approx((np.abs(every) >= abs(every[0]) - 1e-9).mean(), abs=0.03)
     less = permutation_test_preference(a, b, clusters=image, alternative="less")
     assert less.p > 0.9
+
+
+def test_p_depends_neither_on_the_unit_nor_on_where_zero_is() -> None:
+    """Against all swaps in whole numbers; in hundredths most of them are ties to rounding only."""
+    rng = np.random.default_rng(3)
+    for images in (3, 4, 6, 9, 12):
+        a, b = rng.integers(0, 8, (2, images)).tolist()
+        apart = [x - y for x, y in zip(a, b, strict=True)]
+        bar = abs(sum(apart))
+        swaps = [
+            abs(sum(sign * one for sign, one in zip(signs, apart, strict=True)))
+            for signs in itertools.product((1, -1), repeat=images)
+        ]
+        exact = Fraction(sum(one >= bar for one in swaps), 2**images)
+        found = set()
+        for unit, zero in itertools.product((1.0, 100000.1, 1e-13, 1 / 3, 7e12), (0, 0.1, 1e5)):
+            x, y = (unit * (np.array(side) / 100 + zero) for side in (a, b))
+            found.add(permutation_test_preference(x, y, resamples=4000, seed=5).p)
+        assert len(found) == 1
+        error = 4 * math.sqrt(float(exact * (1 - exact)) / 4000) + 1 / 4001
+        assert found.pop() == pytest.approx(float(exact), abs=error)
+
+
+def test_a_constant_metric_has_no_z_scores() -> None:
+    human = np.arange(8.0)
+    with pytest.warns(UndefinedWarning):
+        done = permutation_test(np.full(8, 0.1), human, human, correlation="pearson",
+                                standardise="z", resamples=20)  # fmt: skip
+    assert math.isnan(done.p)
 
 
 def test_preferences_on_null_data() -> None:

@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -158,12 +159,31 @@ def test_undefined_resamples_are_counted() -> None:
     assert 200 / 9 / 3 < interval.undefined < 200 / 9 * 2  # all three alike: one in nine
     assert interval.low == interval.high == 1
     with pytest.warns(UndefinedWarning, match="20 of 20"):
-        nothing = bootstrap(KendallPlan([1, 1], [1, 2]), [0, 1], resamples=20)
+        nothing = bootstrap(KendallPlan([1, 1, 1], [1, 2, 3]), [0, 1, 2], resamples=20)
     assert math.isnan(nothing.value)
     assert math.isnan(nothing.low)
     with pytest.warns(UndefinedWarning):
         against = paired_bootstrap(plan, KendallPlan([1, 1, 1], [1, 2, 3]), [0, 1, 2])
     assert math.isnan(against.p)
+
+
+@pytest.mark.parametrize("images", [[0, 0, 0, 0], ["a", "b", "a", "b"]])
+def test_one_or_two_clusters_have_no_interval(images: list[object]) -> None:
+    x, y = np.array([1.0, 2, 3, 5]), np.array([1.0, 3, 2, 4])
+
+    def mean(values: Any) -> Any:
+        return lambda weights: float(np.average(values, weights=weights))
+
+    found = [
+        bootstrap(KendallPlan(x, y), images),
+        *bootstrap_all(lambda weights: [mean(x)(weights), mean(y)(weights)], images),
+        (compared := paired_bootstrap(mean(x), mean(y), images)).difference,
+    ]
+    assert [one.value for one in found] == pytest.approx([2 / 3, 2.75, 2.5, 0.25])
+    assert all(math.isnan(bound) for one in found for bound in (one.low, one.high))
+    assert math.isnan(compared.p)
+    three = bootstrap(mean(x), [0, 1, 2, 2])
+    assert three.low < three.value < three.high
 
 
 def test_bad_input() -> None:

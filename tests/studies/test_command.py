@@ -12,6 +12,7 @@ import pytest
 from discode.studies import STUDIES
 from tests.helpers.command_line import DISCODE, refused, run
 from tests.helpers.mini_benchmarks import several
+from tests.helpers.samples import png
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +76,20 @@ def test_ratings_of_ones_own_are_all_that_is_looked_for(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "None" not in done.stderr
     assert "flickr8k" not in done.stderr
+
+
+@pytest.mark.usefixtures("shipped")
+def test_a_judge_that_gives_one_score_to_everything(tmp_path: Path) -> None:
+    lines = ["image,caption,rating"]
+    for number in range(4):
+        (tmp_path / f"{number}.png").write_bytes(png())
+        lines.append(f"{number}.png,a cat,{number}")
+    (tmp_path / "ratings.csv").write_text("\n".join(lines))
+    done = run("study", "divergence", "--ratings", tmp_path / "ratings.csv", "--resamples", 100)
+    assert done.returncode == 0, done.stderr
+    assert "undefined" in done.stdout
+    assert "nan" not in done.stdout.lower()
+    assert "warning" not in done.stderr.lower()
 
 
 def test_mistakes_are_told_in_one_line(data: Path, tmp_path: Path) -> None:

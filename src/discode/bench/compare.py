@@ -48,7 +48,9 @@ class MetricDifference:
     def verdict(self, alpha: float = 0.05) -> str:
         """Return the conclusion in words."""
         if np.isnan(self.p):
-            return "undefined"
+            values = {self.a: self.value_a, self.b: self.value_b}
+            names = " and ".join(name for name, value in values.items() if np.isnan(value))
+            return f"undefined: {names}, or people, gave everything the same score"
         if self.adjusted >= alpha:
             return f"no difference between {self.a} and {self.b} was shown"
         better, worse = (self.a, self.b) if self.difference > 0 else (self.b, self.a)
@@ -57,7 +59,7 @@ class MetricDifference:
 
 @dataclass(frozen=True)
 class MetricComparison:
-    """All pairs of metrics, and groups from best to worst that differ.
+    """All pairs of metrics, and groups from best to worst that differ, of those with a value.
 
     All metrics are compared on the judgments for which each of them has a score; ``left_out``
     counts the others. ``silent`` metrics have no score at all and are not compared.
@@ -113,11 +115,13 @@ def compare_metrics(
         ]
     adjusted = holm([row.p for row in rows]).tolist()
     pairs = tuple(replace(row, adjusted=p) for row, p in zip(rows, adjusted, strict=True))
+    found = {one.a: one.value_a for one in pairs} | {one.b: one.value_b for one in pairs}
+    names = [name for name in names if not np.isnan(found[name])]
     matrix = np.ones((len(names), len(names)))
     for one in pairs:
-        i, j = names.index(one.a), names.index(one.b)
-        matrix[i, j] = matrix[j, i] = one.adjusted
-    found = {one.a: one.value_a for one in pairs} | {one.b: one.value_b for one in pairs}
+        if one.a in names and one.b in names:
+            i, j = names.index(one.a), names.index(one.b)
+            matrix[i, j] = matrix[j, i] = one.adjusted
     groups = significance_clusters(names, [found[name] for name in names], matrix, alpha=alpha)
     return MetricComparison(pairs, tuple(map(tuple, groups)), int((~keep).sum()), silent)
 

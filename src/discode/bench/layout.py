@@ -24,7 +24,8 @@ class CellTable:
 
     The first cell of a row is its name; two spaces before it put the row under the one above, and a
     row with a name alone is a heading. The bounds of an interval have a row of their own below,
-    except in CSV, where they are columns. NaN is shown as nothing.
+    except in CSV, where they are columns. What was measured and is NaN is shown as "undefined",
+    other NaN as nothing.
 
     Attributes:
         columns: The first is the title of the rows' names.
@@ -53,7 +54,7 @@ def write_table(table: CellTable, form: str = "text") -> str:
 
 def _shown(value: TableValue, digits: int) -> str:
     if isinstance(value, Interval):
-        value = value.value
+        return f"{value.value:.{digits}f}" if not math.isnan(value.value) else "undefined"
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.{digits}f}"
     return "" if value is None else str(value)

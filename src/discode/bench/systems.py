@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.bulk.chunks import Block
+from discode.bulk.folder import check_finished
 from discode.errors import InputError, count_of
 from discode.metrics.scorefile import read_scores
 from discode.stats import (
@@ -146,6 +147,7 @@ def join_systems(
         column: The column with the scores.
 
     Files that were made by different judges or methods are refused: the signatures must be equal.
+    So is the folder of a run that is not finished.
     """
     if len(files) < 2:
         raise InputError("give the score files of two systems or more")
@@ -252,6 +254,7 @@ def compare_systems(
 def _read_rows(path: Path, method: str | None, column: str) -> list[_FileRow]:
     files = [path]
     if path.is_dir():
+        check_finished(path)
         files = sorted(
             entry for entry in path.iterdir() if entry.name[0] != "." and Block.of(entry.name)
         )

@@ -121,10 +121,12 @@ def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: b
             )
 
         incomplete = any(cell.failed > 0 for cell in own.values())
-        row(f"{metric} *" if incomplete else metric, lambda cell: _number(cell.value))
+        row(
+            f"{metric} *" if incomplete else metric, lambda cell: _number(cell.value) or "undefined"
+        )
         if intervals:
-            row("  from", lambda cell: _number(cell.low))
-            row("  to", lambda cell: _number(cell.high))
+            row("  from", lambda cell: _number(cell.low) or "none")
+            row("  to", lambda cell: _number(cell.high) or "none")
         if any(not math.isnan(cell.paper) for cell in own.values()):
             models = dict.fromkeys(cell.paper_model for cell in own.values() if cell.paper_model)
             row(
@@ -138,6 +140,9 @@ def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: b
         for cell in {(c.metric, c.benchmark): c for c in every if c.failed > 0}.values()
     ]
     notes = [f"* without a score: {'; '.join(failed)}"] if failed else []
+    alike = dict.fromkeys(cell.metric for cell in every if cell.ties == 100)
+    if alike:
+        notes.append(f"the same score for everything: {', '.join(alike)}")
     notes += paper_notes(every)
     titles = [
         (benchmark_title(name), MEASURE_SYMBOLS.get(measure, measure)) for name, measure in columns

@@ -300,10 +300,9 @@ class BenchmarkBuilder:
 
     def _find(self, image: str) -> str:
         """Return where an image is, or where it should be."""
-        for part in (image, Path(image).name):  # users seldom keep the publishers' folders
-            for root in self.roots:
-                if _is_file(root / part):
-                    return str(root / part)
+        for root in self.roots:
+            if _is_file(root / image):
+                return str(root / image)
         self._missing += 1
         return str(self.default / image)
 

@@ -75,8 +75,9 @@ def load_composite(folder: Path, options: Mapping[str, str]) -> Benchmark:
             if len(kept) < len(references):
                 removed.add(row.image)
             references = kept
-        key = f"{Path(row.image).name}#{row.position}"
-        judged.append((builder.add(row.image, row.caption, references, key), row.human, 0))
+        name = Path(row.image).name  # unique here, and users seldom keep the publishers' folders
+        pair = builder.add(name, row.caption, references, f"{name}#{row.position}")
+        judged.append((pair, row.human, 0))
     if removed:
         notes.append(f"the human candidate removed from the references of {len(removed)} images")
     return builder.build(options, Ratings.of(judged), list(files.values()), notes)

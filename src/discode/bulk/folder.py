@@ -34,7 +34,7 @@ from discode.bulk.judging import ScoredChunk, Totals
 from discode.bulk.locks import ShareLock
 from discode.bulk.samples import SampleWriter
 from discode.bulk.writers import ScoreWriter, check_score_format, open_writer
-from discode.errors import InputError
+from discode.errors import InputError, count_of
 from discode.files import parse_json, replacing
 from discode.version import __version__
 
@@ -150,6 +150,46 @@ def read_signatures(folder: Path) -> dict[str, str]:
     return dict(_read_manifest(folder)["signatures"])
 
 
+def check_finished(folder: Path) -> None:
+    """Raise where a run has not scored all of its input; without a manifest nobody can tell."""
+    if not (folder / MANIFEST).exists():
+        return
+    marks, files = _read_marks(folder), _read_manifest(folder).get("files", 0)
+    last = {block.file: block.number for block, (ends_file, _) in marks.items() if ends_file}
+    unfinished = [
+        file
+        for file in range(files)
+        if any(Block(file, number) not in marks for number in range(last.get(file, 0) + 1))
+        or file not in last
+    ]
+    if unfinished:
+        raise InputError(
+            f"{folder} is not finished: {len(unfinished)} of {count_of(files, 'input file')} not "
+            "scored to the end; run its discode score again, which goes on"
+        )
+
+
+def _read_marks(folder: Path) -> dict[Block, tuple[bool, Totals]]:
+    """Return, for every finished block, whether it ends its file, and its counts.
+
+    A mark is trusted where nothing is missing from it, and its files are what it says they are.
+    """
+    marks = {}
+    for entry in sorted((folder / "_done").glob("*")):
+        block = Block.of(entry.name)
+        try:
+            mark = json.loads(entry.read_text())
+            ends_file, totals = bool(mark["ends_file"]), Totals.from_json(mark["totals"])
+            whole = (mark["files"] or not totals.rows) and all(
+                (folder / name).stat().st_size == size for name, size in mark["files"].items()
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            continue
+        if block is not None and whole:
+            marks[block] = ends_file, totals
+    return marks
+
+
 @dataclass
 class _OpenShard:
     """A block that is being written; chunks may come in any order."""
@@ -216,31 +256,11 @@ class OutputFolder:
                     entry.unlink(missing_ok=True)
 
     def _find_finished(self) -> None:
-        for entry in sorted((self.path / "_done").iterdir()):
-            block = Block.of(entry.name)
-            mark = None if block is None else self._read_mark(entry)
-            if block is None or mark is None:
-                continue
-            ends_file, totals = mark
+        for block, (ends_file, totals) in _read_marks(self.path).items():
             if ends_file:
                 self._last[block.file] = block.number
             if self.share.owns(block, self._files):
                 self._totals[block] = totals
-
-    def _read_mark(self, entry: Path) -> tuple[bool, Totals] | None:
-        """Return whether a block ends its file, and its counts, where the mark can be trusted.
-
-        That is: nothing is missing from it, and its files are what it says they are.
-        """
-        try:
-            mark = json.loads(entry.read_text())
-            found = bool(mark["ends_file"]), Totals.from_json(mark["totals"])
-            whole = bool(mark["files"]) and all(
-                (self.path / name).stat().st_size == size for name, size in mark["files"].items()
-            )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return None
-        return found if whole else None
 
     def wanted(self, file: int) -> Callable[[int], bool] | None:
         """Return which blocks of a file this process has still to do; None if there are none."""
@@ -308,13 +328,26 @@ class OutputFolder:
         shard.stack.close()
         files = [self._score_file(block), *passed]
         sizes = {file.relative_to(self.path).as_posix(): file.stat().st_size for file in files}
-        mark = {"files": sizes, "ends_file": ends_file, "totals": shard.totals.to_json()}
+        self._mark(block, sizes, shard.totals, ends_file=ends_file)
+        del self._open[block]
+
+    def _mark(
+        self, block: Block, sizes: Mapping[str, int], totals: Totals, *, ends_file: bool
+    ) -> None:
+        mark = {"files": sizes, "ends_file": ends_file, "totals": totals.to_json()}
         with replacing(self.path / "_done" / f"{block.name}.json") as temp:
             temp.write_text(json.dumps(mark, ensure_ascii=True))
-        del self._open[block]
-        self._totals[block] = shard.totals
+        self._totals[block] = totals
         if ends_file:
             self._last[block.file] = block.number
+
+    def finish(self) -> Totals:
+        """Mark files without rows, when all were read to their end; return :meth:`totals`."""
+        for file in range(self._files) if self._totals or self.share.count > 1 else ():
+            first = Block(file, 0)
+            if self.share.owns(first, self._files) and first not in self._totals:
+                self._mark(first, {}, Totals(), ends_file=True)
+        return self.totals()
 
     def finished(self) -> frozenset[Block]:
         """Return the finished blocks of this share."""

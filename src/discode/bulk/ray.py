@@ -97,7 +97,7 @@ def score_with_ray(
             folder.add(scored)
             if progress:
                 progress(len(scored.rows))
-        totals = folder.totals()
+        totals = folder.finish()
     if not totals.rows:
         raise InputError(f"{', '.join(settings.inputs.given)} holds no pairs")
     return totals

@@ -175,7 +175,7 @@ def score_to_folder(
                 scored = judge_chunk(judges, chunk, min_score=min_score, progress=progress)
                 raise_if_stopped(judge)
                 folder.add(scored)
-        totals = folder.totals()
+        totals = folder.finish()
     if not totals.rows and share.count == 1:
         raise InputError(f"{', '.join(inputs.given)} holds no pairs")
     return totals

@@ -31,6 +31,7 @@ from discode.cli import (
 from discode.cli.output import echo, printable
 from discode.errors import DiscodeError, StoppedError
 from discode.mceval import cli as mceval
+from discode.stats import UndefinedWarning
 
 app = typer.Typer(
     name="discode",
@@ -80,6 +81,7 @@ def main() -> None:
             # A terminal that lacks a letter, or half a character in a caption, is no reason to die.
             stream.reconfigure(errors="backslashreplace")
     _quiet_pillow()
+    warnings.filterwarnings("ignore", category=UndefinedWarning)  # tables say "undefined"
     try:
         code = typer.main.get_command(app)(prog_name="discode", standalone_mode=False)
         sys.stdout.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -118,7 +119,8 @@ def _compare_files(
     notes = explain_join(joined)
     if as_json:
         found = asdict(done) | {
-            "pairs": [_to_json(pair) for pair in done.pairs],
+            "systems": [_to_json(system) for system in done.systems],
+            "pairs": [_to_json(pair) | {"verdict": pair.verdict()} for pair in done.pairs],
             "files": [
                 {"name": name, "rows": rows, "failed": failed, "images": int(present.sum())}
                 for name, rows, failed, present in zip(
@@ -134,7 +136,7 @@ def _compare_files(
         return
     means = [
         (
-            system.name, f"{system.mean:.4f}", f"{system.low:.4f} to {system.high:.4f}",
+            system.name, f"{system.mean:.4f}", _range(system.low, system.high, ".4f"),
             f"{system.rank}",
         )
         for system in done.systems
@@ -142,9 +144,9 @@ def _compare_files(
     output.print_columns(("system", "mean", "95 %", "rank"), means, (0,))
     apart = [
         (
-            one.a, one.b, f"{one.difference:+.4f}", f"{one.low:+.4f} to {one.high:+.4f}",
+            one.a, one.b, f"{one.difference:+.4f}", _range(one.low, one.high, "+.4f"),
             f"{one.p:.4f}", f"{one.adjusted:.4f}", f"{100 * one.above:.1f} %",
-            f"{100 * one.below:.1f} %", f"{one.standardised:+.2f}",
+            f"{100 * one.below:.1f} %", _number(one.standardised, "+.2f"),
         )
         for one in done.pairs
     ]  # fmt: skip
@@ -179,7 +181,8 @@ def _compare_run(
     log = RunLog.load(run)
     done = compare_metrics(log, metrics, measure=measure, swap=swap, resamples=resamples, seed=seed)
     if as_json:
-        found = asdict(done) | {"pairs": [_to_json(pair) for pair in done.pairs]}
+        pairs = [_to_json(pair) | {"verdict": pair.verdict()} for pair in done.pairs]
+        found = asdict(done) | {"pairs": pairs}
         output.echo(json.dumps(found, ensure_ascii=False, indent=1))
         return
     name = done.pairs[0].measure
@@ -187,8 +190,9 @@ def _compare_run(
     titles = ("A", "B", f"A {symbol}", f"B {symbol}", "A - B", "95 %", "p", "Holm's p")
     rows = [
         (
-            one.a, one.b, f"{one.value_a:.2f}", f"{one.value_b:.2f}", f"{one.difference:+.2f}",
-            f"{one.low:+.2f} to {one.high:+.2f}", f"{one.p:.4f}", f"{one.adjusted:.4f}",
+            one.a, one.b, _number(one.value_a, ".2f"), _number(one.value_b, ".2f"),
+            _number(one.difference, "+.2f"), _range(one.low, one.high, "+.2f"),
+            _number(one.p, ".4f"), _number(one.adjusted, ".4f"),
         )
         for one in done.pairs
     ]  # fmt: skip
@@ -207,13 +211,22 @@ def _compare_run(
     )
 
 
-def _to_json(pair: Any) -> dict[str, Any]:
-    """Return a difference as JSON-ready data, with null for NaN, and its verdict."""
-    found = {key: None if value != value else value for key, value in asdict(pair).items()}
-    return found | {"verdict": pair.verdict()}
+def _number(value: float, form: str) -> str:
+    return "undefined" if math.isnan(value) else format(value, form)
+
+
+def _range(low: float, high: float, form: str) -> str:
+    return "no interval" if math.isnan(low) else f"{low:{form}} to {high:{form}}"
+
+
+def _to_json(row: Any) -> dict[str, Any]:
+    """Return a row of numbers as JSON-ready data, with null for NaN."""
+    return {key: None if value != value else value for key, value in asdict(row).items()}
 
 
 def _print_groups(groups: tuple[tuple[str, ...], ...]) -> None:
+    if sum(map(len, groups)) < 2:
+        return
     _print("groups that differ: " + " > ".join(", ".join(group) for group in groups))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -16,6 +15,7 @@ from discode.bulk.columns import ScoredRows
 from discode.cli import output
 from discode.decoders import get_decoder, without_prior
 from discode.errors import InputError
+from discode.files import parse_json
 from discode.judge import decode as decode_readings
 from discode.readings import Readings
 from discode.readings.exchange import reading_from_row
@@ -124,9 +124,9 @@ def _lines(file: Path) -> list[tuple[int, Any]]:
 
 def _parse_json(text: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        return InputError(f"not JSON: {error}")
+        return parse_json(text, "the row")
+    except InputError as error:
+        return error
 
 
 def _id(row: Any, place: int) -> str:

@@ -75,7 +75,8 @@ class CocoScorer:
             captions.append(_text(res[name][0]))
         groups = [list(map(_text, gts[name])) for name in gts] if self._references else None
         folder = None if isinstance(self._images, Mapping) else self._images
-        found = score_columns(self.judge, [self._image(n) for n in gts], captions, groups, folder)
+        images = [self._image(name) for name in gts]
+        found = score_columns(self.judge, images, captions, groups, folder, numbered=True)
         if found.errors:
             row, reason = next(iter(sorted(found.errors.items())))
             logging.getLogger("discode").warning(

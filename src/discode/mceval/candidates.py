@@ -25,7 +25,7 @@ from discode.mceval.rules import normalized
 from discode.mceval.states import log_event, prepare_images, reset_unseen
 from discode.mceval.tables import Candidate, Domain, Image
 from discode.mceval.texts import check_label, check_text
-from discode.pairs import read_pairs
+from discode.pairs import ImageIndex, read_pairs
 
 PROMPT = "Describe this image in one sentence."
 _SIDE = 1024  # pixels; models scale images down to about this size themselves
@@ -68,7 +68,8 @@ def add_captions(
 ) -> AddedCaptions:
     """Add a writer's captions from a table with an image and a caption per row.
 
-    An image is named by its SHA-256, its source, its path, or its file's name if that is unique.
+    An image is named by its SHA-256, its source or its path, or by the end of one of these if it is
+    unique (:class:`~discode.pairs.ImageIndex`).
     Captions that are there already stay. A different one for the same image is an error, or, with
     ``replace``, takes the place of the old one if nobody was shown that image yet; then captions
     are drawn anew.
@@ -81,10 +82,11 @@ def add_captions(
         captions: dict[int, str] = {}
         unknown = 0
         for name, said in pairs:
-            image = _find(index, name)
-            if image is None:
+            images = index.find(name) or index.find(str(Path(name).resolve()))
+            if len(images) != 1:
                 unknown += 1
                 continue
+            image = images[0]
             caption = check_text(said, f"{path.name}: the caption of {name}")
             if captions.setdefault(image, caption) != caption:
                 raise InputError(f"{path.name}: {name} has two captions of {writer}")
@@ -159,23 +161,11 @@ def _equal_captions(session: Session, writer: str, captions: Mapping[int, str]) 
     )
 
 
-def _index(session: Session) -> dict[str, int | None]:
-    """Return the images by each of their names; ``None`` where a name is not unique."""
-    index: dict[str, int | None] = {}
+def _index(session: Session) -> ImageIndex[int]:
     rows = session.scalars(
         select(Image).where(Image.state.in_(("pool", "active", "done", "discarded")))
     ).all()
-    for row in rows:
-        names = {row.digest, row.source, row.path, Path(row.source).name, Path(row.path).name}
-        for name in names:
-            index[name] = None if name in index else row.id
-    return index
-
-
-def _find(index: Mapping[str, int | None], image: str) -> int | None:
-    if index.get(image) is not None:
-        return index[image]
-    return index.get(str(Path(image).resolve())) or index.get(Path(image).name)
+    return ImageIndex((name, row.id) for row in rows for name in (row.digest, row.source, row.path))
 
 
 def open_caption_writer(model: str, options: Mapping[str, Any]) -> ChatModel:

@@ -1,8 +1,9 @@
 """Any other metric: scores from a file, joined to pairs.
 
 The file is CSV, TSV, JSONL, JSON or Parquet, one row per pair. Its columns are ``score`` (or the
-one named after ``#``) and either ``id`` or ``image`` and ``caption``; of an image only the file
-name counts. A row with an id may have a caption, too: it must then be the pair's.
+one named after ``#``) and either ``id`` or ``image`` and ``caption``; images are found by name as
+:class:`~discode.pairs.ImageIndex` says. A row with an id may have a caption, too: it must then be
+the pair's.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 from discode.errors import InputError
 from discode.files import csv_text, read_rows
 from discode.metrics.base import make_scores, report_progress
-from discode.pairs import Pair
+from discode.pairs import ImageIndex, Pair
 from discode.scores import Progress, Scores
 from discode.signature import Signature
 
@@ -29,7 +30,7 @@ _SHOWN = 3
 
 
 class ScoreFile:
-    """Scores from ``PATH`` or ``PATH#column``, joined by id, or by image name and caption.
+    """Scores from ``PATH`` or ``PATH#column``, joined by id, or by image and caption.
 
     A pair that the file lacks is NaN; a warning on the logger ``discode`` says how many there are,
     names the first few, and counts the rows that belong to no pair. A file that has none of the
@@ -71,10 +72,11 @@ class ScoreFile:
         """Return the file's score of each of N pairs."""
         by_id = any(pair.id and ("id", pair.id) in self.rows for pair in pairs)
         keys = [("id", pair.id) if by_id else _image_key(pair) for pair in pairs]
+        rows = self.rows if by_id else self._by_image(pairs)
         value = np.full(len(pairs), np.nan)
         errors: dict[int, str] = {}
         for number, (pair, key) in enumerate(zip(pairs, keys, strict=True)):
-            found = self.rows.get(key)
+            found = rows.get(key)
             if found is None:
                 errors[number] = f"{self.path.name} has no row for {_shown(key)}"
                 continue
@@ -88,23 +90,36 @@ class ScoreFile:
             if math.isnan(score):
                 errors[number] = f"{where} has no score"
         kind = "id" if by_id else "image"
-        self._check_coverage(pairs, [key for key in keys if key not in self.rows], set(keys), kind)
+        joined = {rows[key][2] for key in keys if key in rows}
+        self._check_coverage(pairs, [key for key in keys if key not in rows], joined, kind)
         report_progress(progress, len(pairs))
         return make_scores(value, errors, self.signature)
+
+    def _by_image(self, pairs: Sequence[Pair]) -> dict[tuple[str, ...], _Row]:
+        """Return the rows of images by the paths that the pairs have for them."""
+        paths = dict.fromkeys(_image_key(pair)[1] for pair in pairs)
+        index = ImageIndex((path, path) for path in paths if path)
+        rows: dict[tuple[str, ...], _Row] = {}
+        for (kind, name, *text), row in self.rows.items():
+            images = index.find(name) if kind == "image" else []
+            if len(images) == 1:
+                _keep(rows, (kind, images[0], *text), row)
+        return rows
 
     def _check_coverage(
         self,
         pairs: Sequence[Pair],
         missing: Sequence[tuple[str, ...]],
-        keys: set[tuple[str, ...]],
+        joined: set[str],
         kind: str,
     ) -> None:
         if pairs and len(missing) == len(pairs):
             raise InputError(
                 f"{self.path.name} has none of the {len(pairs)} pairs (looked for "
-                f"{_shown(missing[0])}); its rows need 'id', or 'image' and 'caption'"
+                f"{_shown(missing[0])}); its rows need 'id', or 'image' and 'caption', an image "
+                "with its folder where several have its name"
             )
-        extra = sum(key[0] == kind and key not in keys for key in self.rows)
+        extra = sum(key[0] == kind and row[2] not in joined for key, row in self.rows.items())
         if missing or extra:
             shown = ", ".join(map(_shown, missing[:_SHOWN])) + ("..." * (len(missing) > _SHOWN))
             logging.getLogger("discode").warning(
@@ -137,21 +152,30 @@ def _read(path: Path, column: str) -> dict[tuple[str, ...], _Row]:
         if row.get("id") not in (None, ""):
             keys.append(("id", str(row["id"])))
         if row.get("image") not in (None, "") and text is not None:
-            keys.append(("image", Path(str(row["image"])).name, text))
+            keys.append(("image", str(row["image"]), text))
         if not keys:
             raise InputError(f"{where} has neither 'id' nor 'image' and 'caption'")
         for key in keys:
-            before = rows.setdefault(key, (score, text, where))
-            if before[0] != score and not (math.isnan(before[0]) and math.isnan(score)):
-                if key is not keys[0]:  # the id tells them apart; an image and a caption do not
-                    rows[key] = (math.nan, text, f"{where}, as other lines with other ids,")
-                    continue
-                raise InputError(
-                    f"{where} scores {_shown(key)} {score:g}, but {before[2]} says {before[0]:g}"
-                )
+            try:
+                _keep(rows, key, (score, text, where))
+            except InputError:
+                if key is keys[0]:
+                    raise
+                # The id tells them apart; an image and a caption do not.
+                rows[key] = (math.nan, text, f"{where}, as other lines with other ids,")
     if not rows:
         raise InputError(f"{path} has no scores")
     return rows
+
+
+def _keep(rows: dict[tuple[str, ...], _Row], key: tuple[str, ...], row: _Row) -> None:
+    """Add a row, or raise where another one says otherwise."""
+    score, _, where = row
+    before = rows.setdefault(key, row)
+    if before[0] != score and not (math.isnan(before[0]) and math.isnan(score)):
+        raise InputError(
+            f"{where} scores {_shown(key)} {score:g}, but {before[2]} says {before[0]:g}"
+        )
 
 
 def _number(value: Any, where: str, column: str) -> float:
@@ -167,8 +191,8 @@ def _number(value: Any, where: str, column: str) -> float:
 
 
 def _image_key(pair: Pair) -> tuple[str, ...]:
-    name = Path(pair.image).name if isinstance(pair.image, str | os.PathLike) else ""
-    return ("image", name, pair.caption.strip())
+    path = os.fspath(pair.image) if isinstance(pair.image, str | os.PathLike) else ""
+    return ("image", path, pair.caption.strip())
 
 
 def _shown(key: tuple[str, ...]) -> str:

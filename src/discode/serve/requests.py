@@ -6,7 +6,6 @@ import asyncio
 import base64
 import binascii
 import codecs
-import json
 import re
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -23,6 +22,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from discode.decoders import Decoder, named_decoder
 from discode.errors import HttpError, ImageError, InputError
+from discode.files import parse_json
 from discode.images import IMAGE_FORMATS, check_size, open_formats
 from discode.serve.batching import ScoreRequest
 from discode.serve.limits import HeldBytes, Limits, parse_content_length, too_large
@@ -204,9 +204,11 @@ def _json(body: bytes, limits: Limits) -> dict[str, Any]:
     check_json(body, depth=8, elements=4 * (limits.captions + limits.references + len(FIELDS)))
     try:
         # Text, not bytes: these might be UTF-16, which is not what was searched.
-        asked = json.loads(body.decode("utf-8-sig"))
-    except (ValueError, RecursionError):
+        asked = parse_json(body.decode("utf-8-sig"), "the body")
+    except UnicodeDecodeError:
         raise _bad("the body is not JSON in UTF-8") from None
+    except InputError as error:
+        raise _bad(str(error)) from None
     if not isinstance(asked, dict):
         raise _bad("the body must be a JSON object")
     _check_fields(asked)
@@ -221,11 +223,13 @@ async def _form(body: bytes, content_type: str, limits: Limits) -> dict[str, Any
     class Parser(MultiPartParser):
         spool_max_size = limits.body  # in memory, which is counted already
 
-    _check_form(body, content_type)
+    charset = _check_form(body, content_type)
     fields = limits.captions + limits.references + 1
+    # As Latin-1 every byte comes through, and is decoded here: the parser takes whatever is not of
+    # the charset for Latin-1, and so makes other letters of it.
     parser = Parser(
-        Headers({"content-type": content_type}), chunks(), max_files=1, max_fields=fields,
-        max_part_size=8 * limits.characters,
+        Headers({"content-type": f"{content_type}; charset=latin-1"}), chunks(), max_files=1,
+        max_fields=fields, max_part_size=8 * limits.characters,
     )  # fmt: skip
     try:
         form = await parser.parse()
@@ -233,22 +237,26 @@ async def _form(body: bytes, content_type: str, limits: Limits) -> dict[str, Any
         raise _bad(f"the form cannot be read: {error}") from None
     try:
         _check_fields(dict(form))
-        asked: dict[str, Any] = {
-            "captions": form.getlist("captions"), "references": form.getlist("references")
-        }  # fmt: skip
+        asked: dict[str, Any] = {name: _decoded(form.getlist(name), charset) for name in FIELDS}
         for name in ("method", "image"):
-            if len(values := form.getlist(name)) > 1:
+            if len(values := asked[name]) > 1:
                 raise _bad(f"{name} is in the form twice")
             asked[name] = values[0] if values else None
         if isinstance(file := asked["image"], UploadFile):
             asked["image"] = await file.read()
         return asked
+    except UnicodeDecodeError as error:
+        raise _bad(f"the form has text that is not {charset}: {error.reason}") from None
     finally:
         await form.close()
 
 
-def _check_form(body: bytes, content_type: str) -> None:
-    """Raise where a form is cut off, or names a charset that is not for text (Python has some).
+def _decoded(values: Sequence[str | UploadFile], charset: str) -> list[str | UploadFile]:
+    return [v.encode("latin-1").decode(charset) if isinstance(v, str) else v for v in values]
+
+
+def _check_form(body: bytes, content_type: str) -> str:
+    """Return a form's charset; raise where it is not for text (Python has some), or is cut off.
 
     The parser takes half a form for a whole one with fewer captions.
     """
@@ -261,11 +269,12 @@ def _check_form(body: bytes, content_type: str) -> None:
         raise HttpError(400, "bad_request", "the form is cut off: its closing boundary is missing")
     name = options.get(b"charset", b"utf-8").decode("latin-1")
     try:
-        known = codecs.lookup(name).name in ("utf-8", "ascii", "iso8859-1")
+        charset = codecs.lookup(name).name
     except (LookupError, ValueError):  # ValueError: a zero byte in it
-        known = False
-    if not known:
+        charset = ""
+    if charset not in ("utf-8", "ascii", "iso8859-1"):
         raise _bad(f"the form's charset {name[:40]!r} is not accepted; send UTF-8")
+    return charset
 
 
 def _check_fields(asked: dict[str, Any]) -> None:

@@ -42,7 +42,7 @@ def columns(given: Mapping[str, ArrayLike]) -> list[Floats]:
             if np.iscomplexobj(values):  # numpy would drop the imaginary part
                 raise TypeError
             column = np.asarray(values, dtype=np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InputError(f"{name} must be numbers, not {_show(values)}") from None
         if column.ndim != 1:
             raise InputError(f"{name} must have one axis, not the shape {column.shape}")

@@ -70,6 +70,9 @@ def paired_effect(a: ArrayLike, b: ArrayLike) -> PairedEffect:
     if len(x) < 2 or not np.isfinite([x, y]).all():
         raise InputError("an effect needs two rows or more, all of them finite")
     apart = x - y
-    spread = float(apart.std(ddof=1))
-    size = float(apart.mean()) / spread if spread else (np.nan if apart.any() else 0.0)
+    # x, y and their differences are rounded: less than this is no spread.
+    rounding = 2 * np.finfo(np.float64).eps * (np.abs(x) + np.abs(y)).max()
+    size = np.nan if apart.any() else 0.0
+    if np.ptp(apart) > rounding:
+        size = float(apart.mean() / apart.std(ddof=1))
     return PairedEffect(float((apart > 0).mean()), float((apart < 0).mean()), size)

@@ -24,7 +24,9 @@ from discode.stats.correlation import ranks, weighted
 from discode.stats.resampling import ALTERNATIVES, Seed, block_sizes, by_multiplicity
 
 ROUNDING = 1e-12
-"""A permuted difference this close to the observed one counts as equal to it."""
+"""A permuted difference counts as equal to the observed one where they are this close, as a share
+of the largest difference that there could be."""
+EPSILON = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,8 @@ def permutation_test(
         return values(chosen) - values(1 - chosen)
 
     observed = float(differences(np.zeros((1, size), dtype=np.int64))[0])
-    return _permutation(observed, differences, size, resamples, seed, alternative)
+    # Correlations are of size 1 whatever the unit of the scores.
+    return _permutation(observed, differences, size, resamples, seed, alternative, ROUNDING)
 
 
 def permutation_test_preference(
@@ -135,12 +138,16 @@ def permutation_test_preference(
         group = label_codes(categories, "categories")
         same_length({"a": 0, "categories": 0}, [x, group])
     rows = np.bincount(group)
-    part = np.bincount(cells, weights=(x - y) / (rows[group] * len(rows)), minlength=size)
+    share = 1 / (rows[group] * len(rows))
+    part = np.bincount(cells, weights=(x - y) * share, minlength=size)
+    # Sums are rounded, and so were the scores themselves when they were written in binary.
+    near = ROUNDING * np.abs(part).sum() + EPSILON * ((np.abs(x) + np.abs(y)) * share).sum()
 
     def differences(swapped: Ints) -> Floats:
         return np.asarray((1.0 - 2.0 * swapped) @ part)
 
-    return _permutation(float(part.sum()), differences, size, resamples, seed, alternative)
+    observed = float(part.sum())
+    return _permutation(observed, differences, size, resamples, seed, alternative, float(near))
 
 
 def _permutation(
@@ -150,6 +157,7 @@ def _permutation(
     resamples: int,
     seed: Seed,
     alternative: str,
+    near: float,
 ) -> Permutation:
     if np.isnan(observed):
         warn("a metric's correlation is undefined, and so is the difference")
@@ -161,7 +169,7 @@ def _permutation(
         bar = sign * observed
         if alternative == "two-sided":
             draws, bar = np.abs(draws), abs(bar)
-        count += int((~(draws < bar - ROUNDING)).sum())  # NaN counts against the difference
+        count += int((~(draws < bar - near)).sum())  # NaN counts against the difference
     return Permutation(observed, (count + 1) / (resamples + 1), resamples)
 
 
@@ -185,6 +193,7 @@ def _cells(rows: int, clusters: ArrayLike | None, sources: ArrayLike | None) -> 
 def _standardised(scores: Floats, how: str) -> Floats:
     if how == "rank":
         return ranks(scores)
+    if np.ptp(scores) == 0:  # the mean is rounded, and would leave a spread
+        return np.zeros(len(scores))
     centred = scores - scores.mean()
-    spread = float(centred.std())
-    return np.asarray(centred / spread if spread else centred)
+    return np.asarray(centred / centred.std())

@@ -33,6 +33,8 @@ Statistic = Callable[[Ints], Any]
 
 BLOCK = 1 << 21
 """Multiplicities are drawn about this many at a time (16 MiB)."""
+FEWEST = 3
+"""Clusters that an interval needs: resamples of one are all alike, and of two mostly."""
 ALTERNATIVES = ("two-sided", "greater", "less")
 
 
@@ -46,7 +48,10 @@ class Clustered(Protocol):
 
 @dataclass(frozen=True)
 class Interval:
-    """A value and the interval around it; ``undefined`` counts the resamples without a value."""
+    """A value and the interval around it; ``undefined`` counts the resamples without a value.
+
+    Bounds are NaN where there is no interval: no resample has a value, or clusters are too few.
+    """
 
     value: float
     low: float
@@ -99,8 +104,9 @@ def bootstrap(
 
     Percentiles, since they stay within [-1, 1], need no standard error of τ under clustering, and
     commute with any rescaling (accuracy and τ = 2·acc - 1 agree). They need some dozens of
-    clusters: with ten images no interval is worth much. A cluster drawn twice is tied with its
-    copy, which shrinks a resampled τ by about 1/n: nothing compared with the interval's width.
+    clusters: with ten images no interval is worth much, and with one or two there is none. A
+    cluster drawn twice is tied with its copy, which shrinks a resampled τ by about 1/n: nothing
+    compared with the interval's width.
 
     Resamples where the statistic is undefined are counted, with an ``UndefinedWarning``, and the
     interval is that of the others. Efron & Tibshirani (1993), chapters 13 and 8 (clusters).
@@ -117,7 +123,7 @@ def bootstrap(
             f"the statistic has the shape {draws.shape[1:]}, not one number; use bootstrap_all"
         )
     value = float(_quiet(statistic, np.ones(len(np.asarray(clusters)), dtype=np.int64)))
-    return _interval(value, draws, level)
+    return _interval(value, draws, level, few=_are_few(clusters))
 
 
 def bootstrap_all(
@@ -141,7 +147,10 @@ def bootstrap_all(
         raise InputError(f"the statistic has {draws.ndim - 1} axes, not one; use bootstrap")
     rows = len(np.asarray(clusters))
     values = np.asarray(_quiet(statistic, np.ones(rows, dtype=np.int64)), dtype=np.float64)
-    return [_interval(float(value), draws[:, k], level) for k, value in enumerate(values.tolist())]
+    few = _are_few(clusters)
+    return [
+        _interval(value, draws[:, k], level, few=few) for k, value in enumerate(values.tolist())
+    ]
 
 
 def paired_bootstrap(
@@ -177,8 +186,10 @@ def paired_bootstrap(
     greater = (1 + int((~(difference > 0)).sum())) / (1 + resamples)
     less = (1 + int((~(difference < 0)).sum())) / (1 + resamples)
     p = {"greater": greater, "less": less, "two-sided": min(1.0, 2 * min(greater, less))}
+    few = _are_few(clusters)
     return Comparison(
-        _interval(value, difference, level), float("nan") if np.isnan(value) else p[alternative]
+        _interval(value, difference, level, few=few),
+        float("nan") if few or np.isnan(value) else p[alternative],
     )
 
 
@@ -224,9 +235,15 @@ def block_sizes(resamples: int, size: int) -> Iterator[int]:
         yield min(step, resamples - start)
 
 
-def _interval(value: float, draws: Floats, level: float) -> Interval:
+def _are_few(clusters: ArrayLike) -> bool:
+    return len(np.unique(np.asarray(clusters))) < FEWEST
+
+
+def _interval(value: float, draws: Floats, level: float, *, few: bool) -> Interval:
     if not 0 < level < 1:
         raise InputError(f"level={level} must lie between 0 and 1, such as 0.95")
+    if few:
+        return Interval(value, float("nan"), float("nan"), level)
     defined = draws[~np.isnan(draws)]
     missing = len(draws) - len(defined)
     if missing:

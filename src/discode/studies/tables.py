@@ -272,9 +272,10 @@ class TableStudy:
                 continue
             blocks: dict[str, list[float]] = {}
             for own in own_lines:
-                if own.line.setting and column in own.cells:
+                cell_ = own.cells.get(column)
+                if own.line.setting and cell_ and not math.isnan(cell_.value.value):
                     heading = self.heading(own.line, own.model)
-                    blocks.setdefault(heading, []).append(own.cells[column].value.value)
+                    blocks.setdefault(heading, []).append(cell_.value.value)
             for cell in paper:
                 if cell.column == column.published:
                     blocks.setdefault(self.paper_heading(cell), []).append(cell.value)
@@ -427,8 +428,8 @@ def _sentence(log: RunLog, model: str, a: StudyLine, b: StudyLine, apart: Interv
         else f" ({100 * apart.level:g} %: {apart.low:+.2f} to {apart.high:+.2f}{shown})"
     )
     return (
-        f"{benchmark_title(log.benchmark)}, {model}: {one} minus {two} is {apart.value:+.2f} in "
-        f"{measure}{bounds}."
+        f"{benchmark_title(log.benchmark)}, {model}: {one} minus {two} is "
+        f"{'undefined' if math.isnan(apart.value) else f'{apart.value:+.2f}'} in {measure}{bounds}."
     )
 
 

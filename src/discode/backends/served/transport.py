@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 
 from discode.errors import BackendError
+from discode.files import parse_json
 
 HIDDEN = "***"
 """Replaces the key where a server repeats it."""
@@ -40,7 +41,7 @@ def hide_key(text: str, key: str) -> str:
 
 def parse_without_key(data: bytes, key: str) -> Any:
     """Return the JSON in ``data`` with the key hidden in every string, however it was escaped."""
-    parsed = json.loads(data)
+    parsed = parse_json(data.decode(), "it")
     if len(key) < _SECRET or json.dumps(key)[1:-1] not in json.dumps(parsed):
         return parsed
     return _hide_in(parsed, key)
