@@ -141,7 +141,7 @@ def test_by_a_crowd(run: Run, begun: Path, tmp_path: Path) -> None:
     results = tmp_path / "results.csv"
     lines = ["task,worker,seconds,choice,text"]
     for task in tasks:
-        for worker in range(int(task["assignments"]) if task["domain"] else 1):
+        for worker in range(int(task["assignments"])):
             choice = int(task["first"] > task["second"]) if task["kind"] == "compare" else ""
             lines.append(f"{task['task']},{task['kind']}{worker},9,{choice},"
                          + ("" if task["kind"] == "compare" else "a text"))  # fmt: skip
@@ -154,7 +154,7 @@ def test_by_a_crowd(run: Run, begun: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
     fine(run("study", begun, "--images", 2))
     told = fine(
-        run("tasks", begun, tmp_path / "study", "--image-url", url, "--study", "--gold", 0,
+        run("tasks", begun, tmp_path / "study", "--image-url", url, "--study", "--no-gold",
             "--copy-images", tmp_path / "public")
     )  # fmt: skip
     assert told.startswith("2 tasks for 2 answers")

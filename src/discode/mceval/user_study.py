@@ -67,8 +67,8 @@ def begin_user_study(db: Database, images: int, now: float, *, people: int = 1) 
 def user_study_result(session: Session) -> UserStudyResult:
     """Return people's accuracy against the benchmark's preference, with its interval.
 
-    Wilson's where each image was judged once; otherwise a bootstrap over images, since answers
-    to one image are not independent observations.
+    Wilson's. Answers to one image are not independent observations: they count for as many as
+    would scatter like the images do, at least one and at most all of an image's answers.
     """
     rows = session.execute(
         select(Domain.name, Answer.image_id, Answer.choice, Image.preference)
@@ -89,13 +89,13 @@ def user_study_result(session: Session) -> UserStudyResult:
 
 
 def _share(hits: Sequence[tuple[int, bool]]) -> Interval:
-    images = np.array([image for image, _ in hits])
-    right = np.array([hit for _, hit in hits], float)
-    unique, codes = np.unique(images, return_inverse=True)
-    if len(unique) == len(hits):
-        return wilson(int(right.sum()), len(hits))
-    total, count = np.bincount(codes, right), np.bincount(codes)
-    drawn = np.random.default_rng(0).integers(0, len(unique), (2000, len(unique)))
-    shares = total[drawn].sum(axis=1) / count[drawn].sum(axis=1)
-    low, high = np.quantile(shares, (0.025, 0.975))
-    return Interval(float(right.mean()), float(low), float(high), 0.95)
+    if not hits:
+        return wilson(0, 0)
+    unique, codes = np.unique([image for image, _ in hits], return_inverse=True)
+    right, images = np.array([hit for _, hit in hits], float), len(unique)
+    share = float(right.mean())
+    scatter = np.bincount(codes, right - share)
+    variance = (scatter @ scatter) * images / max(images - 1, 1) / len(hits) ** 2
+    # Where everybody is right, nothing scatters: then an image counts once.
+    size = float(np.clip(share * (1 - share) / max(variance, 1e-300), images, len(hits)))
+    return wilson(share * size, size)

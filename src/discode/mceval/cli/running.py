@@ -141,13 +141,18 @@ def tasks(
         str, typer.Option(help="Where you host the images: https://.../{digest}{suffix}")
     ],
     form: Annotated[str, typer.Option(help="mturk or csv.")] = "mturk",
-    gold: Annotated[int, typer.Option(help="People per gold question; 0: none.")] = 9,
+    gold: Annotated[
+        bool, typer.Option("--gold/--no-gold", help="With the gold questions among them.")
+    ] = True,
     study: Annotated[
         bool, typer.Option("--study", help="The user study's tasks instead of the campaign's.")
     ] = False,
     copy_images: Annotated[
         Path | None,
         typer.Option(help="Write the images to host here: one frame, without metadata."),
+    ] = None,
+    images: Annotated[
+        Path | None, typer.Option(help="Where the images are now, if they were moved.")
     ] = None,
 ) -> None:
     """Write what is open as tasks for a crowd platform."""
@@ -159,10 +164,13 @@ def tasks(
 
         with db.read() as session:
             found = crowd_tasks(
-                session, image_url, gold_assignments=gold, study=study, copies=copy_images
+                session, image_url, gold=gold, study=study, copies=copy_images, images=images
             )
             settings = settings_of(session)
-        write_tasks(found, folder, form, settings.instructions, settings.pay_per_hour)
+        write_tasks(
+            found, folder, form, settings.instructions, settings.pay_per_hour,
+            skips=settings.rules.skips > 0,
+        )  # fmt: skip
         now = time.time()
         db.run(lambda session: keep_guide(session, now))
         if not study:
@@ -173,7 +181,7 @@ def tasks(
 
 def import_answers(
     database: DatabaseArgument,
-    results: Annotated[Path, typer.Argument(help="The platform's results (CSV).")],
+    results: Annotated[Path, typer.Argument(help="The platform's results (CSV, JSON).")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Decisions; default: RESULTS.decided.csv")
     ] = None,
