@@ -164,6 +164,20 @@ def domain_rows(session: Session) -> list[DomainRow]:
     return rows
 
 
+def quota_notes(rows: Sequence[DomainRow]) -> list[str]:
+    """Return where a dataset would not have what was wanted, or not all that is finished."""
+    notes = []
+    for row in (row for row in rows if row.name != "all"):
+        if row.done < row.quota:
+            notes.append(f"{row.name} is not finished: {row.done} of {row.quota} images")
+        elif row.done > row.quota:
+            notes.append(
+                f"{row.name} has {row.done} finished images for a quota of {row.quota}: "
+                f"{row.done - row.quota} left out, the last in its random order"
+            )
+    return notes
+
+
 def pass_reasons(session: Session, kind: str) -> dict[str, int]:
     """Return how often people gave each reason for a skip or flag that counts.
 

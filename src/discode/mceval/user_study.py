@@ -65,11 +65,7 @@ def begin_user_study(db: Database, images: int, now: float, *, people: int = 1) 
 
 
 def user_study_result(session: Session) -> UserStudyResult:
-    """Return people's accuracy against the benchmark's preference, with its interval.
-
-    Wilson's. Answers to one image are not independent observations: they count for as many as
-    would scatter like the images do, at least one and at most all of an image's answers.
-    """
+    """Return people's accuracy against the benchmark's preference, with its interval."""
     rows = session.execute(
         select(Domain.name, Answer.image_id, Answer.choice, Image.preference)
         .join(Slot, (Slot.id == Answer.slot_id) & (Slot.round == Answer.round))
@@ -83,12 +79,20 @@ def user_study_result(session: Session) -> UserStudyResult:
     return UserStudyResult(
         len({image for _, image, _ in hits}),
         len(hits),
-        _share([(image, hit) for _, image, hit in hits]),
-        {one: _share([(image, hit) for name, image, hit in hits if name == one]) for one in names},
+        accuracy_interval([(image, hit) for _, image, hit in hits]),
+        {
+            one: accuracy_interval([(image, hit) for name, image, hit in hits if name == one])
+            for one in names
+        },
     )
 
 
-def _share(hits: Sequence[tuple[int, bool]]) -> Interval:
+def accuracy_interval(hits: Sequence[tuple[int, bool]]) -> Interval:
+    """Return the share of hits, given with their images, and Wilson's interval.
+
+    Answers to one image are not independent observations: they count for as many as would scatter
+    like the images do, at least one and at most all of an image's answers.
+    """
     if not hits:
         return wilson(0, 0)
     unique, codes = np.unique([image for image, _ in hits], return_inverse=True)
