@@ -401,9 +401,12 @@ def test_what_a_dataset_lacks_is_said(campaign: Database, tmp_path: Path) -> Non
 
     export_dataset(campaign, tmp_path / "all", ExportOptions(images="hashes"))
     assert "Not all is here" not in (tmp_path / "all" / "README.md").read_text(encoding="utf-8")
-    for name, quota in (("real", 3), ("sketch", 9)):
-        row = update(Domain).where(Domain.name == name).values(quota=quota)
-        campaign.run(lambda session, row=row: session.execute(row))
+
+    def change(session: Session) -> None:
+        for domain in session.scalars(select(Domain)).all():
+            domain.quota = {"real": 3, "sketch": 9}[domain.name]
+
+    campaign.run(change)
     notes, card = told("some")
     assert notes == [
         "real has 4 finished images for a quota of 3: 1 left out, the last in its random order",

@@ -1,7 +1,7 @@
-"""Where a campaign's images are, and the copies of them that people see.
+"""Copies of images that had to be decoded to be shown: made at intake, kept on the disk.
 
-Copies of images that had to be decoded to be shown are made at intake and kept on the disk: a
-large TIFF takes seconds and gigabytes to decode, which no request should wait for.
+A large TIFF takes seconds and gigabytes to decode, which no request should wait for. Here is also
+where an image's file is, if images were moved.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The rules of a campaign: which captions are drawn, and when people agree.
+"""The rules of a campaign, as in the paper: which captions are drawn, and when people agree.
 
 Of four candidates of an image one, drawn at random, is revised by a person and becomes the
 reference. Two of the others are compared by three people; unless all agree, the image is discarded

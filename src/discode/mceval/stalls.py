@@ -1,4 +1,4 @@
-"""Find what keeps a campaign from being finished or its answers doubtful, and what would help.
+"""Find what keeps a campaign from being finished, and say what would help.
 
 A campaign stands still where images lack captions, where a domain has no more images, or where the
 tasks that are open are none that anybody who takes part may have. Answers are doubtful where too

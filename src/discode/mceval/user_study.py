@@ -99,7 +99,7 @@ def accuracy_interval(hits: Sequence[tuple[int, bool]]) -> Interval:
     right, images = np.array([hit for _, hit in hits], float), len(unique)
     share = float(right.mean())
     scatter = np.bincount(codes, right - share)
-    variance = (scatter @ scatter) * images / max(images - 1, 1) / len(hits) ** 2
+    variance = float(scatter @ scatter) * images / max(images - 1, 1) / len(hits) ** 2
     # Where everybody is right, nothing scatters: then an image counts once.
     size = float(np.clip(share * (1 - share) / max(variance, 1e-300), images, len(hits)))
     return wilson(share * size, size)
