@@ -131,6 +131,34 @@ def test_from_folders_to_a_dataset(run: Run, begun: Path, tmp_path: Path) -> Non
     fine(run("people", begun, "--reinstate", 1))
 
 
+def test_what_is_missing_or_left_out_is_said(run: Run, begun: Path, tmp_path: Path) -> None:
+    """A lowered quota, an unfinished campaign, moved images, gold questions that are too few."""
+    fine(run("people", begun, "--role", "both", "--count", 5))
+    with open_database(str(begun)) as db:
+        work_all(db, [1, 2, 3, 4, 5], random.Random(0))
+    code, _, err = run("images", begun, "--domain", f"real:1={tmp_path / 'real'}")
+    assert code == 0
+    assert "real has 3 finished images for a quota of 1: 2 left out" in err
+    fine(run("images", begun, "--domain", f"sketch:9={tmp_path / 'sketch'}"))
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for name in DOMAINS:
+        (tmp_path / name).rename(moved / name)
+    refused(run("export", begun, tmp_path / "out"), "can no longer be read")
+    code, out, err = run("export", begun, tmp_path / "out", "--image-folder", moved)
+    assert code == 0, err
+    assert "3 images (1 real, 2 sketch)" in out
+    assert "2 left out" in err
+    assert "sketch is not finished: 2 of 9 images" in err
+
+    assert "gold questions check nobody" in fine(run("status", begun))
+    gold = tmp_path / "more.csv"
+    lines = [f"moved/sketch/00{number}.png,noise,a dog\n" for number in range(4)]
+    gold.write_text("image,right,wrong\n" + "".join(lines))
+    assert "4 gold questions" in fine(run("images", begun, "--gold", gold))
+    assert "gold questions" not in fine(run("status", begun))
+
+
 def test_by_a_crowd(run: Run, begun: Path, tmp_path: Path) -> None:
     url = "https://example.org/{digest}{suffix}"
     fine(run("tasks", begun, tmp_path / "hits", "--image-url", url))
@@ -141,7 +169,7 @@ def test_by_a_crowd(run: Run, begun: Path, tmp_path: Path) -> None:
     results = tmp_path / "results.csv"
     lines = ["task,worker,seconds,choice,text"]
     for task in tasks:
-        for worker in range(int(task["assignments"]) if task["domain"] else 1):
+        for worker in range(int(task["assignments"])):
             choice = int(task["first"] > task["second"]) if task["kind"] == "compare" else ""
             lines.append(f"{task['task']},{task['kind']}{worker},9,{choice},"
                          + ("" if task["kind"] == "compare" else "a text"))  # fmt: skip
@@ -154,7 +182,7 @@ def test_by_a_crowd(run: Run, begun: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
     fine(run("study", begun, "--images", 2))
     told = fine(
-        run("tasks", begun, tmp_path / "study", "--image-url", url, "--study", "--gold", 0,
+        run("tasks", begun, tmp_path / "study", "--image-url", url, "--study", "--no-gold",
             "--copy-images", tmp_path / "public")
     )  # fmt: skip
     assert told.startswith("2 tasks for 2 answers")
@@ -163,6 +191,23 @@ def test_by_a_crowd(run: Run, begun: Path, tmp_path: Path) -> None:
     refused(run("tasks", begun, tmp_path / "x", "--image-url", "x"), "{digest}")
     refused(run("import", begun, results, "-o", results), "also read from")
     refused(run("import", begun, tmp_path / "none.csv"), "cannot read")
+
+
+def test_a_platforms_pages_by_the_papers_protocol(run: Run, tmp_path: Path) -> None:
+    """Nobody can skip, so no page offers it."""
+    places = image_folders(tmp_path, DOMAINS)
+    db = tmp_path / "c.db"
+    domains = [f"--domain={name}={path}" for name, path in places.items()]
+    fine(run("init", db, *domains, "--per-domain", 2, "--protocol", "paper"))
+    for path in caption_files(tmp_path, DOMAINS, tmp_path):
+        fine(run("candidates", db, "--writer", path.stem, "--file", path))
+    fine(run("tasks", db, tmp_path / "hits", "--image-url", "https://x/{digest}{suffix}"))
+    files = [tmp_path / "hits" / f"{kind}.html" for kind in ("compare", "revise")]
+    files += (tmp_path / "hits" / "questions").iterdir()
+    for file in files:
+        page = file.read_text(encoding="utf-8")
+        assert 'id="flag"' in page
+        assert 'id="skip"' not in page
 
 
 def test_a_model_writes(run: Run, tmp_path: Path) -> None:
@@ -231,7 +276,8 @@ def test_tables_fit_a_terminal(
     plain = [" ".join(line.split()) for line in lines]
     for words in wanted:
         assert any(line.startswith(words) for line in plain), plain
-    assert max(len(line.rstrip()) for line in lines[: 1 + len(plain) // 2]) <= 80
+    last = max(number for number, line in enumerate(plain) if line.startswith(wanted[-1]))
+    assert max(len(line.rstrip()) for line in lines[: last + 1]) <= 80
 
 
 def test_plan_from_a_campaign(run: Run, begun: Path) -> None:

@@ -23,6 +23,7 @@ from discode.mceval.crowd_import import AgreementCheck, Decision, import_results
 from discode.mceval.database import Database
 from discode.mceval.guide import ADVICE, COMPARED_EXAMPLES, DEFINITIONS, FLAG_REASONS, REVISING
 from discode.mceval.intake import add_gold
+from discode.mceval.queue import flag, next_task
 from discode.mceval.rules import Rules
 from discode.mceval.tables import Answer, Candidate, Image, Pass, Person, Slot, Void
 from discode.mceval.user_study import begin_user_study, user_study_result
@@ -50,9 +51,9 @@ class Reader(HTMLParser):
         self.tags.append((tag, dict(attrs)))
 
 
-def tasks_of(db: Database, gold: int = 9, *, study: bool = False) -> list[CrowdTask]:
+def tasks_of(db: Database, *, gold: bool = True, study: bool = False) -> list[CrowdTask]:
     with db.read() as session:
-        return crowd_tasks(session, URL, gold_assignments=gold, study=study)
+        return crowd_tasks(session, URL, gold=gold, study=study)
 
 
 def pages(instructions: str = "") -> Any:
@@ -141,10 +142,10 @@ def test_more_answers_than_needed_are_paid_and_not_used(sqlite: Database, tmp_pa
 
 def test_gold_time_and_agreement_reject(sqlite: Database, tmp_path: Path) -> None:
     fill(sqlite, Rules(), {"a": (20, 20)}, checks=CHECKS, gold=4)
-    tasks = tasks_of(sqlite, gold=9)
-    assert sum(task.assignments == 9 for task in tasks) == 4
+    tasks = tasks_of(sqlite)
+    assert {task.assignments for task in tasks if task.kind == "compare"} == {3}
     workers = {"good1": 1.0, "good2": 1.0, "good3": 1.0, "good4": 1.0, "bad": 0.0}
-    path = answers(tasks, workers, tmp_path / "r.csv")
+    path = answers(tasks, workers, tmp_path / "r.csv", rows=2)
     decisions = import_results(sqlite, path, 1.0)
     for one in decisions:
         assert (one.decision == "reject") == (one.worker == "bad")
@@ -216,7 +217,7 @@ def test_pages_cannot_be_broken_by_captions(tmp_path: Path) -> None:
         forms = [found for tag, found in seen.tags if tag == "form"]
         assert {one["action"] for one in forms} == {"https://www.mturk.com/mturk/externalSubmit"}
         names = {found.get("name") for _, found in seen.tags} - {None, "viewport", "color-scheme"}
-        assert names - {"criterion"} == {"assignmentId", "pass", "reason", "more"} | (
+        assert names - {"criterion"} == {"assignmentId", "task", "pass", "reason", "more"} | (
             {"choice", "swapped"} if kind == "compare" else {"text", "unchanged"}
         )
 
@@ -256,7 +257,12 @@ def test_what_the_website_gets(sqlite: Database, tmp_path: Path) -> None:
     with (tmp_path / "out" / "hits-compare.csv").open(newline="") as file:
         (row,) = csv.DictReader(file)
     columns = set(re.findall(r"\$\{(.*?)\}", layout))
-    assert columns == {"image_url", "first", "second"}  # nothing of a script looks like a column
+    assert columns == {
+        "task",
+        "image_url",
+        "first",
+        "second",
+    }  # nothing of a script looks like a column
     safe = Reader(layout).tags
     for name in columns:
         layout = layout.replace(f"${{{name}}}", row[name])
@@ -314,7 +320,7 @@ def test_gold_on_an_image_of_the_campaign(sqlite: Database, tmp_path: Path) -> N
         image.digest = hashlib.sha256((tmp_path / "own.png").read_bytes()).hexdigest()
 
     sqlite.run(same_file)
-    tasks = [task for task in tasks_of(sqlite, gold=2) if task.kind == "compare"]
+    tasks = [task for task in tasks_of(sqlite) if task.kind == "compare"]
     assert len({task.image_url for task in tasks}) == 1
     assert len({task.task for task in tasks}) == len(tasks) == 3
     for number, task in enumerate(tasks):
@@ -328,7 +334,9 @@ def test_gold_on_an_image_of_the_campaign(sqlite: Database, tmp_path: Path) -> N
             .join(Candidate, Candidate.id == Image.second)
             .order_by(Answer.id)
         ).all()
-    shown = [(task.captions[1], "gold" if task.assignments == 2 else "compare") for task in tasks]
+    shown = [
+        (task.captions[1], "compare" if "says" in task.captions[1] else "gold") for task in tasks
+    ]
     assert [(row[1], row[0]) for row in votes] == shown
     assert [row[2] == "gold" for row in votes] == [kind == "gold" for _, kind in shown]
 
@@ -361,6 +369,14 @@ def test_images_to_host(sqlite: Database, tmp_path: Path) -> None:
     files[0].unlink()
     with sqlite.read() as session, pytest.raises(InputError, match="No such file"):
         crowd_tasks(session, URL, copies=there)
+    moved = tmp_path / "moved" / "a"
+    moved.mkdir(parents=True)
+    Pillow.new("RGB", (8, 6), "red").save(moved / "0.png", "JPEG", exif=exif)
+    files[1].rename(moved / "1.png")
+    with sqlite.read() as session:
+        again = crowd_tasks(session, "https://x/{digest}{suffix}", copies=tmp_path / "again",
+                            images=tmp_path / "moved")  # fmt: skip
+    assert again == tasks
 
 
 def test_the_user_study_by_crowd(sqlite: Database, tmp_path: Path) -> None:
@@ -368,7 +384,7 @@ def test_the_user_study_by_crowd(sqlite: Database, tmp_path: Path) -> None:
     fill(sqlite, Rules(), {"a": (4, 4)}, gold=1)
     names: set[str] = set()
     for seed in range(20):
-        tasks = tasks_of(sqlite, gold=0)
+        tasks = tasks_of(sqlite, gold=False)
         if not tasks:
             break
         names |= {task.task for task in tasks}
@@ -377,7 +393,7 @@ def test_the_user_study_by_crowd(sqlite: Database, tmp_path: Path) -> None:
     assert tasks_of(sqlite, study=True) == []
     begin_user_study(sqlite, 4, 2.0, people=2)
     tasks = tasks_of(sqlite, study=True)
-    assert sorted(task.assignments for task in tasks) == [2, 2, 2, 2, 9]
+    assert [task.assignments for task in tasks] == [2] * 5  # the gold question is like the others
     assert {task.kind for task in tasks} == {"compare"}
     assert not {task.task for task in tasks} & names
     workers = {"A": 1.0, "new1": 1.0, "new2": 1.0}
@@ -437,7 +453,7 @@ def test_skips_and_flags_of_a_crowd(sqlite: Database, tmp_path: Path) -> None:
     ("text", "match"),
     [
         ("task,worker,seconds\nnone,w,5\n", "'none' is not of this campaign"),
-        ("worker,seconds\nw,5\n", "has no Input.task or task"),
+        ("worker,seconds\nw,5\n", "line 2 has no Input.task or"),
         ("task,worker,seconds\nx,,5\n", "has no WorkerId or worker"),
         ("task,worker,seconds\nx,w,soon\n", "no number of seconds"),
         ("task,worker,seconds\nx,w,-1\n", "seconds are not allowed"),
@@ -458,13 +474,193 @@ def test_invalid_answers_are_rejected(sqlite: Database, tmp_path: Path) -> None:
     names = {task.kind: task.task for task in tasks_of(sqlite)}
     path = tmp_path / "r.csv"
     path.write_text(
-        "task,worker,seconds,choice,text\n"
-        f"{names['compare']},w,5,2,\n{names['revise']},v,5,,\n{names['compare']},u,5,,x\n"
+        f"task,worker,seconds,choice,text\n{names['revise']},v,5,,\n{names['compare']},u,5,,x\n"
     )
     decisions = import_results(sqlite, path, 0.0)
-    assert [one.decision for one in decisions] == ["reject"] * 3
-    assert "'2' is neither 0 nor 1" in decisions[0].reason
-    assert "no revised caption" in decisions[1].reason
+    assert [one.decision for one in decisions] == ["reject"] * 2
+    assert "no revised caption" in decisions[0].reason
+    assert decisions[1].reason == "no choice"
+
+
+def test_choices_as_spreadsheets_write_them(sqlite: Database, tmp_path: Path) -> None:
+    """They are read; a file with others is refused before anything is taken from it."""
+    fill(sqlite, Rules(people=1), {"a": (6, 6)})
+    names = [task.task for task in tasks_of(sqlite) if task.kind == "compare"]
+    columns = "task,worker,seconds,choice,swapped"
+    for wrong in ("2", "A", "left"):
+        rows = [f"{names[0]},w,9,1,0", f"{names[1]},w,9,{wrong},0"]
+        with pytest.raises(InputError, match=r"r\.csv line 3"):
+            send(sqlite, tmp_path / "r.csv", columns, *rows)
+    written = ("0", "1.0", "first", "second", "True", "FALSE")
+    sides = ("0", "1", "0.0", "1.0", "TRUE", "")
+    rows = [
+        f"{name},w,9,{choice},{side}"
+        for name, choice, side in zip(names, written, sides, strict=True)
+    ]
+    decisions = send(sqlite, tmp_path / "r.csv", columns, *rows)
+    assert all(one.used and one.decision == "approve" for one in decisions)
+    with sqlite.read() as session:
+        made = session.execute(select(Answer.choice, Answer.swapped).order_by(Answer.id)).all()
+    assert [row[0] for row in made] == [0, 1, 0, 1, 1, 0]
+    assert [row[1] for row in made] == [False, True, False, True, True, False]
+
+
+def test_task_names_survive_a_spreadsheet(sqlite: Database, tmp_path: Path) -> None:
+    """None is a number; those of an earlier version, without their letter, are still known."""
+    fill(sqlite, Rules(people=1), {"a": (1, 1)})
+    (task,) = (task for task in tasks_of(sqlite) if task.kind == "compare")
+    with pytest.raises(ValueError, match="could not convert"):
+        float(task.task)
+    row = f"{task.task[1:]},w,9,1"
+    (one,) = send(sqlite, tmp_path / "r.csv", "task,worker,seconds,choice", row)
+    assert one.used
+
+
+def test_a_bad_row_is_a_decision(sqlite: Database, tmp_path: Path) -> None:
+    """A skip where nobody can skip and odd characters cost nobody their pay, and no other row."""
+    fill(sqlite, Rules(skips=0), {"a": (2, 2)})
+    names = {task.kind: task.task for task in tasks_of(sqlite)}
+    columns = "task,worker,seconds,choice,text,pass,reason,more"
+    rows = [
+        f"{names['compare']},U,9,,,skip,Other,",
+        f"{names['compare']},V,9,,,flag,Other,see \u202ethis\x07",
+        f"{names['revise']},W,9,,a \u2066good caption\x08,,,",
+        f"{names['compare']},X,9,1,,,,",
+    ]
+    decisions = send(sqlite, tmp_path / "r.csv", columns, *rows)
+    assert [(one.decision, one.used) for one in decisions] == [
+        ("approve", False), ("approve", True), ("approve", True), ("approve", True)]  # fmt: skip
+    with sqlite.read() as session:
+        assert session.scalars(select(Pass.reason)).all() == ["Other: see this"]
+        texts = session.scalars(select(Answer.text).order_by(Answer.id)).all()
+    assert texts == ["a good caption", None]
+    check_rules(sqlite)
+
+
+def test_a_flag_whose_task_somebody_took(
+    sqlite: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the claim of a slot and its flag, people work in the application."""
+    fill(sqlite, Rules(people=1), {"a": (1, 1)})
+    (person,) = invite_people(sqlite, 1, 0)
+
+    def taken(db: Database, *args: Any) -> None:
+        assert next_task(db, person, 2.0) is not None
+        flag(db, *args)
+
+    monkeypatch.setattr("discode.mceval.crowd_import.flag", taken)
+    (task,) = (task for task in tasks_of(sqlite) if task.kind == "compare")
+    columns = "task,worker,seconds,pass,reason"
+    (one,) = send(sqlite, tmp_path / "r.csv", columns, f"{task.task},V,9,flag,Other")
+    assert (one.decision, one.used) == ("approve", False)
+    assert one.reason.startswith("not used: this task is no longer yours")
+
+
+def test_what_the_platform_has_decided_stays(sqlite: Database, tmp_path: Path) -> None:
+    fill(sqlite, Rules(people=1), {"a": (4, 4)})
+    names = [task.task for task in tasks_of(sqlite) if task.kind == "compare"]
+    columns = "Input.task,WorkerId,WorkTimeInSeconds,Answer.choice,AssignmentStatus,Reject"
+    rows = [
+        f"{names[0]},U,9,1,Rejected,",
+        f"{names[1]},V,9,1,Submitted,copied from elsewhere",
+        f"{names[2]},W,9,,Approved,",
+        f"{names[3]},X,9,1,Submitted,",
+    ]
+    for now in (1.0, 2.0):
+        decisions = send(sqlite, tmp_path / "r.csv", columns, *rows, now=now)
+        assert [(one.decision, one.used) for one in decisions] == [
+            ("reject", False), ("reject", False), ("approve", False), ("approve", True)
+        ]  # fmt: skip
+        assert decisions[1].reason == "copied from elsewhere"
+        assert decisions[2].reason.endswith("no choice")
+        write_decisions(decisions, tmp_path / "r.csv", tmp_path / "d.csv")
+        told = list(csv.DictReader((tmp_path / "d.csv").read_text().splitlines()))
+        assert [row["Approve"] for row in told] == ["", "", "x", "x"]
+    with sqlite.read() as session:
+        assert session.scalar(select(func.count(Answer.id))) == 1
+
+
+def api_assignment(task: CrowdTask, worker: str, fields: dict[str, str]) -> dict[str, Any]:
+    """What ListAssignmentsForHIT returns of a page's form, by Amazon's documentation."""
+    space = (
+        "http://mechanicalturk.amazonaws.com/AWSMechanicalTurkDataSchemas/2005-10-01/"
+        "QuestionFormAnswers.xsd"
+    )
+    root = ElementTree.Element("QuestionFormAnswers", xmlns=space)
+    for name, text in fields.items():
+        answer = ElementTree.SubElement(root, "Answer")
+        ElementTree.SubElement(answer, "QuestionIdentifier").text = name
+        ElementTree.SubElement(answer, "FreeText").text = text
+    return {
+        "AssignmentId": f"{task.task}-{worker}", "WorkerId": worker, "HITId": "H",
+        "AssignmentStatus": "Submitted", "AcceptTime": "2026-03-01T10:00:00-08:00",
+        "SubmitTime": "2026-03-01T10:00:21-08:00",
+        "Answer": ElementTree.tostring(root, encoding="unicode"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", [".json", ".jsonl"])
+def test_results_of_the_api(sqlite: Database, tmp_path: Path, suffix: str) -> None:
+    """They know a task by the name that its page sent along."""
+    fill(sqlite, Rules(people=1), {"a": (1, 1)})
+    rows = []
+    for task in tasks_of(sqlite):
+        form = Reader(pages().question(task).partition("<![CDATA[")[2])
+        hidden = {
+            found["name"]: found["value"] for tag, found in form.tags
+            if tag == "input" and found.get("type") == "hidden" and found.get("name") == "task"
+        }  # fmt: skip
+        said = {"choice": "1", "swapped": "1"} if task.kind == "compare" else {"text": "a <b> & c"}
+        rows.append(
+            api_assignment(task, task.kind, {str(k): str(v) for k, v in hidden.items()} | said)
+        )
+    path = tmp_path / f"r{suffix}"
+    lines = (json.dumps(row) + "\n" for row in rows)
+    path.write_text(json.dumps(rows) if suffix == ".json" else "".join(lines))
+    decisions = import_results(sqlite, path, 1.0)
+    assert all(one.used for one in decisions)
+    with sqlite.read() as session:
+        made = {one.kind: one for one in session.scalars(select(Answer)).all()}
+    assert (made["compare"].choice, made["compare"].swapped) == (1, True)
+    assert made["revise"].text == "a <b> & c"
+    assert {one.seconds for one in made.values()} == {21.0}
+    write_decisions(decisions, path, tmp_path / "d.csv")
+    rows[0]["Answer"] = "<broken"
+    path.write_text(json.dumps(rows) if suffix == ".json" else json.dumps(rows[0]) + "\n")
+    with pytest.raises(InputError, match=r"r\.json"):
+        import_results(sqlite, path, 2.0)
+
+
+def test_gold_questions_are_like_the_comparisons(sqlite: Database, tmp_path: Path) -> None:
+    """In every batch of one number of people, and in every domain, there are others as well."""
+    fill(sqlite, Rules(), {"a": (12, 12), "b": (3, 3)}, gold=12)
+    rows = [
+        f"{task.task},worker {number},9,1"
+        for task in tasks_of(sqlite, gold=False)
+        if task.kind == "compare"
+        for number in range(int(task.task[-1], 16) % 3)
+    ]
+    send(sqlite, tmp_path / "r.csv", "task,worker,seconds,choice", *rows)
+    tasks = tasks_of(sqlite)
+    assert tasks == tasks_of(sqlite)
+    gold = {task for task in tasks if "says" not in task.captions[0]}
+    plain = {task for task in tasks if task.kind == "compare"} - gold
+    assert len(gold) == 12
+    for name in ("assignments", "domain"):
+        values = {getattr(task, name) for task in gold}
+        assert values <= {getattr(task, name) for task in plain}
+        assert len(values) > 1  # they are spread
+    assert tasks_of(sqlite, gold=False) == [task for task in tasks if task not in gold]
+
+
+def test_no_skip_where_nobody_can_skip() -> None:
+    from discode.mceval.web.crowd_page import CrowdPages
+
+    for skips in (True, False):
+        for kind, captions in (("compare", ("a", "b")), ("revise", ("a",))):
+            seen = Reader(CrowdPages(skips=skips).page(kind, "https://x/1", captions))
+            sheets = {found.get("id") for tag, found in seen.tags if tag == "details"}
+            assert ("skip" in sheets, "flag" in sheets) == (skips, True)
 
 
 def test_revisions_of_a_crowd_are_checked(sqlite: Database, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image as Pillow
+from scipy import stats
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
@@ -29,9 +30,16 @@ from discode.mceval.queue import flag, next_task, skip, submit
 from discode.mceval.report import domain_rows, person_rows, votes_by_image
 from discode.mceval.rules import Rules
 from discode.mceval.states import settle_image
-from discode.mceval.tables import Candidate, Image, Pass
-from discode.mceval.user_study import begin_user_study, user_study_result
-from tests.helpers.campaigns import better, check_rules, invite_people, new_submission, work_all
+from discode.mceval.tables import Candidate, Domain, Image, Pass
+from discode.mceval.user_study import accuracy_interval, begin_user_study, user_study_result
+from tests.helpers.campaigns import (
+    better,
+    check_rules,
+    fill,
+    invite_people,
+    new_submission,
+    work_all,
+)
 from tests.helpers.images import caption_files, image_folders
 
 DOMAINS = {"real": 12, "sketch": 10}
@@ -349,7 +357,7 @@ def test_what_cannot_be_exported(campaign: Database, tmp_path: Path) -> None:
     before = Path(path).read_bytes()
     try:
         Path(path).write_bytes(before + b"x")
-        with pytest.raises(InputError, match="has changed since people judged it"):
+        with pytest.raises(InputError, match="has changed since intake"):
             export_dataset(campaign, tmp_path / "out")
         Path(path).unlink()
         with pytest.raises(InputError, match="can no longer be read"):
@@ -359,6 +367,112 @@ def test_what_cannot_be_exported(campaign: Database, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
     assert not list(tmp_path.glob(".out*")), "nothing half-written stays"
     export_dataset(campaign, tmp_path / "out", ExportOptions(images="hashes"))
+
+
+def test_images_that_were_moved(campaign: Database, tmp_path: Path) -> None:
+    """They are found by their source under the folder, and are the same dataset."""
+    export_dataset(campaign, tmp_path / "before")
+    with campaign.read() as session:
+        images = session.scalars(select(Image)).all()
+    for image in images:
+        there = tmp_path / "moved" / image.source
+        there.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(image.path, there)
+    gone = update(Image).values(path="/gone/" + Image.source)
+    campaign.run(lambda session: session.execute(gone))
+    with pytest.raises(InputError, match=r"/gone/.* can no longer be read"):
+        export_dataset(campaign, tmp_path / "out")
+    export_dataset(campaign, tmp_path / "out", ExportOptions(folder=tmp_path / "moved"))
+    assert contents(tmp_path / "out") == contents(tmp_path / "before")
+    outside = update(Image).where(Image.state == "done").values(source="../../x.png")
+    campaign.run(lambda session: session.execute(outside))
+    with pytest.raises(InputError, match=r"\.\./x\.png lies outside"):
+        export_dataset(campaign, tmp_path / "x", ExportOptions(folder=tmp_path / "moved"))
+
+
+def test_what_a_dataset_lacks_is_said(campaign: Database, tmp_path: Path) -> None:
+    """A domain that is not finished, and finished images that a lower quota leaves out."""
+
+    def told(name: str) -> tuple[list[str], str]:
+        export_dataset(campaign, tmp_path / name, ExportOptions(images="hashes"))
+        facts = json.loads((tmp_path / name / "facts.json").read_text(encoding="utf-8"))
+        assert (facts["domains"]["real"]["wanted"], facts["domains"]["real"]["finished"]) == (3, 4)
+        return facts["notes"], (tmp_path / name / "README.md").read_text(encoding="utf-8")
+
+    export_dataset(campaign, tmp_path / "all", ExportOptions(images="hashes"))
+    assert "Not all is here" not in (tmp_path / "all" / "README.md").read_text(encoding="utf-8")
+
+    def change(session: Session) -> None:
+        for domain in session.scalars(select(Domain)).all():
+            domain.quota = {"real": 3, "sketch": 9}[domain.name]
+
+    campaign.run(change)
+    notes, card = told("some")
+    assert notes == [
+        "real has 4 finished images for a quota of 3: 1 left out, the last in its random order",
+        "sketch is not finished: 4 of 9 images",
+    ]
+    assert all(note in card for note in notes)
+    ids = [[row["id"] for row in rows_in(tmp_path / name)] for name in ("all", "some")]
+    assert ids[1] == ids[0][:3] + ids[0][4:]
+
+
+def test_agreement_is_over_images_judged_in_full(tmp_path: Path) -> None:
+    """As the card says: images with one or two votes of three are left out of both."""
+    oracle = pytest.importorskip("krippendorff", reason="the oracle comes with discode[dev]")
+    with Database("sqlite://") as db:
+        fill(db, Rules(), {"a": (14, 14)})
+        people = invite_people(db, 4)
+        work_all(db, people, random.Random(4), accuracy=0.7, limit=36)
+        with db.read() as session:
+            votes = [found for _, _, found in votes_by_image(session)]
+            (row,) = domain_rows(session)
+
+    def alpha(items: list[list[int]]) -> float:
+        data = np.full((3, len(items)), np.nan)
+        for number, item in enumerate(items):
+            data[: len(item), number] = item
+        return float(oracle.alpha(data, level_of_measurement="nominal", value_domain=[0, 1]))
+
+    full = [item for item in votes if len(item) == 3]
+    assert 3 <= len(full) < len(votes)
+    assert row.judged == len(full)
+    assert row.alpha == pytest.approx(alpha(full))
+    assert abs(alpha(votes) - alpha(full)) > 0.01
+
+
+@pytest.mark.parametrize("people", [1, 3])
+def test_the_studys_interval_has_a_width(campaign: Database, people: int) -> None:
+    """Also where all are right: then as Wilson's, by scipy, of so many images."""
+    begin_user_study(campaign, 6, 0.0, people=people)
+    with campaign.read() as session:
+        pairs = select(Image, Candidate.text).join(Candidate, Candidate.id == Image.first)
+        first = {image.path: (text, image.preference) for image, text in session.execute(pairs)}
+    for person in (one.person for one in invite(campaign, ["x", "y", "z"], "study", 0.0)):
+        while (task := next_task(campaign, person, 10.0)) is not None:
+            text, preference = first[task.path]
+            side = task.captions.index(text) ^ (preference or 0)
+            submit(campaign, person, task.lease, new_submission(), 20.0, side=side)
+    with campaign.read() as session:
+        result = user_study_result(session)
+    expected = stats.binomtest(6, 6).proportion_ci(method="wilson")
+    assert (result.images, result.judged, result.accuracy.value) == (6, 6 * people, 1.0)
+    assert (result.accuracy.low, result.accuracy.high) == pytest.approx(tuple(expected))
+    assert all(found.low < found.high for found in result.domains.values())
+
+
+def test_answers_to_one_image_go_together() -> None:
+    """Three who always agree are worth one, three independent ones three; scipy's Wilson again."""
+    rng = np.random.default_rng(3)
+    right = rng.random(400) < 0.9
+    together = [(image, bool(hit)) for image, hit in enumerate(right) for _ in range(3)]
+    apart = [(image, bool(hit)) for image in range(400) for hit in rng.random(3) < 0.9]
+    for hits, size in ((together, 400), (apart, 1200)):
+        found = accuracy_interval(hits)
+        share = sum(hit for _, hit in hits) / len(hits)
+        expected = stats.binomtest(round(share * size), size).proportion_ci(method="wilson")
+        assert found.value == pytest.approx(share)
+        assert found.high - found.low == pytest.approx(expected.high - expected.low, rel=0.1)
 
 
 def test_an_unfinished_campaign(tmp_path: Path) -> None:

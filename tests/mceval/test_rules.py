@@ -61,6 +61,16 @@ def test_the_same_captions_are_not_compared() -> None:
         assert all(draw_captions(Rules(), f"{i}", alike) is None for i in range(50))
 
 
+@pytest.mark.parametrize("same", ["A cat.", "a\u00a0CAT", "a cat .", "a c\uff41t", "a cat..."])
+def test_form_and_full_stop_make_no_other_caption(same: str) -> None:
+    """Composed, decomposed or wide letters, and how a sentence ends, say nothing of an image."""
+    assert normalized(same) == normalized("a cat")
+    assert normalized("un caf\u00e9") == normalized("un cafe\u0301.")
+    assert normalized("a cat?") != normalized("a cat") != normalized("a car")
+    three = {"w1": "a cat", "w2": same, "w3": "a dog", "w4": "a dog."}
+    assert all(draw_captions(Rules(), f"{i}", three) is None for i in range(20))
+
+
 def test_with_two_equal_texts_every_role_is_still_drawn() -> None:
     """3,000 draws with two equal texts: in 1,001 the reference used to be one of the compared."""
     equal = CAPTIONS | {"w2": CAPTIONS["w1"]}

@@ -5,13 +5,17 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
+
 from discode.mceval.candidates import add_captions
+from discode.mceval.checks import Checks
 from discode.mceval.database import Database
 from discode.mceval.intake import DomainSource, add_images
 from discode.mceval.people import invite
+from discode.mceval.queue import next_task, submit
 from discode.mceval.rules import Rules
-from discode.mceval.stalls import Stall, find_stalls
-from tests.helpers.campaigns import fill, invite_people, work_all
+from discode.mceval.stalls import Stall, find_doubts, find_stalls
+from tests.helpers.campaigns import CALM, fill, invite_people, new_submission, work_all
 from tests.helpers.images import caption_files, image_folders
 
 
@@ -84,3 +88,38 @@ def test_all_split(sqlite: Database) -> None:
     assert len(found) == 1
     assert found[0].what.startswith("a: people disagree on 100% of")
     assert "majority" in found[0].cure
+
+
+@pytest.mark.parametrize(
+    ("gold", "checks", "doubtful"),
+    [(0, Checks(), True), (4, Checks(), True), (5, Checks(), False),
+     (4, Checks(gold_after=4), False), (0, CALM, False), (1, CALM, True)],
+)  # fmt: skip
+def test_fewer_gold_questions_than_the_check_needs(
+    sqlite: Database, gold: int, checks: Checks, doubtful: bool
+) -> None:
+    """CALM wants no gold questions; a platform's tasks have those that are there all the same."""
+    fill(sqlite, Rules(), {"a": (2, 2)}, checks=checks, gold=gold)
+    with sqlite.read() as session:
+        doubts = find_doubts(session)
+    assert [f"there are {gold}" in doubt.what for doubt in doubts] == [True] * doubtful
+
+
+def test_somebody_who_always_says_left(sqlite: Database) -> None:
+    """They are named; those who look at the captions are not."""
+    fill(sqlite, Rules(), {"a": (40, 40)})
+    careful, lazy = invite_people(sqlite, 2, 0)
+    for number in range(30):
+        for person in (careful, lazy):
+            task = next_task(sqlite, person, 100.0 * number)
+            assert task is not None
+            left, right = task.captions
+            side = 0 if person == lazy else int(left > right)
+            submit(sqlite, person, task.lease, new_submission(), 100.0 * number + 9, side=side)
+        with sqlite.read() as session:
+            doubts = find_doubts(session)
+        if number < 9:
+            assert doubts == []  # ten heads in a row happen to somebody among 500
+    (doubt,) = doubts
+    assert doubt.what.startswith(f"c1 (person {lazy}) chose the left caption in 100 % of 30")
+    assert f"--careless {lazy} " in doubt.cure

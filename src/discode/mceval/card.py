@@ -23,6 +23,8 @@ class DatasetFacts:
     rules: Mapping[str, Any]
     checks: Mapping[str, Any]
     domains: Mapping[str, Mapping[str, Any]]
+    notes: Sequence[str]
+    """Domains that have fewer images than was wanted, or of which finished images are left out."""
     people: int
     careless: int
     answers: int
@@ -91,6 +93,7 @@ def dataset_card(facts: DatasetFacts) -> str:
         "|---|---|---|---|---|---|---|---|",
         *(_row(name, row) for name, row in facts.domains.items()),
         "",
+        *([f"Not all is here: {'; '.join(facts.notes)}.", ""] if facts.notes else []),
         "Discarded: the share of images on which people did not agree, or that they skipped, "
         "flagged or took down, of all that they decided on, with a 95 % interval. κ and α are over "
         "all images judged in full, discarded ones included; over the published ones alone they "

@@ -1,17 +1,47 @@
 """Copies of images that had to be decoded to be shown: made at intake, kept on the disk.
 
-A large TIFF takes seconds and gigabytes to decode, which no request should wait for.
+A large TIFF takes seconds and gigabytes to decode, which no request should wait for. Here is also
+where an image's file is, if images were moved.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
-from discode.errors import InputError
+from discode.errors import ImageError, InputError
 from discode.files import replacing
+from discode.images import image_bytes
 from discode.mceval.database import Database
-from discode.mceval.shown import ShownImage
+from discode.mceval.shown import ShownImage, shown_copy
+from discode.mceval.tables import Image
+
+
+def image_file(image: Image, folder: Path | None) -> Path:
+    """Return where an image's file is.
+
+    That is where it was at intake or, where images were moved into ``folder``, at its source
+    ("sketch/dog/1.png") under it.
+    """
+    if folder is None:
+        return Path(image.path)
+    path = (folder / image.source).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise InputError(f"the image {image.source} lies outside the folder of images")
+    return path
+
+
+def checked_copy(image: Image, folder: Path | None = None) -> ShownImage:
+    """Return the copy that people see, or raise if the file is not the one of intake."""
+    path = image_file(image, folder)
+    try:
+        data = image_bytes(path)
+        if hashlib.sha256(data).hexdigest() != image.digest:
+            raise InputError(f"{path} has changed since intake; put the old file back")
+        return shown_copy(data)
+    except ImageError as error:
+        raise InputError(f"{path} can no longer be read: {error}") from error
 
 
 def copies_folder(db: Database) -> Path | None:

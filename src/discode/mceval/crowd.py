@@ -8,7 +8,6 @@ does not tell what it is: gold questions and the user study look like all compar
 from __future__ import annotations
 
 import csv
-import hashlib
 import html
 import json
 from collections.abc import Iterator
@@ -21,10 +20,10 @@ from sqlalchemy.orm import Session
 
 from discode.errors import InputError, require
 from discode.files import replacing
+from discode.mceval.copies import checked_copy
 from discode.mceval.database import rules_of
 from discode.mceval.plan import Target
 from discode.mceval.rules import random_bits
-from discode.mceval.shown import shown_copy
 from discode.mceval.tables import Candidate, Domain, Image, Slot
 
 FORMATS = ("mturk", "csv")
@@ -78,28 +77,34 @@ def task_name(seed: int, image: Image, kind: str) -> str:
     """Return a task's name: it looks random, and follows from the image.
 
     Several gold questions may be about one file, which may be an image of the campaign, too: theirs
-    follow from what tells these rows apart as well.
+    follow from what tells these rows apart as well. It begins with a letter: of digits alone, a
+    spreadsheet would make another number.
     """
     parts = ("gold", image.digest, image.state_key) if kind == "gold" else (kind, image.digest)
-    return f"{random_bits(seed, 'crowd', *parts):016x}"
+    return f"t{random_bits(seed, 'crowd', *parts):016x}"
 
 
 def crowd_tasks(
     session: Session,
     image_url: str,
     *,
-    gold_assignments: int = 9,
+    gold: bool = True,
     study: bool = False,
     copies: Path | None = None,
+    images: Path | None = None,
 ) -> list[CrowdTask]:
-    """Return what is open now, in a random order, with the gold questions if there is any.
+    """Return what is open now, in a random order, with the gold questions among the comparisons.
+
+    In a batch of their own, gold questions would be known as such. So each has the domain and the
+    number of people of a comparison that is drawn for it, and is in the same batch.
 
     Args:
         session: A session of the campaign.
         image_url: Where you host the images, with {digest} and {suffix} for a file's name.
-        gold_assignments: How many people each gold question is for; 0 leaves them out.
+        gold: Whether gold questions are among them.
         study: The tasks of the user study instead of the campaign's.
         copies: Write the images to host into this folder, as the application shows them.
+        images: Where the images are now, if they were moved.
     """
     if "{digest}" not in image_url or not image_url.startswith(("https://", "http://")):
         raise InputError(
@@ -113,24 +118,26 @@ def crowd_tasks(
         .where(Image.state == ("done" if study else "active"), Slot.state == "open")
         .where(Slot.kind.in_(("study",) if study else ("compare", "revise")))
         .group_by(Image.id, Slot.kind)
+        .order_by(Image.id, Slot.kind)
     ).all()
-    wanted = [(row[0], row[1], row[2]) for row in rows]
-    # Alone, or among revisions, gold questions would be known as such.
-    if gold_assignments and any(kind != "revise" for _, kind, _ in wanted):
-        gold = session.scalars(select(Image).where(Image.state == "gold")).all()
-        wanted += [(image, "gold", gold_assignments) for image in gold]
+    wanted = [(image, kind, image.domain_id, count) for image, kind, count in rows]
+    compared = [(domain, count) for _, kind, domain, count in wanted if kind != "revise"]
+    if gold and compared:
+        for image in session.scalars(select(Image).where(Image.state == "gold")).all():
+            drawn = random_bits(rules.seed, "beside", image.digest, image.state_key)
+            wanted.append((image, "gold", *compared[drawn % len(compared)]))
     domains = {row.id: row.name for row in session.scalars(select(Domain)).all()}
     texts = {row.id: row.text for row in session.scalars(select(Candidate)).all()}
     tasks = []
-    for image, kind, count in wanted:
+    for image, kind, domain, count in wanted:
         ids = (image.revised,) if kind == "revise" else (image.first, image.second)
-        suffix = Path(image.path).suffix.lower() if copies is None else _copy(image, copies)
+        suffix = Path(image.path).suffix.lower() if copies is None else _copy(image, copies, images)
         url = image_url.replace("{digest}", image.digest).replace("{suffix}", suffix)
         tasks.append(
             CrowdTask(
                 task_name(rules.seed, image, kind),
                 "revise" if kind == "revise" else "compare",
-                domains.get(image.domain_id or 0, ""),
+                domains.get(domain or 0, ""),
                 url,
                 tuple(texts[one] for one in ids if one is not None),
                 count,
@@ -139,18 +146,15 @@ def crowd_tasks(
     return sorted(tasks, key=lambda task: task.task)
 
 
-def _copy(image: Image, folder: Path) -> str:
+def _copy(image: Image, folder: Path, images: Path | None) -> str:
     """Write the copy of an image that people may see; its suffix."""
+    shown = checked_copy(image, images)
     try:
-        data = Path(image.path).read_bytes()
-        if hashlib.sha256(data).hexdigest() != image.digest:
-            raise InputError(f"{image.path} has changed since discode mceval init")
-        shown = shown_copy(data)
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / f"{image.digest}{shown.suffix}") as temp:
             temp.write_bytes(shown.data)
     except OSError as error:
-        raise InputError(f"cannot copy {image.path}: {error.strerror or error}") from error
+        raise InputError(f"cannot write {folder}: {error.strerror or error}") from error
     return shown.suffix
 
 
@@ -160,8 +164,10 @@ def write_tasks(
     form: str,
     instructions: str = "",
     pay_per_hour: float = 0.0,
+    *,
+    skips: bool = True,
 ) -> None:
-    """Write tasks for a platform into a new or empty folder.
+    """Write tasks for a platform into a new or empty folder; ``skips``: whether people may skip.
 
     "mturk": hits-KIND.csv for the requester's website with KIND.html as its layout, and for its API
     questions/NAME.xml and hit-KIND.json, the other parameters of CreateHIT. "csv": tasks.csv with
@@ -177,7 +183,7 @@ def write_tasks(
         require("jinja2", "annotate")
         from discode.mceval.web.crowd_page import CrowdPages
 
-        pages = CrowdPages(instructions)
+        pages = CrowdPages(instructions, skips=skips)
         pages.question(max(tasks, key=_length))  # one that is too large shows before any file
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "README.txt").write_text(_readme(tasks, form), encoding="utf-8")
@@ -247,11 +253,12 @@ def _readme(tasks: list[CrowdTask], form: str) -> str:
             "Website: hits-KIND.csv is the batch, KIND.html the layout of its project.",
             "API: CreateHIT with hit-KIND.json, Question=questions/NAME.xml, MaxAssignments from",
             "the table, and your Reward where hit-KIND.json has none. In the sandbox, the Masters",
-            "qualification has another number: leave it out there.",
+            "qualification has another number: leave it out there. Its results are what",
+            "ListAssignmentsForHIT returns: all Assignments as one JSON list, or one per line.",
         ]
     else:
         lines += ["tasks.csv: one task per row; 0 is `first`, 1 is `second` in the results."]
-    lines += ["", "Results: discode mceval import DATABASE RESULTS.csv"]
+    lines += ["", "Results: discode mceval import DATABASE RESULTS (CSV, JSON or JSON lines)"]
     return "\n".join(lines) + "\n"
 
 

@@ -3,22 +3,25 @@
 An answer is used if its image still has an open slot for this worker; one that is not needed any
 more is approved and not used, since the work was done. Skips and flags count as in the application.
 Rejected are invalid answers, and all of a worker who failed the gold questions, was too quick, or
-disagrees with everybody.
+disagrees with everybody. What the platform has decided already stays so. A file that is not
+understood is refused before anything is read from it: people are not rejected for its format.
 """
 
 from __future__ import annotations
 
 import csv
 import secrets
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from discode.errors import InputError
+from discode.errors import InputError, NotAllowedError
 from discode.files import read_rows, replacing
 from discode.mceval.crowd import task_name
 from discode.mceval.database import LOCK, Database, checks_of, rules_of
@@ -27,11 +30,11 @@ from discode.mceval.queue import IDLE_SECONDS, REVISION_TIMES, flag, record_answ
 from discode.mceval.report import person_rows
 from discode.mceval.states import log_event, return_slot
 from discode.mceval.tables import Answer, Candidate, Image, Pass, Person, Slot
-from discode.mceval.texts import check_revision, check_text
+from discode.mceval.texts import check_revision, check_text, drop_unsafe
 
 # Names of columns: Mechanical Turk's, then those of a plain table.
 _COLUMNS: dict[str, tuple[str, ...]] = {
-    "task": ("Input.task", "task"),
+    "task": ("Input.task", "Answer.task", "task"),
     "worker": ("WorkerId", "worker"),
     "assignment": ("AssignmentId", "assignment"),
     "seconds": ("WorkTimeInSeconds", "seconds"),
@@ -41,7 +44,11 @@ _COLUMNS: dict[str, tuple[str, ...]] = {
     "pass": ("Answer.pass", "pass"),
     "reason": ("Answer.reason", "reason"),
     "more": ("Answer.more", "more"),
+    "status": ("AssignmentStatus", "status"),
+    "rejected": ("Reject",),
 }
+_BITS = {"0": 0, "0.0": 0, "first": 0, "false": 0, "1": 1, "1.0": 1, "second": 1, "true": 1}
+"""What spreadsheets and data frames make of 0 and 1, and the names of the captions' columns."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,14 @@ class _Result:
     worker: str
     assignment: str
     seconds: float
+    passed: str
+    """"skip", "flag", or "" for an answer."""
+    choice: int | None
+    swapped: bool
+    approved: bool
+    """Approved on the platform before."""
+    rejected: str
+    """Why it was rejected on the platform, or is to be by the file; "" if it is not."""
     row: Mapping[str, Any]
 
 
@@ -98,7 +113,9 @@ def import_results(
         tasks: dict[str, tuple[int, str]] = {}
         for image in session.scalars(select(Image).where(Image.first.is_not(None))).all():
             for kind in ("gold",) if image.state == "gold" else ("compare", "revise", "study"):
-                tasks[task_name(seed, image, kind)] = (image.id, kind)
+                name = task_name(seed, image, kind)
+                # An earlier version wrote names without their letter.
+                tasks[name] = tasks[name[1:]] = (image.id, kind)
     unknown = [result for result in results if result.task not in tasks]
     if unknown:
         raise InputError(f"{unknown[0].where}: task {unknown[0].task!r} is not of this campaign")
@@ -108,16 +125,13 @@ def import_results(
     decisions = []
     for result, outcome in zip(results, outcomes, strict=True):
         why = faults.get(result.worker, "")
-        rejected = bool(outcome.bad or why)
-        decisions.append(
-            Decision(
-                result.assignment,
-                result.worker,
-                "reject" if rejected else "approve",
-                outcome.used and not why,
-                why or outcome.reason,
-            )
-        )
+        decision, reason = "approve", why or outcome.reason
+        if (outcome.bad or why) and result.approved:
+            reason = f"approved on the platform before; {reason}"
+        elif outcome.bad or why:
+            decision = "reject"
+        used = outcome.used and not why
+        decisions.append(Decision(result.assignment, result.worker, decision, used, reason))
     return decisions
 
 
@@ -125,6 +139,8 @@ def _read(path: Path) -> list[_Result]:
     results = []
     seen: set[str] = set()
     for where, row in read_rows(path):
+        if str(row.get("Answer")).lstrip().startswith("<"):
+            row |= _of_api(row, where)
         task, worker = (_cell(row, name, where) for name in ("task", "worker"))
         assignment = _cell(row, "assignment", where, needed=False) or f"{task}-{worker}"
         if assignment in seen:
@@ -136,7 +152,22 @@ def _read(path: Path) -> list[_Result]:
             raise InputError(f"{where}: {row!r:.80} has no number of seconds") from None
         if not 0 <= seconds < 1e7:
             raise InputError(f"{where}: {seconds} seconds are not allowed")
-        results.append(_Result(where, task, worker, assignment, seconds, row))
+        status = _cell(row, "status", where, needed=False).casefold()
+        approved, rejected = status == "approved", ""
+        if not approved:
+            rejected = _cell(row, "rejected", where, needed=False)
+        if status == "rejected":
+            rejected = rejected or "rejected on the platform before"
+        passed = _cell(row, "pass", where, needed=False)
+        choice, swapped = (
+            None if rejected else _bit(row, name, where) for name in ("choice", "swapped")
+        )
+        results.append(
+            _Result(
+                where, task, worker, assignment, seconds, passed, choice, swapped == 1, approved,
+                rejected, row,
+            )
+        )  # fmt: skip
     if not results:
         raise InputError(f"{path.name} holds no results")
     return results
@@ -151,14 +182,50 @@ def _cell(row: Mapping[str, Any], name: str, where: str, *, needed: bool = True)
     return ""
 
 
+def _bit(row: Mapping[str, Any], name: str, where: str) -> int | None:
+    text = _cell(row, name, where, needed=False)
+    if text and text.casefold() not in _BITS:
+        raise InputError(
+            f"{where}: {name} {text!r} is not 0 (first) or 1 (second); write all of them like "
+            "that, or empty this cell, which rejects the answer"
+        )
+    return _BITS.get(text.casefold())
+
+
+def _of_api(row: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return what ListAssignmentsForHIT says in its own ways as the website's columns."""
+    try:
+        answers = ElementTree.fromstring(str(row["Answer"])).findall("{*}Answer")
+        begun, sent = (_moment(row[name]) for name in ("AcceptTime", "SubmitTime"))
+    except (ElementTree.ParseError, KeyError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"{where} is not an assignment of ListAssignmentsForHIT: {error}"
+        ) from error
+    fields = {
+        f"Answer.{answer.findtext('{*}QuestionIdentifier')}": answer.findtext("{*}FreeText") or ""
+        for answer in answers
+    }
+    return {"WorkTimeInSeconds": sent - begun, **fields}
+
+
+def _moment(value: object) -> float:
+    """Return a time in seconds: a number, or as ISO 8601 writes it."""
+    if isinstance(value, (int, float)):
+        return float(value)
+    return datetime.fromisoformat(str(value).replace("Z", "+00:00")).timestamp()
+
+
 def _import(
     db: Database, result: _Result, image: int, kind: str, study: bool, now: float
 ) -> _Outcome:
     found = db.run(lambda session: _use(session, result, image, kind, study, now))
     if found.lease:
         # A skip or flag is the queue's own transaction, as if made on a page.
-        act = flag if _cell(result.row, "pass", "", needed=False) == "flag" else skip
-        act(db, found.person, found.lease, found.reason, now)
+        act = flag if result.passed == "flag" else skip
+        try:
+            act(db, found.person, found.lease, found.reason, now)
+        except NotAllowedError as error:  # somebody took the task in the application meanwhile
+            return _Outcome(False, reason=f"not used: {error}")
     return found
 
 
@@ -168,16 +235,20 @@ def _use(
     """Record a result if possible; of a skip or flag, only hold its slot."""
     submission = f"crowd:{result.assignment}"[:100]
     known = session.scalar(select(Answer).where(Answer.submission == submission))
+    if result.rejected:
+        return _Outcome(known is not None, True, result.rejected)
     if known is not None:
         return _Outcome(True, reason="imported before")
     said = {
-        name: _cell(result.row, name, "", needed=False)
-        for name in ("pass", "reason", "more", "choice", "swapped", "text")
+        name: drop_unsafe(_cell(result.row, name, "", needed=False))
+        for name in ("reason", "more", "text")
     }
     choice = text = None
-    if said["pass"]:
-        if said["pass"] not in ("skip", "flag"):
-            return _Outcome(False, True, f"{said['pass']!r} is neither skip nor flag")
+    if result.passed:
+        if result.passed not in ("skip", "flag"):
+            return _Outcome(False, True, f"{result.passed!r} is neither skip nor flag")
+        if result.passed == "skip" and not rules_of(session).skips:
+            return _Outcome(False, reason="not used: nobody can skip in this campaign")
     elif kind == "revise":
         try:
             # The page wants a tick for a caption that stays; another platform's need not.
@@ -187,19 +258,19 @@ def _use(
         if result.seconds < REVISION_TIMES * checks_of(session).quick_seconds:
             return _Outcome(False, reason=f"not used: a revision in {result.seconds:g} s")
     else:
-        if said["choice"] not in ("0", "1"):
-            return _Outcome(False, True, f"no choice: {said['choice']!r} is neither 0 nor 1")
-        choice = int(said["choice"])
+        if result.choice is None:
+            return _Outcome(False, True, "no choice")
+        choice = result.choice
     person = _worker(session, result.worker, "study" if study else "both", now)
     if person.state != "active":
         return _Outcome(False, reason=f"not used: the worker is {person.state}")
     slot, why = _claim(session, person, image, kind)
     if slot is None:
         before = select(Pass.id).where(Pass.image_id == image, Pass.person_id == person.id)
-        if said["pass"] and session.scalar(before):
+        if result.passed and session.scalar(before):
             return _Outcome(True, reason="imported before")
         return _Outcome(False, reason=f"not used: {why}")
-    if said["pass"]:
+    if result.passed:
         slot.lease, slot.leased_at, slot.expires = secrets.token_urlsafe(18), now, now
         words = ": ".join(filter(None, (said["reason"] or "Other", said["more"])))
         return _Outcome(True, reason=check_text(words[:1000], "a reason"), person=person.id,
@@ -208,7 +279,7 @@ def _use(
         slot_id=slot.id, round=slot.round, image_id=image, person_id=person.id, kind=kind,
         submission=submission, choice=choice, text=text, seconds=result.seconds, created=now,
         worked=min(result.seconds, IDLE_SECONDS),  # a platform gives no signs of life
-        swapped=choice is not None and said["swapped"] == "1",
+        swapped=choice is not None and result.swapped,
     )  # fmt: skip
     record_answer(session, slot, answer, now)
     return _Outcome(True)

@@ -5,7 +5,6 @@ Nothing in it depends on when or where it is written: the same campaign gives th
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import tempfile
@@ -18,10 +17,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from discode.benchmarks.base import sha256
-from discode.errors import ImageError, InputError, StoreError, require
-from discode.images import image_bytes
+from discode.errors import InputError, StoreError, require
 from discode.mceval.card import DatasetFacts, dataset_card
 from discode.mceval.checks import WorkRecord, careless_reason
+from discode.mceval.copies import checked_copy
 from discode.mceval.database import Database, settings_of
 from discode.mceval.people import guide_of
 from discode.mceval.report import (
@@ -30,11 +29,11 @@ from discode.mceval.report import (
     finding_rows,
     pass_reasons,
     person_rows,
+    quota_notes,
     second_looks,
     votes_by_image,
 )  # fmt: skip
 from discode.mceval.rules import normalized
-from discode.mceval.shown import shown_copy
 from discode.mceval.tables import Candidate, Domain, GuideCopy, Image
 from discode.mceval.user_study import user_study_result
 from discode.version import __version__
@@ -54,6 +53,8 @@ class ExportOptions:
     title: str = ""
     licence: str = ""
     contact: str = ""
+    folder: Path | None = None
+    """Where the images are now, if they were moved."""
 
     def __post_init__(self) -> None:
         if self.images not in IMAGES:
@@ -66,7 +67,8 @@ def export_dataset(
     """Write the dataset into a new or empty folder.
 
     Returns:
-        By domain, how many images it has.
+        By domain, how many images it has; :func:`~discode.mceval.report.quota_notes` says where
+        these are not what was wanted, or not all that are finished.
     """
     options = options or ExportOptions()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -97,8 +99,12 @@ def _write(session: Session, folder: Path, options: ExportOptions) -> dict[str, 
     if not found:
         raise InputError("no image is finished yet; see discode mceval status")
     if options.images == "copy":
-        for row, path in found:
-            row["image"] = _copy(Path(path), folder / "images", row)
+        for row, image in found:
+            copy = checked_copy(image, options.folder)
+            row["image"] = Path(row["image"]).with_suffix(copy.suffix).as_posix()
+            file = folder / "images" / row["image"]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(copy.data)
     rows = [row for row, _ in found]
     lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
     with (folder / "mceval.jsonl").open("w", encoding="utf-8", newline="\n") as file:
@@ -116,23 +122,8 @@ def _write(session: Session, folder: Path, options: ExportOptions) -> dict[str, 
     return {name: row["images"] for name, row in facts.domains.items() if name != "all"}
 
 
-def _copy(path: Path, folder: Path, row: Mapping[str, Any]) -> str:
-    """Write the copy that people saw, which has no metadata; return its name in the folder."""
-    try:
-        data = image_bytes(path)
-        if hashlib.sha256(data).hexdigest() != row["sha256"]:
-            raise InputError(f"{path} has changed since people judged it; put the old file back")
-        made = shown_copy(data)
-    except ImageError as error:
-        raise InputError(f"{path} can no longer be read: {error}") from error
-    name = str(Path(row["image"]).with_suffix(made.suffix).as_posix())
-    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_bytes(made.data)
-    return name
-
-
-def dataset_rows(session: Session, *, writers: bool = False) -> list[tuple[dict[str, Any], str]]:
-    """Return the rows of the dataset and the file of each image, domain by domain.
+def dataset_rows(session: Session, *, writers: bool = False) -> list[tuple[dict[str, Any], Image]]:
+    """Return the rows of the dataset and the image of each, domain by domain.
 
     A domain has its quota of images, those that come first in its random order.
     """
@@ -166,7 +157,7 @@ def dataset_rows(session: Session, *, writers: bool = False) -> list[tuple[dict[
             if writers:
                 row["writers"] = [first.writer, second.writer]
                 row["reference_writer"] = revised.writer
-            rows.append((row, image.path))
+            rows.append((row, image))
     return rows
 
 
@@ -181,6 +172,8 @@ def _facts(
         captions = [text for row in mine for text in row["candidates"]]
         domains[report.name] = {
             "images": len(mine),
+            "wanted": report.quota,
+            "finished": report.done,
             "candidates": len(captions),
             "candidate_words": _words(captions),
             "reference_words": _words([row["reference"] for row in mine]),
@@ -215,6 +208,7 @@ def _facts(
         rules=asdict(settings.rules),
         checks=asdict(settings.checks),
         domains=domains,
+        notes=quota_notes(reports),
         people=len(people),
         careless=sum(row.state == "careless" for row in people),
         answers=sum(row.answers for row in people),

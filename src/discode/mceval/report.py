@@ -113,12 +113,10 @@ def domain_rows(session: Session) -> list[DomainRow]:
         select(Image.domain_id, Image.state, func.count()).group_by(Image.domain_id, Image.state)
     ).all():
         states[domain][state] = count
-    tables: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    full: dict[int, set[int]] = defaultdict(set)
+    full: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
     for image, domain, votes in votes_by_image(session):
-        tables[domain].append((votes.count(0), votes.count(1)))
         if len(votes) == rules.people:
-            full[domain].add(image)
+            full[domain][image] = votes.count(0), votes.count(1)
     gone: dict[int | None, dict[int, str]] = defaultdict(dict)
     for image, domain, reason in session.execute(
         select(Image.id, Image.domain_id, Image.reason).where(Image.state == "discarded")
@@ -142,8 +140,7 @@ def domain_rows(session: Session) -> list[DomainRow]:
             found.update(states[one])
             said.update(passes[one])
             why.update(gone[one].values())
-        table = [pair for one in ids for pair in tables[one]]
-        whole = [pair for pair in table if sum(pair) == rules.people]
+        whole = [pair for one in ids for pair in full[one].values()]
         split = sum(verdict(rules, [0] * a + [1] * b).state == "split" for a, b in whole)
         by_people = {
             image for one in ids for image, word in gone[one].items() if word != "captions"
@@ -153,7 +150,7 @@ def domain_rows(session: Session) -> list[DomainRow]:
             DomainRow(
                 name, quota, dict(found), len(whole), wilson(split, len(whole)),
                 fleiss_kappa(whole) if rules.people > 1 and whole else float("nan"),
-                krippendorff_alpha(table) if table else float("nan"),
+                krippendorff_alpha(whole) if whole else float("nan"),
                 len(decided), wilson(len(by_people), len(decided)), dict(why),
                 said["skip"], said["flag"],
             )
@@ -165,6 +162,20 @@ def domain_rows(session: Session) -> list[DomainRow]:
     if len(domains) > 1:
         row("all", sum(one.quota for one in domains), [one.id for one in domains])
     return rows
+
+
+def quota_notes(rows: Sequence[DomainRow]) -> list[str]:
+    """Return where a dataset would not have what was wanted, or not all that is finished."""
+    notes = []
+    for row in (row for row in rows if row.name != "all"):
+        if row.done < row.quota:
+            notes.append(f"{row.name} is not finished: {row.done} of {row.quota} images")
+        elif row.done > row.quota:
+            notes.append(
+                f"{row.name} has {row.done} finished images for a quota of {row.quota}: "
+                f"{row.done - row.quota} left out, the last in its random order"
+            )
+    return notes
 
 
 def pass_reasons(session: Session, kind: str) -> dict[str, int]:

@@ -2,14 +2,15 @@
 
 Of four candidates of an image one, drawn at random, is revised by a person and becomes the
 reference. Two of the others are compared by three people; unless all agree, the image is discarded
-and the next of its domain takes its place. Every draw is a function of the campaign's seed and the
-image's SHA-256, so it depends on no order and can be checked afterwards.
+and the next of its domain takes its place: so far the paper. Every draw is a function of the
+campaign's seed and the image's SHA-256, so it depends on no order and can be checked afterwards.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,10 @@ REVISE = ("always", "agreed")
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules of a campaign; the defaults are the paper's.
+    """The rules of a campaign.
+
+    The defaults of people, consensus (as we read it), writers and revise are the paper's; of flags,
+    skips, second looks and images that look alike it says nothing: these are ours.
 
     >>> Rules(people=2, consensus="majority")
     Traceback (most recent call last):
@@ -44,9 +48,9 @@ class Rules:
     flags: int = 2
     """An image flagged by this many people is discarded."""
     skips: int = 5
-    """An image skipped by this many people is discarded; 0: nobody may skip, as in the paper."""
+    """An image skipped by this many people is discarded; 0: nobody may skip."""
     second_look: bool = False
-    """A revision counts once another person has accepted it; the paper does not speak of that."""
+    """A revision counts once another person has accepted it."""
     near: int | None = 6
     """Images whose hashes differ in so many of 256 bits are the same; -1: no comparison. ``None``
     in a campaign of an earlier version, which did not keep it."""
@@ -104,9 +108,9 @@ def rank_of(rules: Rules, digest: str) -> str:
 def draw_captions(rules: Rules, digest: str, captions: Mapping[str, str]) -> Draw | None:
     """Draw from the captions of an image, given by writer; ``None`` if fewer than three differ.
 
-    The order of the pair is random, too. The three captions differ, but for white space and case:
-    one that repeats the reference or the first of the pair makes room for the next writer in the
-    same random order, since a comparison with the reference itself would be decided beforehand.
+    The order of the pair is random, too. The three captions differ (:func:`normalized`): one that
+    repeats the reference or the first of the pair makes room for the next writer in the same random
+    order, since a comparison with the reference itself would be decided beforehand.
 
     >>> draw_captions(Rules(), "00", dict(a="a dog", b="a cat", c="a cow", d="a fox"))
     Draw(reference='b', pair=('c', 'a'))
@@ -123,8 +127,14 @@ def draw_captions(rules: Rules, digest: str, captions: Mapping[str, str]) -> Dra
 
 
 def normalized(caption: str) -> str:
-    """Return a caption in lower case with single spaces, to compare captions by."""
-    return " ".join(caption.casefold().split())
+    """Return a caption to compare captions by.
+
+    Case, white space, Unicode's form of a letter and a closing full stop make no other caption.
+
+    >>> normalized("A  Cafe\\u0301.") == normalized("a caf\\u00e9")
+    True
+    """
+    return " ".join(unicodedata.normalize("NFKC", caption).casefold().split()).rstrip(".。 ")
 
 
 def is_swapped(rules: Rules, digest: str, person: int) -> bool:

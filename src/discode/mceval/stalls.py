@@ -1,7 +1,8 @@
 """Find what keeps a campaign from being finished, and say what would help.
 
 A campaign stands still where images lack captions, where a domain has no more images, or where the
-tasks that are open are none that anybody who takes part may have.
+tasks that are open are none that anybody who takes part may have. Answers are doubtful where too
+few gold questions check them, and where somebody chooses a side instead of a caption.
 """
 
 from __future__ import annotations
@@ -11,20 +12,23 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
-from discode.mceval.database import rules_of
+from discode.mceval.database import checks_of, rules_of
 from discode.mceval.queue import person_may_have
-from discode.mceval.report import domain_rows
+from discode.mceval.report import domain_rows, side_rows
 from discode.mceval.rules import Rules
 from discode.mceval.tables import ROLES, Answer, Candidate, Domain, Image, Person, Slot
+from discode.stats.shares import wilson
 
 SPLIT_AFTER = 10
 """So many judged images of a domain show whether people can agree on it."""
 SILENT_SECONDS = 86400.0
+SIDE_LEVEL = 0.999
+"""An interval of this level around a person's share of left choices has one half in it."""
 
 
 @dataclass(frozen=True)
 class Stall:
-    """Something that stands still, and the cure."""
+    """Something that stands still or is doubtful, and the cure."""
 
     what: str
     cure: str
@@ -55,6 +59,36 @@ def find_stalls(session: Session, now: float) -> list[Stall]:
         found += _people(session, rules)
         found += _open_tasks(session)
         found += _silence(session, now)
+    return found
+
+
+def find_doubts(session: Session) -> list[Stall]:
+    """Return what makes answers doubtful: gold questions that check nobody, and choices of a side.
+
+    Sides are drawn, so whoever looks at the captions chooses the left one in half of all cases.
+    """
+    checks, found = checks_of(session), []
+    gold = session.scalar(select(func.count()).where(Image.state == "gold")) or 0
+    if (gold or checks.gold_rate) and gold < checks.gold_after:
+        found.append(
+            Stall(
+                f"gold questions check nobody: there are {gold}, and a person is judged by "
+                f"{checks.gold_after} or more",
+                "add some with discode mceval images --gold TABLE; until then, only too quick "
+                "answers show who is careless",
+            )
+        )
+    for row in side_rows(session)[:-1]:
+        left = wilson(round(row.left.value * row.compared), row.compared, SIDE_LEVEL)
+        if not left.low <= 0.5 <= left.high:
+            found.append(
+                Stall(
+                    f"{row.name} (person {row.person}) chose the left caption in "
+                    f"{100 * left.value:.0f} % of {row.compared} comparisons, and sides are drawn",
+                    "look at their answers; discode mceval people --careless "
+                    f"{row.person} returns them to the queue",
+                )
+            )
     return found
 
 

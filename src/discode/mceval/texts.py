@@ -24,6 +24,15 @@ def check_text(text: str | None, what: str) -> str:
     return made
 
 
+def drop_unsafe(text: str) -> str:
+    """Return a text with single spaces, without the characters that :func:`check_text` refuses.
+
+    >>> drop_unsafe("a \\u202ecat\\x07\\n sleeps")
+    'a cat sleeps'
+    """
+    return "".join(character for character in " ".join(text.split()) if not _is_unsafe(character))
+
+
 def _is_unsafe(character: str) -> bool:
     """Return whether a character is no text: control, half a pair, or one that turns direction.
 

@@ -65,11 +65,7 @@ def begin_user_study(db: Database, images: int, now: float, *, people: int = 1) 
 
 
 def user_study_result(session: Session) -> UserStudyResult:
-    """Return people's accuracy against the benchmark's preference, with its interval.
-
-    Wilson's where each image was judged once; otherwise a bootstrap over images, since answers
-    to one image are not independent observations.
-    """
+    """Return people's accuracy against the benchmark's preference, with its interval."""
     rows = session.execute(
         select(Domain.name, Answer.image_id, Answer.choice, Image.preference)
         .join(Slot, (Slot.id == Answer.slot_id) & (Slot.round == Answer.round))
@@ -83,19 +79,27 @@ def user_study_result(session: Session) -> UserStudyResult:
     return UserStudyResult(
         len({image for _, image, _ in hits}),
         len(hits),
-        _share([(image, hit) for _, image, hit in hits]),
-        {one: _share([(image, hit) for name, image, hit in hits if name == one]) for one in names},
+        accuracy_interval([(image, hit) for _, image, hit in hits]),
+        {
+            one: accuracy_interval([(image, hit) for name, image, hit in hits if name == one])
+            for one in names
+        },
     )
 
 
-def _share(hits: Sequence[tuple[int, bool]]) -> Interval:
-    images = np.array([image for image, _ in hits])
-    right = np.array([hit for _, hit in hits], float)
-    unique, codes = np.unique(images, return_inverse=True)
-    if len(unique) == len(hits):
-        return wilson(int(right.sum()), len(hits))
-    total, count = np.bincount(codes, right), np.bincount(codes)
-    drawn = np.random.default_rng(0).integers(0, len(unique), (2000, len(unique)))
-    shares = total[drawn].sum(axis=1) / count[drawn].sum(axis=1)
-    low, high = np.quantile(shares, (0.025, 0.975))
-    return Interval(float(right.mean()), float(low), float(high), 0.95)
+def accuracy_interval(hits: Sequence[tuple[int, bool]]) -> Interval:
+    """Return the share of hits, given with their images, and Wilson's interval.
+
+    Answers to one image are not independent observations: they count for as many as would scatter
+    like the images do, at least one and at most all of an image's answers.
+    """
+    if not hits:
+        return wilson(0, 0)
+    unique, codes = np.unique([image for image, _ in hits], return_inverse=True)
+    right, images = np.array([hit for _, hit in hits], float), len(unique)
+    share = float(right.mean())
+    scatter = np.bincount(codes, right - share)
+    variance = float(scatter @ scatter) * images / max(images - 1, 1) / len(hits) ** 2
+    # Where everybody is right, nothing scatters: then an image counts once.
+    size = float(np.clip(share * (1 - share) / max(variance, 1e-300), images, len(hits)))
+    return wilson(share * size, size)

@@ -37,8 +37,10 @@ def auc(scores: ArrayLike, good: ArrayLike) -> float:
     return float(above / pairs)
 
 
-def wilson(successes: int, total: int, level: float = 0.95) -> Interval:
+def wilson(successes: float, total: float, level: float = 0.95) -> Interval:
     """Return a share with Wilson's score interval; NaN where there is nothing to count.
+
+    Both may be fractions: of observations that are not independent, as many as they are worth.
 
     >>> found = wilson(942, 1000)
     >>> f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"

@@ -105,7 +105,8 @@ def test_an_image_that_does_not_load_is_flagged_not_judged(platform: Platform) -
     page.close()
     (one,) = platform.sent
     assert one[1] == {
-        "assignmentId": "A1", "pass": "flag", "reason": "The image does not load", "more": ""
+        "assignmentId": "A1", "task": "0", "pass": "flag", "more": "",
+        "reason": "The image does not load",
     }  # fmt: skip
 
 
@@ -122,7 +123,7 @@ def test_a_revision_and_the_guide(platform: Platform) -> None:
     page.keyboard.press("Control+Enter")
     page.wait_for_url("**/externalSubmit")
     page.close()
-    assert platform.sent[-1][1] == {"assignmentId": "A1", "text": "a tower"}
+    assert platform.sent[-1][1] == {"assignmentId": "A1", "task": "0", "text": "a tower"}
 
 
 def test_a_preview_sends_nothing(platform: Platform) -> None:

@@ -17,6 +17,7 @@ from discode.errors import InputError, lookup, require
 from discode.mceval.cli.common import DatabaseArgument, make_table, number_cell, open_campaign
 
 if TYPE_CHECKING:
+    from discode.mceval.database import Database
     from discode.mceval.intake import DomainSource
     from discode.mceval.plan import Need
 
@@ -180,8 +181,9 @@ def init(
     from discode.mceval.checks import Checks
     from discode.mceval.copies import copies_folder
     from discode.mceval.database import Database
-    from discode.mceval.intake import add_gold, add_images, list_images
+    from discode.mceval.intake import add_images, list_images
     from discode.mceval.rules import Rules
+    from discode.mceval.stalls import find_doubts
     from discode.mceval.tables import Base
 
     usual = lookup(PROTOCOLS, protocol, "protocol")
@@ -215,10 +217,7 @@ def init(
                     db, sources, now=now, progress=lambda done: bar.update(task, completed=done)
                 )
             if gold is not None:
-                added = add_gold(db, gold, now)
-                echo(f"{added.questions} gold questions")
-                for warning in added.warnings():
-                    stderr.print(warning, style="yellow", markup=False, soft_wrap=True)
+                add_gold_questions(db, gold, now)
         except BaseException:
             if created and not new:  # tables on a server, or in a file that was there
                 Base.metadata.drop_all(db.engine)
@@ -238,7 +237,21 @@ def init(
                     f"{source.name}: {cells[0]} images for a quota of {source.quota}",
                     style="yellow", markup=False,
                 )  # fmt: skip
+        with db.read() as session:
+            doubts = find_doubts(session)
     stdout.print(table)
+    for doubt in doubts:
+        stderr.print(f"{doubt.what}; {doubt.cure}", style="yellow", markup=False, soft_wrap=True)
+
+
+def add_gold_questions(db: Database, table: Path, now: float) -> None:
+    """Add gold questions and say how many, and what an organiser should know of them."""
+    from discode.mceval.intake import add_gold
+
+    added = add_gold(db, table, now)
+    echo(f"{added.questions} gold questions")
+    for warning in added.warnings():
+        stderr.print(warning, style="yellow", markup=False, soft_wrap=True)
 
 
 def read_domain(text: str, quota: int) -> DomainSource:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from discode.cli.output import echo, stdout
+from discode.cli.output import echo, stderr, stdout
 from discode.errors import InputError
 from discode.mceval.cli.common import DatabaseArgument, interval_cell, make_table, open_campaign
 
@@ -57,6 +57,9 @@ def export(
     database: DatabaseArgument,
     folder: Annotated[Path, typer.Argument(help="A new folder.")],
     images: Annotated[str, typer.Option(help="copy them, or publish their hashes.")] = "copy",
+    image_folder: Annotated[
+        Path | None, typer.Option(help="Where the images are now, if they were moved.")
+    ] = None,
     parquet: Annotated[bool, typer.Option("--parquet", help="Parquet as well.")] = False,
     writers: Annotated[bool, typer.Option("--writers", help="Publish who wrote what.")] = False,
     title: Annotated[str, typer.Option(help="Title of the card.")] = "",
@@ -66,9 +69,14 @@ def export(
     """Write the dataset: rows, images, card, checksums; the same campaign, the same bytes."""
     with open_campaign(database) as db:
         from discode.mceval.export import ExportOptions, export_dataset
+        from discode.mceval.report import domain_rows, quota_notes
 
-        options = ExportOptions(images, parquet, writers, title, licence, contact)
+        options = ExportOptions(images, parquet, writers, title, licence, contact, image_folder)
         counts = export_dataset(db, folder, options)
+        with db.read() as session:
+            notes = quota_notes(domain_rows(session))
     words = ", ".join(f"{count} {name}" for name, count in counts.items())
     echo(f"{sum(counts.values())} images ({words}) in {folder}")
+    for note in notes:
+        stderr.print(note, style="yellow", markup=False, soft_wrap=True)
     echo(f"discode bench run --benchmark mceval --data {folder} -m discode")

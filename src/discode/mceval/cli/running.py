@@ -23,7 +23,7 @@ from discode.mceval.cli.common import (
     open_campaign,
     read_public_url,
 )
-from discode.mceval.cli.preparing import read_domain
+from discode.mceval.cli.preparing import add_gold_questions, read_domain
 
 if TYPE_CHECKING:
     from discode.mceval.database import Database
@@ -141,13 +141,18 @@ def tasks(
         str, typer.Option(help="Where you host the images: https://.../{digest}{suffix}")
     ],
     form: Annotated[str, typer.Option(help="mturk or csv.")] = "mturk",
-    gold: Annotated[int, typer.Option(help="People per gold question; 0: none.")] = 9,
+    gold: Annotated[
+        bool, typer.Option("--gold/--no-gold", help="With the gold questions among them.")
+    ] = True,
     study: Annotated[
         bool, typer.Option("--study", help="The user study's tasks instead of the campaign's.")
     ] = False,
     copy_images: Annotated[
         Path | None,
         typer.Option(help="Write the images to host here: one frame, without metadata."),
+    ] = None,
+    images: Annotated[
+        Path | None, typer.Option(help="Where the images are now, if they were moved.")
     ] = None,
 ) -> None:
     """Write what is open as tasks for a crowd platform."""
@@ -159,10 +164,13 @@ def tasks(
 
         with db.read() as session:
             found = crowd_tasks(
-                session, image_url, gold_assignments=gold, study=study, copies=copy_images
+                session, image_url, gold=gold, study=study, copies=copy_images, images=images
             )
             settings = settings_of(session)
-        write_tasks(found, folder, form, settings.instructions, settings.pay_per_hour)
+        write_tasks(
+            found, folder, form, settings.instructions, settings.pay_per_hour,
+            skips=settings.rules.skips > 0,
+        )  # fmt: skip
         now = time.time()
         db.run(lambda session: keep_guide(session, now))
         if not study:
@@ -173,7 +181,7 @@ def tasks(
 
 def import_answers(
     database: DatabaseArgument,
-    results: Annotated[Path, typer.Argument(help="The platform's results (CSV).")],
+    results: Annotated[Path, typer.Argument(help="The platform's results (CSV, JSON).")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Decisions; default: RESULTS.decided.csv")
     ] = None,
@@ -204,6 +212,9 @@ def images(
             help="Add images of a folder or a list; NAME:COUNT=... sets the quota.",
         ),
     ] = None,
+    gold: Annotated[
+        Path | None, typer.Option(help="Add gold questions: a table of image, right, wrong.")
+    ] = None,
     take_down: Annotated[int | None, typer.Option(help="Discard this image for good.")] = None,
     restore: Annotated[
         int | None, typer.Option(help="Bring back this image: its flags no longer count.")
@@ -212,7 +223,7 @@ def images(
         str, typer.Option(help="For --take-down and --restore.")
     ] = "an organiser looked at it",
 ) -> None:
-    """List flagged and discarded images; add images; take one down or bring one back."""
+    """List flagged and discarded images; add images or gold; take one down or bring one back."""
     with open_campaign(database) as db:
         from discode.mceval import organising
         from discode.mceval.report import flag_rows, pass_warnings
@@ -226,7 +237,9 @@ def images(
             echo(f"image {restore} is restored")
         if domain:
             _add_images(db, domain, now)
-        if take_down is not None or restore is not None or domain:
+        if gold is not None:
+            add_gold_questions(db, gold, now)
+        if take_down is not None or restore is not None or domain or gold is not None:
             return
         with db.read() as session:
             flags, warnings = flag_rows(session), pass_warnings(session)
@@ -249,6 +262,7 @@ def _add_images(db: Database, domains: Sequence[str], now: float) -> None:
     from sqlalchemy import select
 
     from discode.mceval.intake import add_images
+    from discode.mceval.report import domain_rows, quota_notes
     from discode.mceval.tables import Domain
 
     with db.read() as session:
@@ -266,6 +280,10 @@ def _add_images(db: Database, domains: Sequence[str], now: float) -> None:
     for name, counts in add_images(db, sources, now=now).items():
         left_out = counts.get("duplicate", 0) + counts.get("unreadable", 0)
         echo(f"{name}: {counts.get('pool', 0)} new images, {left_out} left out")
+    with db.read() as session:
+        after = [row for row in domain_rows(session) if row.done > row.quota]
+    for note in quota_notes(after):
+        stderr.print(note, style="yellow", markup=False, soft_wrap=True)
     echo("next: their captions, with discode mceval candidates")
 
 
@@ -280,10 +298,12 @@ def status(database: DatabaseArgument) -> None:
             second_looks,
             side_rows,
         )
-        from discode.mceval.stalls import find_stalls
+        from discode.mceval.stalls import find_doubts, find_stalls
 
         with db.read() as session:
-            domains, members = domain_rows(session), person_rows(session)
+            domains, members, doubts = (
+                domain_rows(session), person_rows(session), find_doubts(session)
+            )  # fmt: skip
             stalls, warnings = find_stalls(session, time.time()), pass_warnings(session)
             sides = side_rows(session)[-1]
             settings, looks = settings_of(session), second_looks(session)
@@ -316,5 +336,7 @@ def status(database: DatabaseArgument) -> None:
         )
     for warning in warnings:
         echo(f"warning: {warning}")
+    for doubt in doubts:
+        echo(f"warning: {doubt.what}\n  cure: {doubt.cure}")
     for stall in stalls:
         echo(f"stalled: {stall.what}\n  cure: {stall.cure}")

@@ -40,7 +40,7 @@ from discode.mceval.report import (
     second_looks,
     side_rows,
 )
-from discode.mceval.stalls import find_stalls, stuck_images
+from discode.mceval.stalls import find_doubts, find_stalls, stuck_images
 from discode.mceval.tables import ROLES, Answer, Login, Pass, Person, Slot
 from discode.mceval.texts import check_text
 from discode.mceval.web.auth import Visitor
@@ -83,7 +83,8 @@ class AdminPages:
             newest = discarded_images(session, SHOWN)
             flags, skips = flag_rows(session), flag_rows(session, kind="skip")
             *sides, side = side_rows(session)
-            stalls, warnings = find_stalls(session, now), pass_warnings(session)
+            stalls = [*find_stalls(session, now), *find_doubts(session)]
+            warnings = pass_warnings(session)
             stuck, looks = stuck_images(session, SHOWN), second_looks(session)
             lately = session.scalar(
                 select(func.count()).where(Answer.created > now - RECENT_SECONDS)

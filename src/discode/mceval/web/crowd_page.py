@@ -35,28 +35,28 @@ class CrowdPages:
     is the caption, not its place.
     """
 
-    def __init__(self, instructions: str = "") -> None:
-        self.instructions = instructions
+    def __init__(self, instructions: str = "", *, skips: bool = True) -> None:
+        self.instructions, self.skips = instructions, skips
         self.template = Pages(annotation_files()).environment.get_template("crowd.html")
         self.style = Markup((HERE / "static" / "annotate.css").read_text(encoding="utf-8"))
 
-    def page(self, kind: str, image_url: str, captions: tuple[str, ...]) -> str:
+    def page(self, kind: str, image_url: str, captions: tuple[str, ...], task: str = "") -> str:
         """Return the page of a task; all texts are escaped here unless they are ``Markup``."""
         return self.template.render(
-            kind=kind, image_url=image_url, captions=captions, instructions=self.instructions,
-            submit=_SUBMIT, longest=LONGEST, example=_example, style=self.style,
-            scripts=[_script(name) for name in _SCRIPTS],
+            kind=kind, task=task, image_url=image_url, captions=captions, skips=self.skips,
+            instructions=self.instructions, submit=_SUBMIT, longest=LONGEST, example=_example,
+            style=self.style, scripts=[_script(name) for name in _SCRIPTS],
         )  # fmt: skip
 
     def layout(self, kind: str) -> str:
         """Return the page with the platform's ${columns}, whose texts are escaped in the table."""
         names = ("first", "second") if kind == "compare" else ("caption",)
         columns = tuple(Markup(f"${{{name}}}") for name in names)
-        return self.page(kind, Markup("${image_url}"), columns)
+        return self.page(kind, Markup("${image_url}"), columns, Markup("${task}"))
 
     def question(self, task: CrowdTask) -> str:
         """Return a task as Mechanical Turk's HTMLQuestion."""
-        body = self.page(task.kind, task.image_url, task.captions)
+        body = self.page(task.kind, task.image_url, task.captions, task.task)
         body = body.replace("]]>", "]]]]><![CDATA[>")
         made = (
             f'<HTMLQuestion xmlns="{_SCHEMA}"><HTMLContent><![CDATA[{body}]]></HTMLContent>'

@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from discode.errors import HttpError, ImageError, InputError
 from discode.images import image_bytes
-from discode.mceval.copies import ShownCopies, copies_folder
+from discode.mceval.copies import ShownCopies, copies_folder, image_file
 from discode.mceval.database import Database
 from discode.mceval.shown import ShownImage, shown_copy, without_metadata
 from discode.mceval.tables import Image, Slot
@@ -113,9 +113,7 @@ class CampaignImages:
         return data
 
     def _path(self, image: Image) -> Path:
-        if self.folder is None:
-            return Path(image.path)
-        path = (self.folder / image.source).resolve()
-        if not path.is_relative_to(self.folder):
-            raise HttpError(404, "no_image", "the image lies outside the folder of images")
-        return path
+        try:
+            return image_file(image, self.folder)
+        except InputError as error:
+            raise HttpError(404, "no_image", str(error)) from error
