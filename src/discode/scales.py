@@ -185,6 +185,7 @@ class Rating:
 # Scripts that put no spaces between words end a word, so that a rating may stand among them.
 _LETTER = r"[^\W_\u2e80-\uffff]"
 _END = rf"(?!{_LETTER}|[.,]\d)"
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _WORD_FOLLOWS = re.compile(r"(?:['’]| +)[^\W\d]")
 
 
@@ -213,11 +214,12 @@ def _ratings_in(text: str, scale: Scale) -> dict[str | float, Rating | None]:
             continue
         word = match["stem"] + match["answer"] + match["more"]
         value: str | float = word
-        if word[0].isdigit():
+        if _NUMBER.fullmatch(word):
             value = float(word)
-            best = scale.maximum if any(scale.stems) else max(map(float, scale.answers))
+            numbers = map(float, filter(_NUMBER.fullmatch, scale.answers))
+            best = scale.maximum if any(scale.stems) else max(numbers)
             clear = not match["sign"] and value <= best and float(match["best"] or best) == best
-            clear &= bool(match["stem"]) or not 0 < value < 1  # 0.7 is no 0
+            clear &= not value or match["stem"] + match["answer"] != "0"  # 0.7 is no 0
         else:  # the article, the pronoun
             clear = word not in ("A", "I") or not _WORD_FOLLOWS.match(text, match.end())
         stem, answer = scale.stems.index(match["stem"]), scale.answers.index(match["answer"])

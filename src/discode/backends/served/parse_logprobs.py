@@ -325,7 +325,9 @@ def reading_from_tokens(
     second = None
     alone = pieces[at].endswith(said) and len("".join(pieces[: at + 1])) == rating.at + len(said)
     if scale.stems[stem] and alone and pieces[at + 1 :] and pieces[at + 1][:1].isdigit():
-        digits, _, more = _answers_at(_candidates(tokens[at + 1]), scale, stem, scale.stems[stem], "")
+        digits, _, more = _answers_at(
+            _candidates(tokens[at + 1]), scale, stem, scale.stems[stem], ""
+        )
         second, absent = digits[None], [*absent, *more]
     return Readings(
         scale,
