@@ -5,7 +5,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -143,6 +143,44 @@ def test_a_lost_batch_does_not_lose_the_run(image: Path) -> None:
     scores = discode.load(Broken(), batch_size=1).score(image, list("12345"))
     assert np.isnan(scores.value).tolist() == [False, False, True, False, False]
     assert scores.errors == {2: "out of memory"}
+
+
+class Failing(FakeModel):
+    def blocks(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
+    ) -> Iterator[tuple[list[int], Readings]]:
+        yield [1, 0], self.read([pairs[1], pairs[0]], prompt, scale)
+        if self.rejects:
+            raise BackendError("the server is gone")
+        yield [2, 3], self.read(pairs[2:], prompt, scale)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_backend_that_fails_between_blocks(image: Path, tmp_path: Path, stored: bool) -> None:
+    model = Failing()
+    judge = discode.load(model, store=tmp_path / "run.db" if stored else None)
+    scores = judge.score(image, list("1234"))
+    assert np.isnan(scores.value).tolist() == [False, False, True, True]
+    assert scores.errors == dict.fromkeys((2, 3), "the server is gone")
+    whole = discode.load(FakeModel()).score(image, list("12"))
+    np.testing.assert_array_equal(scores.value[:2], whole.value)
+    if judge.store is not None:
+        assert len(judge.store) == 2
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_backend_that_leaves_pairs_out_is_caught(
+    image: Path, tmp_path: Path, stored: bool
+) -> None:
+    class Leaving(FakeModel):
+        def blocks(
+            self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
+        ) -> Iterator[tuple[list[int], Readings]]:
+            yield [0], self.read(pairs[:1], prompt, scale)
+
+    judge = discode.load(Leaving(), store=tmp_path / "run.db" if stored else None)
+    with pytest.raises(BackendError, match="0 readings for 1 pairs"):
+        judge.score(image, ["a", "b"])
 
 
 class Short(FakeModel):

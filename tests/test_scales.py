@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 
 from discode.errors import InputError
-from discode.scales import FIVE, LETTERS, SCALES, TEN, UNIT, Scale, get_scale
+from discode.scales import (
+    FIVE,
+    LETTERS,
+    SCALES,
+    TEN,
+    UNIT,
+    Scale,
+    find_rating,
+    get_scale,
+    why_no_rating,
+)
 
 
 def test_the_four_scales() -> None:
@@ -58,3 +68,74 @@ def test_a_scale_of_ones_own() -> None:
 def test_bad_scales(spec: str) -> None:
     with pytest.raises(InputError, match=r"Known|allowed"):
         get_scale(spec)
+
+
+MOOD = Scale("mood", ("bad", "fair", "good"), (0.0, 1.0, 2.0), "bad", "good", 1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("scale", "text", "rating"),
+    [
+        (UNIT, "0.7", "0.7"),
+        (UNIT, "1.0", "1.0"),
+        (UNIT, "Score: 0.85", "0.8"),
+        (UNIT, "**0.7**<eos>", "0.7"),
+        (UNIT, "评分0.7分", "0.7"),
+        (UNIT, "There is 1 dog: 0.7", "0.7"),
+        (UNIT, "0.70, that is 0.7.", "0.7"),
+        (UNIT, "0.8/1.0", "0.8"),
+        (UNIT, "On a scale of 0.0 to 1.0: 0.9", "0.9"),
+        (FIVE, "4", "4"),
+        (FIVE, "4.5", "4"),
+        (FIVE, "4 out of 5", "4"),
+        (FIVE, "15 dogs: 4", "4"),
+        (FIVE, "1-5: 3", "3"),
+        (TEN, "0.0", "0"),
+        (get_scale("6-1"), "2/6", "2"),
+        (get_scale("1-10"), "10/10", "10"),
+        (LETTERS, " B", "B"),
+        (LETTERS, "Rating: B.", "B"),
+        (LETTERS, "A", "A"),
+        (MOOD, "It is good.", "good"),
+    ],
+)
+def test_the_rating_in_a_text(scale: Scale, text: str, rating: str) -> None:
+    found = find_rating(text, scale)
+    assert found is not None
+    assert scale.stems[found.stem] + scale.answers[found.answer] == rating
+    assert text[found.start :].startswith(rating)
+    assert text[found.at :].startswith(scale.answers[found.answer])
+
+
+@pytest.mark.parametrize(
+    ("scale", "text"),
+    [
+        (UNIT, ""),
+        (UNIT, "I think"),
+        (UNIT, "1"),
+        (UNIT, "0,7"),
+        (UNIT, "10.5"),
+        (UNIT, "3.0.5"),
+        (UNIT, "1.5"),
+        (UNIT, "-0.5"),
+        (UNIT, "8/10"),
+        (UNIT, "I cannot rate this from 0.0 to 1.0"),
+        (UNIT, "Cannot rate (0.0-1.0)"),
+        (UNIT, "0.7 or 0.8"),
+        (UNIT, "0.75, so 0.7"),
+        (FIVE, "15 dogs"),
+        (FIVE, "5.5"),
+        (FIVE, "4 -5"),
+        (FIVE, "4/10"),
+        (FIVE, "the 4th"),
+        (FIVE, "There are 2 dogs. Rating: 5"),
+        (TEN, "0.7"),
+        (LETTERS, "A dog runs"),  # prose
+        (LETTERS, "A caption that fits: E"),
+        (LETTERS, "DÉJÀ"),
+        (MOOD, "bad to good"),
+    ],
+)
+def test_a_text_without_one_rating(scale: Scale, text: str) -> None:
+    assert find_rating(text, scale) is None
+    assert repr(text) in why_no_rating(text, scale)

@@ -245,9 +245,13 @@ class Judge:
             template = self.prompt.template(bool(rows[True]))
         except InputError as error:  # such pairs cannot be asked about
             return Readings.failed(self.scale, [str(error)] * len(pairs))
-        if self.store is None:
-            return self._ask(pairs, hidden, tell)
-        return self._read_stored(self.store, pairs, template, hidden, tell)
+        if self.store is not None:
+            return self._read_stored(self.store, pairs, template, hidden, tell)
+        collector = ReadingsCollector(self.scale, len(pairs))
+        for numbers, readings in self._ask(pairs, hidden):
+            collector.add(readings, numbers)
+            tell(len(numbers))
+        return collector.readings()
 
     def _read_stored(
         self,
@@ -274,43 +278,39 @@ class Judge:
         tell(sum(len(owners[i]) for i in here))
         missing = sorted(set(range(len(keys))) - set(here))
         if missing:
-            for found, new in self._ask_in_blocks([pairs[owners[i][0]] for i in missing], hidden):
+            for found, new in self._ask([pairs[owners[i][0]] for i in missing], hidden):
                 places = [missing[place] for place in found]
                 store.put(run, [keys[i] for i in places], new)
                 collector.add(new, [owners[i] for i in places])
                 tell(sum(len(owners[i]) for i in places))
         return collector.readings()
 
-    def _ask_in_blocks(
-        self, pairs: Sequence[Pair], hidden: bool
-    ) -> Iterator[tuple[list[int], Readings]]:
-        """Yield readings as they arrive, where the model is slow or dear enough to say so."""
-        if isinstance(self.backend, SupportsBlocks):
-            yield from self.backend.blocks(pairs, self.prompt, self.scale, hidden=hidden)
-        else:
-            yield list(range(len(pairs))), self._ask(pairs, hidden)
+    def _ask(self, pairs: Sequence[Pair], hidden: bool) -> Iterator[tuple[list[int], Readings]]:
+        """Yield readings with the numbers of their pairs; what the model fails at, as failed rows.
 
-    def _ask(
-        self, pairs: Sequence[Pair], hidden: bool, tell: Progress = lambda count: None
-    ) -> Readings:
+        What it answered before it failed is kept.
+        """
+        blocks, left = self._blocks(pairs, hidden), set(range(len(pairs)))
+        while left:
+            numbers, nothing = sorted(left), Readings.failed(self.scale, [])
+            try:
+                numbers, readings = next(blocks, (numbers, nothing))
+            except BackendError as error:
+                readings = Readings.failed(self.scale, [str(error)] * len(numbers))
+            if len(readings) != len(numbers) or not left.issuperset(numbers):
+                raise BackendError(
+                    f"{self.backend.identity.model} returned {len(readings)} readings for "
+                    f"{len(numbers)} pairs"
+                )
+            left.difference_update(numbers)
+            yield numbers, readings
+
+    def _blocks(self, pairs: Sequence[Pair], hidden: bool) -> Iterator[tuple[list[int], Readings]]:
         asked = pairs, self.prompt, self.scale
-        try:
-            if isinstance(self.backend, SupportsBlocks):
-                collector = ReadingsCollector(self.scale, len(pairs))
-                for found, new in self.backend.blocks(*asked, hidden=hidden):
-                    collector.add(new, found)
-                    tell(len(found))
-                readings = collector.readings()
-            else:
-                readings = self.backend.read(*asked, hidden=hidden)
-        except BackendError as error:
-            return Readings.failed(self.scale, [str(error)] * len(pairs))
-        if len(readings) != len(pairs):
-            raise BackendError(
-                f"{self.backend.identity.model} returned {len(readings)} readings for "
-                f"{len(pairs)} pairs"
-            )
-        return readings
+        if isinstance(self.backend, SupportsBlocks):
+            yield from self.backend.blocks(*asked, hidden=hidden)
+        else:
+            yield list(range(len(pairs))), self.backend.read(*asked, hidden=hidden)
 
     def score_frame(self, frame: Any, **columns: Unpack[RowOptions]) -> Any:
         """Return a copy of a ``pandas.DataFrame`` with scores beside its images and captions.

@@ -19,9 +19,13 @@ Any other range is written from its lowest to its highest answer: ``1-7``, ``0-1
 
 from __future__ import annotations
 
+import bisect
 import hashlib
+import itertools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -165,3 +169,95 @@ def get_scale(spec: str | Scale) -> Scale:
     if match := re.fullmatch(r"([A-Z])-([A-Z])", spec):
         return _letters(spec, match[1], match[2])
     return lookup(SCALES, spec, "scale", also=", or LOW-HIGH (1-7, A-D, E-A)")
+
+
+@dataclass(frozen=True)
+class Rating:
+    """A rating that stands in a text: its stem and answer by number, and where they begin."""
+
+    stem: int
+    answer: int
+    start: int
+    at: int
+    """Where its answer begins."""
+
+
+# Scripts that put no spaces between words end a word, so that a rating may stand among them.
+_LETTER = r"[^\W_\u2e80-\uffff]"
+_END = rf"(?!{_LETTER}|[.,]\d)"
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+_WORD_FOLLOWS = re.compile(r"(?:['’]| +)[^\W\d]")
+
+
+@cache
+def _rating_pattern(scale: Scale) -> re.Pattern[str]:
+    """Match the scale's own range ("0.0 to 1.0"), something like a rating, or any other word."""
+
+    def either(words: Sequence[str]) -> str:
+        return "|".join(map(re.escape, sorted(words, key=len, reverse=True)))
+
+    more = r"\d*" if any(scale.stems) else r"(?:\.\d+)?"
+    return re.compile(
+        rf"{re.escape(scale.low)}\s*(?:to|and|[-–—])\s*{re.escape(scale.high)}{_END}"
+        rf"|(?P<sign>(?<!{_LETTER})[-−–])?(?<!\.)(?P<stem>{either(scale.stems)})"
+        rf"(?P<answer>{either(scale.answers)})(?P<more>{more}){_END}"
+        rf"(?:\s*(?:/|out of)\s*(?P<best>\d+(?:\.\d+)?){_END})?"
+        rf"|{_LETTER}+(?:[.,](?=\d){_LETTER}+)*"
+    )
+
+
+def _ratings_in(text: str, scale: Scale) -> dict[str | float, Rating | None]:
+    """Return the different ratings in a text; None for one that is unclear or off the scale."""
+    found: dict[str | float, Rating | None] = {}
+    for match in _rating_pattern(scale).finditer(text):
+        if match["answer"] is None:
+            continue
+        word = match["stem"] + match["answer"] + match["more"]
+        value: str | float = word
+        if _NUMBER.fullmatch(word):
+            value = float(word)
+            numbers = map(float, filter(_NUMBER.fullmatch, scale.answers))
+            best = scale.maximum if any(scale.stems) else max(numbers)
+            clear = not match["sign"] and value <= best and float(match["best"] or best) == best
+            clear &= not value or match["stem"] + match["answer"] != "0"  # 0.7 is no 0
+        else:  # the article, the pronoun
+            clear = word not in ("A", "I") or not _WORD_FOLLOWS.match(text, match.end())
+        stem, answer = scale.stems.index(match["stem"]), scale.answers.index(match["answer"])
+        place = Rating(stem, answer, match.start("stem"), match.start("answer"))
+        found.setdefault(value if clear else f"{value}?", place if clear else None)
+    return found
+
+
+def find_rating(text: str, scale: Scale) -> Rating | None:
+    """Return the rating in a text; None where there is none, or where different ones are.
+
+    The scale's own range is no rating, nor is the best one in "4 out of 5". A further decimal is
+    part of the rating, and one beyond the scale ("1.5", "-0.5") makes the text unclear.
+
+    >>> find_rating("On a scale of 0.0 to 1.0: 0.85", UNIT)
+    Rating(stem=0, answer=8, start=26, at=28)
+    >>> [find_rating(text, FIVE) for text in ("2 dogs. Rating: 5", "15 dogs", "4 or 5", "5.5")]
+    [None, None, None, None]
+    """
+    found = list(_ratings_in(text, scale).values())
+    return found[0] if len(found) == 1 else None
+
+
+def why_no_rating(text: str, scale: Scale) -> str:
+    """Return the reason why an answer has no rating."""
+    if len(_ratings_in(text, scale)) > 1:
+        return f"the model did not answer with one rating but with {text!r}"
+    reason = f"the model did not answer with a rating but with {text!r}"
+    if scale != UNIT and find_rating(text, UNIT):
+        reason += f", which is none on scale {scale.name!r}; give scale='unit'"
+    return reason
+
+
+def piece_at(pieces: Sequence[str], position: int) -> int:
+    """Return the number of the piece that holds a position of the text that they are.
+
+    >>> piece_at(["0", ".", "75"], 3)
+    2
+    """
+    starts = list(itertools.accumulate(map(len, pieces), initial=0))
+    return bisect.bisect_right(starts, position) - 1

@@ -156,13 +156,21 @@ def test_ties_go_to_the_raw_answer() -> None:
 def test_extreme_but_finite_rows_stay_finite(method: str) -> None:
     rows = np.full((4, 10), -1e308)
     rows[0, 3] = -1e-300
-    rows[1] = -1.7e308
-    rows[2] = np.linspace(-1e300, -1e3, 10)
-    rows[3, 0] = -np.inf
+    rows[1] = -700
+    rows[2] = np.linspace(-1e300, -700, 10)
+    rows[3, :2] = -np.inf, -0.1
     scores = discode.decode(rows, method)
     assert scores.distribution is not None
     assert np.isfinite(scores.value).all()
     assert np.allclose(scores.distribution.sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("nothing", [-9999.0, -1e308, -np.inf])
+@pytest.mark.parametrize("method", ["raw", "smoothing", "discode", "paper", "fleur"])
+def test_no_mass_on_any_answer_is_a_failure(method: str, nothing: float) -> None:
+    scores = discode.decode([[nothing] * 10, [-2.5] * 10], method, "unit")
+    assert np.isnan(scores.value).tolist() == [True, False]
+    assert list(scores.errors) == [0]
 
 
 def test_nan_and_empty_rows_are_nan_and_counted() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-BEGINNINGS = ("number", "space", "prose", "letters")
-"""How planted models begin: "0.8", " 0.8", " the 0.8" or " B"."""
+BEGINNINGS = ("number", "rating", "space", "prose", "digit", "letters")
+"""What planted models say: "0.8" and anything more; "0.8", " 0.8", " the 0.8", " 8" or " B"."""
 
 
 def plant(
@@ -17,17 +17,27 @@ def plant(
     """Let the token ``end``, the last of a prompt, call for an answer that begins in this way."""
     space = "Ġ" if "Ġ" in vocabulary else "▁"
     digits = [vocabulary[digit] for digit in "0123456789"]
-    number = [[vocabulary[space]], digits[:2], [vocabulary["."]], digits]
+    blank, point = [vocabulary[space]], [vocabulary["."]]
+    # Decimals begin with 2: 0 and 1 call for the point, not for the end.
+    rating = [digits[:2], point, digits[2:], [eos]]
     chain: list[list[int]] = {
-        "number": number[1:],
-        "space": number,
-        "prose": [[vocabulary[f"{space}the"]], *number],
+        "number": [digits[:2], point, digits],
+        "rating": rating,
+        "space": [blank, *rating],
+        "prose": [[vocabulary[f"{space}the"]], blank, *rating],
+        "digit": [blank, digits, [eos]],
         "letters": [[vocabulary[space + letter] for letter in "ABCDE"], [eos]],
     }[begins]
     directions = torch.linalg.qr(torch.randn(head.shape[1], len(chain))).Q.T
     for direction, before, after in zip(directions, [[end], *chain], chain, strict=False):
         embedding[before] += 16 * direction
         head[after] += 2 * direction
-    if begins != "letters":
-        longer = [vocabulary[token] for token in map(str, range(10, 100)) if token in vocabulary]
+    if begins in ("letters", "digit"):
+        return
+    longer = [vocabulary[token] for token in map(str, range(10, 100)) if token in vocabulary]
+    if begins == "number":
         head[longer] += directions[-1]  # Llama 3's "85", seldom
+    else:
+        head[digits[1]] -= directions[-4]  # "1.8" is no rating
+        head[longer] += directions[-2]
+        embedding[longer] += 16 * directions[-1]

@@ -130,24 +130,30 @@ def test_g_veval(server: Server, tmp_path: Path) -> None:
     good = [("It", {}), (" is $", {}), ("80", top), ("$.", {})]
     server.script = {
         "a dog": (200, said("It is $80$.", good)),
-        "digits": (200, said("It is $85$.", [("$", {}), ("8", {"8": 1.0}), ("5", {"5": 1.0})])),
-        "words": (200, said("It is good.", [("It", {}), (" is", {})])),
+        "digits": (200, said("$85$", [("$", {}), ("8", {"8": 1.0}), ("5", {"5": 1.0}), ("$", {})])),
+        "words": (200, said("It is good.", [("It", {}), (" is good.", {})])),
         "ends": (200, said("It is $", [("It is", {}), (" $", {})])),
         "plain": (200, said("It is $80$.")),
-        "unseen": (200, said("$80$", [("$", {}), ("80", {"eighty": 1.0})])),
-    }
+        "unseen": (200, said("$80$", [("$", {}), ("80", {"eighty": 1.0}), ("$", {})])),
+        "price": (200, said("A sign: $5. It is $80$.", [("A sign: ", {}), ("$", {}), ("5", {}),
+                                                        (". ", {}), *good])),
+        "two": (200, said("$80$ $90$", [("$", {}), ("80", top), ("$ $", {}), ("90", top),
+                                        ("$", {})])),
+    }  # fmt: skip
     captions = list(server.script)
     pairs = [*(Pair(image, text) for text in captions), Pair(image.with_name("no.png"), "x")]
     metric = make_g_veval(endpoint(server))
     scores = metric.score_pairs(pairs)
     expected = (80 * 0.5 + 90 * 0.25 + 100 * 0.05) / 0.8
     assert scores.value[0] == pytest.approx(expected)
-    assert np.isnan(scores.value[1:]).all()
-    for row, reason in enumerate(
-        ["85 in several tokens", "no integer after a $", "no integer after a $",
-         "no log-probabilities", "no integer from 0 to 100", "cannot read"], start=1,
-    ):  # fmt: skip
+    assert scores.value[6] == pytest.approx(expected)  # the price is no score
+    for row, reason in {
+        1: "85 in several tokens", 2: "no integer between", 3: "no integer between",
+        4: "no log-probabilities", 5: "no integer from 0 to 100", 7: "more than one integer",
+        8: "cannot read",
+    }.items():  # fmt: skip
         assert reason in scores.errors[row]
+        assert np.isnan(scores.value[row])
     content = server.asked[0]["messages"][0]["content"]
     assert server.asked[0]["top_logprobs"] == 5
     data = content[1]["image_url"]["url"].removeprefix("data:image/jpeg;base64,")
@@ -235,7 +241,8 @@ def test_any_function_is_a_chat_model() -> None:
 
 
 def test_reading_refuses() -> None:
-    for answer in (ChatAnswer(""), ChatAnswer("$5", (Token("$5", {}),)), ChatAnswer("{}")):
+    scores = ChatAnswer('{"score": 0} for no match and {"score": 100} for one; here {"score": 85}')
+    for answer in (ChatAnswer(""), ChatAnswer("$5", (Token("$5", {}),)), ChatAnswer("{}"), scores):
         with pytest.raises(BackendError):
             g_veval(answer)
         with pytest.raises(BackendError):

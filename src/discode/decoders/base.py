@@ -182,7 +182,7 @@ class DistributionDecoder(Configurable, ABC):
             block = seen.logp[rows]
             index = block.argmax(axis=1)  # of NaN, where there is one; else of the first maximum
             best = block[np.arange(len(block)), index]
-            bad = ~np.isfinite(best)
+            bad = ~(np.exp(best) > 0)  # also where servers send -9999 for no mass
             logp = np.array(block.T, order="C")  # ours to change, even if it is one row
             if bad.any():
                 logp[:, bad] = 0.0

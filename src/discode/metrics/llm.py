@@ -32,12 +32,13 @@ from discode.metrics.base import (
 )
 from discode.pairs import Pair
 from discode.prompts import neutralise
+from discode.scales import piece_at
 from discode.scores import Progress, Scores
 from discode.signature import Signature
 
 _PLACE = re.compile(r"\{(caption|references)\}")
 _SCORE = re.compile(r'"score"\s*:\s*"?(-?\d+(?:\.\d+)?)')
-_DOLLAR = re.compile(r"\$\s*(\d{1,3})(?!\d)")
+_DOLLARS = re.compile(r"\$\s*(\d{1,3})\s*\$")
 
 G_VEVAL = """You are given an image and one caption that was generated for it.
 
@@ -91,20 +92,19 @@ string."""
 
 
 def g_veval(answer: ChatAnswer) -> float:
-    """Return the expected integer 0..100 after the first ``$``, renormalised over integers.
+    """Return the expected integer 0..100 between two ``$``, renormalised over integers.
 
     >>> from discode.backends.served.parse_logprobs import Token
-    >>> tokens = (Token(" $", {}), Token("80", {"80": math.log(0.6), "90": math.log(0.2), "a": 0}))
+    >>> top = {"80": math.log(0.6), "90": math.log(0.2), "a": 0}
+    >>> tokens = (Token(" $", {}), Token("80", top), Token("$.", {}))
     >>> round(g_veval(ChatAnswer("The final score is $80$.", tokens)), 6)
     82.5
     """
     if not answer.tokens:
         raise BackendError("the server returned no log-probabilities, which G-VEval reads")
-    place = next((n for n, token in enumerate(answer.tokens) if "$" in token.text), None)
-    written = _DOLLAR.search(answer.text)
-    if place is None or place + 1 == len(answer.tokens) or written is None:
-        raise BackendError(f"no integer after a $ in the answer {_shown(answer.text)}")
-    token = answer.tokens[place + 1]
+    pieces = [token.text for token in answer.tokens]
+    written = _only_number(_DOLLARS, "".join(pieces), "integer between two $")
+    token = answer.tokens[piece_at(pieces, written.start(1))]
     if token.text.strip() != written[1]:
         # "85" in two tokens: the first alone would say 8.
         raise BackendError(
@@ -127,17 +127,19 @@ def clair(answer: ChatAnswer) -> float:
     >>> clair(ChatAnswer('Sure: {"score": 85, "reason": "same dog"}'))
     0.85
     """
-    found = _SCORE.search(answer.text)
-    if found is None:
-        raise BackendError(f'no JSON with a number "score" in the answer {_shown(answer.text)}')
-    score = float(found[1])
+    score = float(_only_number(_SCORE, answer.text, 'JSON with a number "score"')[1])
     if not 0 <= score <= 100:
         raise BackendError(f"the score {score:g} is not from 0 to 100")
     return score / 100
 
 
-def _shown(text: str) -> str:
-    return json.dumps(text if len(text) <= 80 else text[:77] + "...", ensure_ascii=False)
+def _only_number(pattern: re.Pattern[str], text: str, what: str) -> re.Match[str]:
+    """Return the last match; raise where there is none, or where different numbers match."""
+    found = list(pattern.finditer(text))
+    if len({float(match[1]) for match in found}) == 1:
+        return found[-1]
+    shown = json.dumps(text if len(text) <= 80 else text[:77] + "...", ensure_ascii=False)
+    raise BackendError(f"{'more than one' if found else 'no'} {what} in the answer {shown}")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ pytest.importorskip("torchvision", reason="the image processors of most models n
 import torch
 
 from discode.backends.local.backend import Local
-from discode.backends.local.generate import find_answer, written_before_answer
+from discode.backends.local.generate import written_before_answer
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, count_generated, noise_images
 from tests.helpers.tiny_lvlms import make
 
@@ -52,7 +52,7 @@ def test_an_answer_without_a_rating_fails(llava: Path) -> None:
 
 
 def test_generate_reads_what_was_written(tmp_path: Path) -> None:
-    folder = make("llava_next_llama", tmp_path / "talks", answers=True)
+    folder = make("llava_next_llama", tmp_path / "talks", answers=True, begins="rating")
     said = Local(folder, device="cpu", read="generate").read(PAIRS, FLEUR, UNIT, hidden=True)
     auto = Local(folder, device="cpu", read="auto").read(PAIRS, FLEUR, UNIT, hidden=True)
     assert not said.errors
@@ -69,7 +69,7 @@ def test_generate_reads_what_was_written(tmp_path: Path) -> None:
 def test_a_space_before_the_rating_needs_no_generation(
     family: str, scale: Scale, tmp_path: Path
 ) -> None:
-    begins = "letters" if scale is LETTERS else "space"
+    begins = {UNIT: "space", TEN: "digit", LETTERS: "letters"}[scale]
     folder = make(family, tmp_path / family, answers=True, begins=begins)
     backend = Local(folder, device="cpu")
     assert "space" in backend.identity.revision.split("+")
@@ -151,34 +151,9 @@ def test_a_rating_in_other_tokens_is_not_read(llava: Path) -> None:
     tokenized = vocabulary.tokenize_prompt(FLEUR, UNIT, references=False)
     word, zero, dot, eight = vocabulary.tokenizer.convert_tokens_to_ids(["Ġthe", "0", ".", "8"])
     long = vocabulary.tokenizer.convert_tokens_to_ids("85")
-    pieces = [" the", "0", ".", "8"]
+    pieces = [" the ", "0", ".", "8"]
     assert written_before_answer([word, zero, dot, eight], pieces, tokenized) == [word]
     assert written_before_answer([zero, dot, long], ["0", ".", "85"], tokenized) == []
     for tokens in ([word, zero, dot, word], [word, eight, dot, eight]):
         with pytest.raises(InputError, match="other tokens than the tokenizer does"):
             written_before_answer(tokens, pieces, tokenized)
-
-
-@pytest.mark.parametrize(
-    ("scale", "pieces", "found"),
-    [
-        (UNIT, ["0", ".", "7"], (0, 7, 2)),
-        (UNIT, ["1", ".", "0"], (1, 0, 2)),
-        (UNIT, ["Score", ":", " ", "0", ".", "85"], (0, 8, 5)),
-        (UNIT, ["1", "0", ".", "5"], None),  # 10.5 does not contain "0."
-        (UNIT, ["3", ".", "0", ".", "5"], None),
-        (UNIT, ["I", " think"], None),
-        (UNIT, ["0.", "7"], (0, 7, 1)),
-        (UNIT, ["1"], None),
-        (FIVE, ["4"], (0, 3, 0)),
-        (FIVE, ["4", " out", " of", " ", "5"], (0, 3, 0)),
-        (FIVE, ["1", "5", " dogs"], None),
-        (LETTERS, [" B"], (0, 1, 0)),
-        (LETTERS, ["Rating", ":", " B", "."], (0, 1, 2)),
-        (LETTERS, ["A", " dog", " runs"], None),  # prose
-    ],
-)
-def test_the_place_of_the_answer(
-    scale: Scale, pieces: list[str], found: tuple[int, int, int] | None
-) -> None:
-    assert find_answer(pieces, scale) == found

@@ -78,7 +78,7 @@ FAMILIES = ("llava_next_llama", "llava_next_mistral", "llava_next_qwen2")
 @pytest.fixture(scope="module", params=FAMILIES)
 def local(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Local:
     folder = tmp_path_factory.mktemp("llava") / "llava"
-    return Local(make(request.param, folder, answers=True), device="cpu")
+    return Local(make(request.param, folder, answers=True, begins="rating"), device="cpu")
 
 
 @pytest.fixture

@@ -19,18 +19,21 @@ from discode.images import image_digest
 from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.readings.store import ReadingStore
-from discode.scales import FIVE, LETTERS, UNIT
+from discode.scales import FIVE, LETTERS, UNIT, get_scale
 from tests.helpers.chat_servers import (
     KEY,
     Body,
     Server,
     caption,
+    completion,
     digits,
     pairs_of,
     question,
     served,
     slots,
 )
+
+DIGITS = "0123456789"
 
 
 def constant(status: int, body: Any) -> Any:
@@ -103,6 +106,69 @@ def test_top_five_is_truncated_and_bounded(server: Server, image: Path) -> None:
         true = float(mass @ np.arange(10) / mass.sum() / 10)
         assert abs(scores.value[row] - true) <= scores.bound[row] + 1e-9 < 0.5
     assert "bound" in next(scores.rows())
+
+
+def test_more_log_probabilities_are_another_revision(
+    server: Server, image: Path, tmp_path: Path
+) -> None:
+    """What was cut at five is not the answer where twenty are asked for."""
+    truncated = {}
+    for top in (5, 20):
+        judge = discode.load(served(server, top=top), store=tmp_path / "run.db")
+        truncated[top] = judge.score_pairs(pairs_of(image, 3)).flags["truncated"].tolist()
+    assert truncated == {5: [True] * 3, 20: [False] * 3}
+
+
+def test_another_model_ends_the_run(server: Server, image: Path, tmp_path: Path) -> None:
+    """Its answers are neither kept nor scored under the name of the first."""
+    answer = completion(model="other-2027")
+    server.before = lambda body, times: (
+        (200, {}, answer) if caption(body) in ("caption 2", "caption 3") else None
+    )
+    judge = discode.load(served(server, concurrency=1), store=tmp_path / "run.db")
+    scores = judge.score_pairs(pairs_of(image, 40))
+    assert {2, 39} <= set(scores.errors)
+    assert "other-2027" in scores.errors[39]
+    assert judge.store is not None
+    assert len(judge.store) == 40 - len(scores.errors) <= 4
+    assert len(server.asked) < 12
+
+
+def test_the_answer_is_the_message_with_the_lowest_index(server: Server, image: Path) -> None:
+    def choice(digit: str, index: int, **more: Any) -> dict[str, Any]:
+        made: dict[str, Any] = completion()["choices"][0] | {"index": index}
+        made["message"]["content"] = f"0.{digit}"
+        made["logprobs"]["content"][2] = {
+            "token": digit,
+            "top_logprobs": [{"token": d, "logprob": 0.0 if d == digit else -30.0} for d in DIGITS],
+        }
+        return made | more
+
+    said = {
+        "two": [choice("1", 1), choice("9", 0)],
+        "other": [choice("3", 0, message={"content": "0.8"})],
+        "reasoning": [choice("5", 0, message={"content": None})],
+    }
+    server.before = lambda body, times: (
+        (200, {}, {"choices": said[caption(body)]}) if caption(body) in said else None
+    )
+    readings = served(server).read([Pair(image, name) for name in said], FLEUR, UNIT)
+    assert set(readings.errors) == {1, 2}
+    assert readings.answer_logp[0, 0].argmax() == 9
+
+
+def test_numbers_of_several_digits(server: Server, image: Path) -> None:
+    """Whether 10 is one token is found out by the trial; where it is not known, 1 may begin 10."""
+    p = {"9": 0.5, "1": 0.3, "8": 0.1, "10": 0.01} | {str(n): 0.01 for n in range(2, 8)}
+    for trial in ("100", "1 0 0"):
+        server.answers = lambda body, trial=trial: (  # type: ignore[misc]  # the loop's own
+            [("9", p)] if caption(body) else [(token, {token: 0.9}) for token in trial.split()]
+        )
+        backend = served(server)
+        readings = backend.read(pairs_of(image, 1), FLEUR, get_scale("1-10"))
+        assert backend.server_features().whole_numbers == (trial == "100")
+        assert not readings.errors
+        assert np.asarray(readings.truncated)[0] == (trial != "100")
 
 
 def test_without_log_probabilities(server: Server, image: Path) -> None:

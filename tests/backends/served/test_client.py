@@ -199,6 +199,46 @@ def test_compressed_answers(server: Server, image: Path) -> None:
     assert heads == ["identity"]
 
 
+def test_a_second_answer_is_not_the_next_ones(server: Server, image: Path) -> None:
+    """A server that answers twice: both are in one packet, on a connection that is kept."""
+    extra = json.dumps(completion(model="extra")).encode()
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(extra)}\r\n\r\n".encode()
+
+    def post(handler: Handler, body: Body) -> Any:
+
+        data = json.dumps(completion(model=body["messages"][0]["content"])).encode()
+        handler.wfile.write(
+            b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(data) + data + head + extra
+        )
+
+        handler.wfile.flush()
+        handler.send = lambda *_: None  # type: ignore[method-assign]  # all is sent
+
+    server.post = post
+    chat = ChatClient(server.url, "tiny", pause=0.001)
+    for name in ("first", "second", "third"):
+        assert chat([{"role": "user", "content": name}], max_tokens=1).model == name
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": {"message": "overloaded", "code": 529}},
+        {"error": {"message": "overloaded", "code": "server_error"}},
+        {"object": "error", "message": "overloaded", "code": 503},
+    ],
+)
+def test_an_error_with_status_200_is_tried_again(server: Server, image: Path, body: Body) -> None:
+    server.before = lambda asked, times: (
+        (200, {}, body)
+        if caption(asked) == "caption 0" or (caption(asked) and times == 1)
+        else None
+    )
+    readings = served(server).read(pairs_of(image, 2), FLEUR, UNIT)
+    assert set(readings.errors) == {0}
+    assert "overloaded (2 tries)" in readings.errors[0]
+
+
 @pytest.mark.parametrize("dripping", ["headers", "body", "chunks"])
 def test_timeout_bounds_the_whole(server: Server, dripping: str) -> None:
     start = {

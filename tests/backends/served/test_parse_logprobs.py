@@ -121,6 +121,54 @@ def test_an_answer_in_several_tokens() -> None:
     assert "'85' in several tokens" in reading.errors[0]
 
 
+def test_a_digit_may_begin_a_longer_answer() -> None:
+    """10 as "1" and "0": how likely "1" is tells neither 1 nor 10."""
+    scale = get_scale("1-10")
+    p = {"9": 0.45, "1": 0.44, "8": 0.05, "7": 0.01} | {str(n): 0.005 for n in range(2, 7)}
+    for listed in (p, p | {"10": 0.001}):
+        position = token("9", listed)
+        scores = discode.decode(reading_from_tokens([position], scale), "smoothing")
+        assert scores.bound is not None
+        for one in (0.0, 0.44):  # of the mass of "1", what is 1; the rest is 10
+            true = listed | {"1": one, "10": 0.44 - one + listed.get("10", 0.0)}
+            mean = sum(int(n) * q for n, q in true.items()) / sum(true.values())
+            assert abs(scores.value[0] - mean) <= scores.bound[0] + 1e-9
+        known = reading_from_tokens([position], scale, whole=True)
+        assert np.exp(known.answer_logp[0, 0, 0]) == pytest.approx(0.44)
+        # Where "1" is as likely as what was written, nothing is known.
+        assert reading_from_tokens([token("9", listed | {"1": 0.45})], scale).errors
+    # A model that writes 10 as one token, as its own list shows.
+    whole = p | {"1": 0.01, "10": 0.43}
+    reading = reading_from_tokens([token("9", whole)], scale)
+    assert not np.asarray(reading.truncated)[0]
+    np.testing.assert_allclose(
+        np.exp(reading.answer_logp[0, 0]), [whole[str(n)] for n in range(1, 11)]
+    )
+
+
+def test_only_the_tokens_of_the_message_count() -> None:
+    def reply(content: str | None, *tokens: str) -> dict[str, Any]:
+        places = [position(t, FIVE_P if t in FIVE_P else {t: 0.9}) for t in tokens]
+        return CHOICE | {"message": {"content": content}, "logprobs": {"content": places}}
+
+    thinking = reply("4", "<think>", "Maybe ", "2", "</think>", "\n", "4", "<|END|>")
+    cut = reply("é: 4", "bytes:\\xc3", "bytes:\\xa9", ":", " ", "4")
+    other, nothing = reply("5", "4"), reply(None, "Maybe ", "4")
+    for choice, place in ((thinking, (0, 1)), (cut, (2, 3))):
+        found = readings_from_json({"choices": [choice]}, FIVE)
+        assert found is not None
+        assert found.places == (place,)
+        np.testing.assert_allclose(np.exp(found.readings.answer_logp[0, 0]), list(FIVE_P.values()))
+    letter = {"content": [position(t, {t: 0.5}) for t in ("E", "<|END|>")]}
+    choice = {"message": {"content": "E"}, "logprobs": letter}
+    found = readings_from_json({"choices": [choice]}, LETTERS, missing="spread")
+    assert found is not None
+    assert found.places == ((0, 1),)
+    for bad in (other, nothing):
+        scores = discode.decode({"choices": [bad | {"index": 1}, thinking]}, scale="five")
+        assert scores.flags["failed"].tolist() == [False, True]  # by their indexes
+
+
 FIVE_P = {"1": 0.05, "2": 0.05, "3": 0.1, "4": 0.5, "5": 0.25}
 
 
@@ -180,17 +228,17 @@ class Dumped:
 @pytest.mark.parametrize(
     ("given", "place"),
     [
-        (CHAT, (3, 5)),
-        (CHOICE, (3, 5)),
+        (CHAT, (3, 4)),  # the message ends before the last token
+        (CHOICE, (3, 4)),
         (CHOICE["logprobs"], (3, 5)),
         (CONTENT, (3, 5)),
-        ({"choices": [{"text": "Rating: 4", "logprobs": OLD}]}, (3, 5)),
+        ({"choices": [{"text": "Rating: 4", "logprobs": OLD}]}, (3, 4)),
         (OLD, (3, 5)),
-        (RESPONSES, (3, 5)),
-        (BATCH, (3, 5)),
-        (Dumped(CHAT), (3, 5)),
-        ([CHAT], (3, 5)),
-        ([Dumped(CHAT)], (3, 5)),
+        (RESPONSES, (3, 4)),
+        (BATCH, (3, 4)),
+        (Dumped(CHAT), (3, 4)),
+        ([CHAT], (3, 4)),
+        ([Dumped(CHAT)], (3, 4)),
         (CONTENT[3], None),
         (Dumped(CONTENT[3]), None),
     ],

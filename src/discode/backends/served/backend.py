@@ -56,7 +56,7 @@ BLOCK_ANSWERS = 64
 """Answers that are handed on, and kept, at a time."""
 KEPT_AFTER = 0.5
 """Seconds that an answer waits for others, at most: a run that is killed asks for it again."""
-_TRIAL = "Print the number 0.7 and nothing else."
+_TRIAL = "Print the number 100 and nothing else."
 _SPACES = " \n▁ĠĊ"
 
 _Done = queue.SimpleQueue[tuple[list[int], Readings | BaseException]]
@@ -92,6 +92,8 @@ class ServerFeatures:
     """Fields that every request carries."""
     token_ids: bool
     """Whether it returns the log-probabilities of tokens that are named by their ids."""
+    whole_numbers: bool
+    """Whether the model is known to write a number of several digits as one token."""
 
 
 @dataclass(eq=False)
@@ -167,10 +169,14 @@ class Served:
 
     @property
     def identity(self) -> Identity:
-        """The model, the server's own name for it, and the size that images are shrunk to."""
-        named = self.server_features().model
-        parts = [named if named != self.client.name else ""]
+        """The model, the server's own name for it, and what changes its answers.
+
+        That is the size that images are shrunk to, and how many log-probabilities it returns.
+        """
+        features = self.server_features()
+        parts = [features.model if features.model != self.client.name else ""]
         parts.append("" if self._image_size is None else f"{self._image_size}px")
+        parts.append("" if features.top == TOP else f"top{features.top}")
         return Identity(self.model, "+".join(filter(None, parts)) or "none")
 
     @property
@@ -221,9 +227,9 @@ class Served:
         # A server that does not know the field may ignore it, and return its own choice.
         returned = {text.strip(_SPACES) for text in answer.tokens[0].top}
         exact = bool(ids) and {*"0123456789."} <= returned
-        # llama.cpp returns the path of the file.
-        named = answer.model.rpartition("/")[2] if answer.model[:1] == "/" else answer.model
-        return ServerFeatures(named or self.client.name, top, options, exact)
+        whole = any("100" in token.text for token in answer.tokens)
+        named = _model_name(answer) or self.client.name
+        return ServerFeatures(named, top, options, exact, whole)
 
     def _no_logprobs(self, why: str) -> str:
         return (
@@ -353,10 +359,15 @@ class Served:
         """Return the reading of one request, NaN with its reason where there is none."""
         try:
             messages = [_user(request.text, IMAGE_PLACEHOLDER)]
-            url, top = request.image.url(), self.server_features().top
-            answer = self.client.ask(messages, options, logprobs=top, image_url=url)
-            return _reading(answer, scale)
-        except InputError as error:  # a refused key, a model that is gone: the rest would fail too
+            url, features = request.image.url(), self.server_features()
+            answer = self.client.ask(messages, options, logprobs=features.top, image_url=url)
+            if (_model_name(answer) or features.model) != features.model:
+                raise InputError(
+                    f"{_model_name(answer)} answers now, not {features.model}; run it again"
+                )
+            whole = features.whole_numbers or "logprob_token_ids" in options
+            return _reading(answer, scale, whole)
+        except InputError as error:  # a refused key, another model: the rest would fail too
             self.client.throttle.stop(f"not asked: {error}")
             return Readings.failed(scale, [str(error)])
         except DiscodeError as error:
@@ -435,11 +446,16 @@ def _fewer(complaint: str, top: int) -> int:
     )
 
 
-def _reading(answer: ChatAnswer, scale: Scale) -> Readings:
-    if not answer.tokens:
+def _model_name(answer: ChatAnswer) -> str:
+    """Return the server's own name for the model; llama.cpp returns the path of the file."""
+    return answer.model.rpartition("/")[2] if answer.model[:1] == "/" else answer.model
+
+
+def _reading(answer: ChatAnswer, scale: Scale, whole: bool) -> Readings:
+    if answer.text and not answer.tokens:
         return Readings.failed(scale, ["the server returned no log-probabilities this time"])
     try:
-        return reading_from_tokens(answer.tokens, scale)
+        return reading_from_tokens(answer.tokens, scale, whole=whole)
     except Exception as error:  # probabilities that add up to more than 1, and what is odder
         return Readings.failed(scale, [f"the server returned impossible numbers: {error}"])
 

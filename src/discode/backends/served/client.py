@@ -21,7 +21,12 @@ from typing import Any, Protocol
 
 import httpx
 
-from discode.backends.served.parse_logprobs import Token
+from discode.backends.served.parse_logprobs import (
+    OTHER_TOKENS,
+    Token,
+    choices_in_order,
+    tokens_of_text,
+)
 from discode.backends.served.throttle import RequestThrottle
 from discode.backends.served.transport import (
     ConnectionPool,
@@ -37,8 +42,8 @@ Message = Mapping[str, Any]
 
 IMAGE_PLACEHOLDER = "data:,"
 """Stands for the data URL of an image in messages."""
-_BUSY = (429, 503)
-_TRANSIENT = (408, 409, 500, 502, 504)
+_BUSY = (429, 503, 529)
+_TRANSIENT = (408, 409, *range(500, 600))
 _MISTAKES = {
     401: "the key was refused",
     403: "the key may not do this",
@@ -56,7 +61,7 @@ _MOST_TOKENS = 10**8  # of one request; more cannot be a count
 class ChatAnswer:
     """What a model wrote; its tokens, where log-probabilities were asked for.
 
-    ``model`` is the name that the server gives, ``usage`` the numbers of tokens read and written.
+    Tokens of reasoning before the text are left out. ``model`` is the name that the server gives, ``usage`` the numbers of tokens read and written.
     """
 
     text: str
@@ -230,6 +235,8 @@ class ChatClient:
             try:
                 status, headers, data = self._send(url, body)
                 if status == 200:
+                    status = _status_inside(data)
+                if status == 200:
                     outcome = "done"
                     # An answer that does not say how many tokens it read gets the highest cost.
                     cost = self.throttle.highest_cost if self.prices else 0.0
@@ -335,23 +342,33 @@ def _answer(data: bytes, key: str = "") -> ChatAnswer:
     """Parse a chat completion; raise :class:`BackendError` where it is not one."""
     try:
         found = parse_without_key(data, key)
-        choice = found["choices"][0]
-        content = (choice.get("logprobs") or {}).get("content") or ()
-        answer = ChatAnswer(
-            str(choice["message"]["content"] or ""),
-            tuple(map(Token.parse, content)),
-            str(found.get("model") or ""),
-            _usage(found.get("usage")),
-        )
+        choice = choices_in_order(found["choices"])[0]
+        text = str(choice["message"]["content"] or "")
+        tokens = [*map(Token.parse, (choice.get("logprobs") or {}).get("content") or ())]
+        model, usage = str(found.get("model") or ""), _usage(found.get("usage"))
     except Exception as error:  # whatever a server sends fails its own row only
         said = hide_key(str(error), key)[:200]
         raise BackendError(
             f"the answer is not OpenAI's chat completion: {type(error).__name__} at {said}"
         ) from None
-    written = "".join(token.text for token in answer.tokens)
+    written = "".join(token.text for token in tokens)
     if hide_key(written, key) != written:  # the key may be spread over several tokens
         raise BackendError("the server repeats the key")
-    return answer
+    if (own := tokens_of_text(tokens, text)) is None:
+        raise BackendError(f"{OTHER_TOKENS} {text!r}")
+    return ChatAnswer(text, tuple(own), model, usage)
+
+
+def _status_inside(data: bytes) -> int:
+    """Return the status that the body of an answer with status 200 tells: some hold an error."""
+    if b'"choices"' in data:
+        return 200
+    try:
+        found = json.loads(data)
+        code = (found["error"] if found.get("object") != "error" else found).get("code")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return 200  # whatever it is
+    return code if isinstance(code, int) and 400 <= code < 600 else 500
 
 
 def _usage(found: Any) -> tuple[int, int] | None:

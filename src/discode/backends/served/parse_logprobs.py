@@ -6,12 +6,12 @@ interfaces, or the parts of them that hold log-probabilities.
 Tokenizers cut "0.75" in many ways: ``0 . 75``, ``0. 7 5``, ``0 .7``, or one token. So we find the
 answer in the text; the token that holds its first decimal is at position T. The other tokens that
 were likely at T are read letter by letter: after a written ``0``, ``.7`` is a 7, and so is ``.75``.
+Tokens before the message, which are reasoning, are not looked at.
 """
 
 from __future__ import annotations
 
 import bisect
-import functools
 import itertools
 import math
 import re
@@ -25,10 +25,14 @@ from numpy.typing import NDArray
 from discode.errors import InputError
 from discode.readings import Readings
 from discode.readings.base import POSITIVE_TOLERANCE, absent_answers
-from discode.scales import UNIT, Scale
+from discode.scales import Scale, find_rating, piece_at, why_no_rating
 
 Floats = NDArray[np.float64]
 _MARKS = str.maketrans({"▁": " ", "Ġ": " ", "Ċ": "\n"})
+# What servers write in many ways: spaces, and the bytes of characters that tokens cut.
+_UNSPELLED = re.compile(r"(?:bytes:)?(?:\\x[0-9a-fA-F]{2})+|<0x[0-9a-fA-F]{2}>|[^!-~]")
+SEVERAL_TOKENS = "in several tokens; take another scale (unit, five)"
+OTHER_TOKENS = "the log-probabilities are not those of the message"
 ASK_CHAT = "ask for logprobs=True, top_logprobs=20"
 ASK_COMPLETIONS = "ask for logprobs=5"
 ASK_RESPONSES = 'ask for include=["message.output_text.logprobs"], top_logprobs=20'
@@ -106,13 +110,16 @@ def readings_from_json(given: Any, scale: Scale, *, missing: str = "nan") -> Giv
         try:
             if isinstance(answer, InputError):
                 raise answer
-            if isinstance(answer, Token | Mapping):
+            if answer is None:
+                part = Readings.failed(scale, [OTHER_TOKENS])
+            elif isinstance(answer, Token | Mapping):
                 top = _candidates(answer) if isinstance(answer, Token) else answer
                 part = Readings.of(top, scale, missing=missing)
             else:
                 part = reading_from_tokens(answer, scale, missing=missing)
-                found = _find(answer, scale)
-                place = None if found is None else (found.at, len(answer))
+                pieces = _pieces(answer)
+                if rating := find_rating("".join(pieces), scale):
+                    place = (piece_at(pieces, rating.at), len(answer))
         except InputError as error:
             if not isinstance(given, list | tuple):
                 raise
@@ -130,8 +137,10 @@ def _plain(given: Any) -> Any:
     return given.model_dump() if hasattr(given, "model_dump") else given
 
 
-_Answer = Token | list[Token] | Mapping[str, Any] | InputError
-"""One position, an answer's tokens, a mapping of tokens, or why there are none."""
+_Answer = Token | list[Token] | Mapping[str, Any] | InputError | None
+"""One position, an answer's tokens, a mapping of tokens, or why there are none.
+
+None where the tokens are not the message's."""
 
 
 def _answers_in(given: Any) -> list[_Answer] | None:
@@ -165,7 +174,7 @@ def _answers_of(given: Mapping[str, Any]) -> list[_Answer] | None:
     if isinstance(given.get("choices"), list):
         if not given["choices"]:
             raise InputError("the response has no choices, so no answer")
-        return [_of_choice(choice) for choice in given["choices"]]
+        return [_of_choice(choice) for choice in choices_in_order(given["choices"])]
     if isinstance(given.get("output"), list):
         return [_of_responses(given["output"])]
     if "token" in given and isinstance(given.get("top_logprobs"), list):
@@ -177,12 +186,14 @@ def _answers_of(given: Mapping[str, Any]) -> list[_Answer] | None:
     return None
 
 
-def _of_choice(choice: Any) -> list[Token]:
+def _of_choice(choice: Any) -> list[Token] | None:
     logprobs = choice.get("logprobs") if isinstance(choice, Mapping) else None
     if not isinstance(logprobs, Mapping):
         ask = ASK_CHAT if isinstance(choice, Mapping) and "message" in choice else ASK_COMPLETIONS
         raise InputError(f"the response has no log-probabilities; {ask}")
-    return _of_logprobs(logprobs)
+    tokens, message = _of_logprobs(logprobs), choice.get("message", choice)
+    text = message.get("content", choice.get("text", tokens))
+    return tokens if text is tokens else tokens_of_text(tokens, str(text or ""))
 
 
 def _of_logprobs(logprobs: Mapping[str, Any]) -> list[Token]:
@@ -202,16 +213,18 @@ def _of_logprobs(logprobs: Mapping[str, Any]) -> list[Token]:
     return _tokens(logprobs["content"])
 
 
-def _of_responses(output: list[Any]) -> list[Token]:
+def _of_responses(output: list[Any]) -> list[Token] | None:
     """Return the tokens of what was said; reasoning and calls of tools have none."""
-    tokens = []
+    tokens: list[Token] = []
+    text = ""
     for item in output:
         for part in (isinstance(item, Mapping) and item.get("content")) or ():
             if isinstance(part, Mapping) and part.get("type") == "output_text":
                 tokens += _tokens(part.get("logprobs") or ())
+                text += str(part.get("text") or "")
     if not tokens:
         raise InputError(f"the response has no log-probabilities; {ASK_RESPONSES}")
-    return tokens
+    return tokens_of_text(tokens, text)
 
 
 def _tokens(items: Iterable[Any]) -> list[Token]:
@@ -223,34 +236,48 @@ def _tokens(items: Iterable[Any]) -> list[Token]:
         ) from None
 
 
-@dataclass(frozen=True)
-class _Found:
-    """Where the answer is: its text, the token it begins in, and the one with its first decimal."""
+def choices_in_order(choices: Sequence[Any]) -> list[Any]:
+    """Return a response's choices by their index, which need not be the order they are sent in."""
 
-    match: re.Match[str]
-    starts: Sequence[int]
-    first: int
-    at: int
+    def index(choice: Any) -> int:
+        number = choice.get("index") if isinstance(choice, Mapping) else None
+        return number if isinstance(number, int) else 0
+
+    return sorted(choices, key=index)
 
 
-def _find(tokens: Sequence[Token], scale: Scale) -> _Found | None:
-    pieces = [token.text.translate(_MARKS) for token in tokens]
-    match = _pattern(scale).search("".join(pieces))
-    if match is None:
-        return None
+def tokens_of_text(tokens: Sequence[Token], text: str) -> list[Token] | None:
+    """Return the tokens that spell a message; None where they spell something else.
+
+    Others may stand before it, which are reasoning, and after it.
+
+    >>> tokens = [Token(t, {}) for t in ("<think>", "0.2", "</think>", " ", "0", ".9", "<eos>")]
+    >>> [token.text for token in tokens_of_text(tokens, "0.9")], tokens_of_text(tokens, "0.3")
+    (['0', '.9'], None)
+    """
+    pieces = [_UNSPELLED.sub("", token.text) for token in tokens]
+    wanted, whole = _UNSPELLED.sub("", text), "".join(pieces)
     starts = list(itertools.accumulate(map(len, pieces), initial=0))
-    first, at = (bisect.bisect_right(starts, match.start(group)) - 1 for group in (1, 2))
-    return _Found(match, starts, first, at)
+    for first in reversed(range(len(tokens))) if wanted else ():
+        end = starts[first] + len(wanted)
+        if whole.startswith(wanted, starts[first]) and end in starts:
+            return list(tokens[first : bisect.bisect_left(starts, end)])
+    return None if wanted and tokens else []
+
+
+def _pieces(tokens: Sequence[Token]) -> list[str]:
+    return [token.text.translate(_MARKS) for token in tokens]
 
 
 def reading_from_tokens(
-    tokens: Sequence[Token], scale: Scale, *, missing: str = "spread"
+    tokens: Sequence[Token], scale: Scale, *, missing: str = "spread", whole: bool = False
 ) -> Readings:
     """Return the reading of one answer, or a NaN row that says what was written instead.
 
     Answers that are missing from the list get the smallest probability in it, or an equal share of
     the remaining mass if that is less; the row is then flagged truncated. With ``missing="nan"``,
-    such a row is NaN.
+    such a row is NaN. ``whole`` says that the model writes a number of several digits as one token;
+    where that is not known, "1" on a scale to 10 may be the beginning of "10".
 
     >>> from discode.scales import FIVE
     >>> top = {"4": math.log(0.5), " 4": math.log(0.1), "5": math.log(0.2), "the": math.log(0.1)}
@@ -258,22 +285,26 @@ def reading_from_tokens(
     >>> np.exp(reading.answer_logp[0, 0]).round(3).tolist(), reading.truncated.tolist()
     ([0.033, 0.033, 0.033, 0.6, 0.2], [True])
     """
-    pieces = [token.text.translate(_MARKS) for token in tokens]
+    pieces = _pieces(tokens)
     text = "".join(pieces)
-    place = _find(tokens, scale)
-    if place is None:
-        reason = f"the model did not answer with a rating but with {text!r}"
-        if scale != UNIT and _find(tokens, UNIT):
-            reason += f", which is none on scale {scale.name!r}; give scale='unit'"
-        return Readings.failed(scale, [reason])
-    found, starts, first, at = place.match, place.starts, place.first, place.at
-    junk = pieces[first][: found.start(1) - starts[first]]
-    written = text[found.start(1) : max(found.start(1), starts[at])]
-    stem = scale.stems.index(found[1])
+    rating = find_rating(text, scale)
+    if rating is None:
+        return Readings.failed(scale, [why_no_rating(text, scale)])
+    stem, said = rating.stem, scale.answers[rating.answer]
+    first, at = (piece_at(pieces, position) for position in (rating.start, rating.at))
+    junk = pieces[first][: rating.start - len("".join(pieces[:first]))]
+    written = "".join(pieces[:at])[rating.start :]
     b, k = len(scale.stems), len(scale.answers)
     answer_logp, stem_logp = np.full((1, b, k), np.nan), np.full((1, b), np.nan)
     lead_logp = np.full((1, b), np.nan)
     top = _candidates(tokens[at])
+    if not scale.stems[stem]:
+        if _answer(pieces[at], scale) != said:
+            return Readings.failed(scale, [f"the model writes {said!r} {SEVERAL_TOKENS}"])
+        if not (whole or len(said) > 1):  # which would be one token
+            top = _before_unclear(top, scale)
+        if tokens[at].text not in top:
+            return Readings.failed(scale, [f"the model may write answers {SEVERAL_TOKENS}"])
     one = first == at  # all in one token: take the stem with the larger mass, as elsewhere
     by_stem = {
         number: _answers_at(top, scale, number, written, "" if written else junk)
@@ -281,9 +312,6 @@ def reading_from_tokens(
     }
     stem = max(by_stem, key=lambda number: by_stem[number][1])
     answers, mass, absent = by_stem[stem]
-    if not found[1] and _whole_answer(pieces[at].removeprefix(junk), scale) != found[2]:
-        reason = f"the model writes {found[2]!r} in several tokens; take another scale (unit, five)"
-        return Readings.failed(scale, [reason])
     if absent and missing == "nan":
         return Readings.failed(scale, [absent_answers(absent, len(answers))])
     answer_logp[0, stem] = answers
@@ -295,9 +323,11 @@ def reading_from_tokens(
     for number in range(b):
         lead_logp[0, number] = _lead(_candidates(tokens[first]), scale.stems[number], junk)
     second = None
-    alone = pieces[at][found.start(2) - starts[at] :] == found[2]
-    if found[1] and alone and pieces[at + 1 :] and pieces[at + 1][:1].isdigit():
-        digits, _, more = _answers_at(_candidates(tokens[at + 1]), scale, stem, found[1], "")
+    alone = pieces[at].endswith(said) and len("".join(pieces[: at + 1])) == rating.at + len(said)
+    if scale.stems[stem] and alone and pieces[at + 1 :] and pieces[at + 1][:1].isdigit():
+        digits, _, more = _answers_at(
+            _candidates(tokens[at + 1]), scale, stem, scale.stems[stem], ""
+        )
         second, absent = digits[None], [*absent, *more]
     return Readings(
         scale,
@@ -310,31 +340,29 @@ def reading_from_tokens(
     )
 
 
-@functools.lru_cache
-def _pattern(scale: Scale) -> re.Pattern[str]:
-    """Find the stem (group 1) and the answer (group 2).
-
-    "10.5" does not contain the stem "0.", and "0.5" is not a 0 on a scale without stems.
-    """
-    answers = _either(scale.answers)
-    if any(scale.stems):
-        return re.compile(rf"(?<![\d.])({_either(scale.stems)})({answers})")
-    return re.compile(rf"(?<![\w.])(?!0\.\d*[1-9])()({answers})(?!\w)")
-
-
-def _either(words: Sequence[str]) -> str:
-    return "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
-
-
-@functools.lru_cache
-def _answer_alone(scale: Scale) -> re.Pattern[str]:
-    return re.compile(rf"\s*({_either(scale.answers)})(?!\w)")
-
-
-def _whole_answer(text: str, scale: Scale) -> str | None:
+def _answer(text: str, scale: Scale) -> str | None:
     """Return the answer that a token is on a scale without stems; "B)" is B, "45" is not 4."""
-    found = _answer_alone(scale).match(text.translate(_MARKS))
-    return found[1] if found else None
+    rating = find_rating(text.translate(_MARKS), scale)
+    return None if rating is None else scale.answers[rating.answer]
+
+
+def _before_unclear(top: Mapping[str, float], scale: Scale) -> dict[str, float]:
+    """Return the tokens that are likelier than any that may be the beginning of a longer answer.
+
+    How likely "1" is says nothing about 1 nor 10 where "10" is written as "1" and "0", only that
+    neither is likelier: so the list is read as if it ended there. Where "10" itself is likelier
+    than "1", it is not written that way.
+    """
+    mass: dict[str, float] = {}
+    for token, logp in top.items():
+        if (answer := _answer(token, scale)) is not None:
+            mass[answer] = float(np.logaddexp(mass.get(answer, -math.inf), logp))
+    unclear = -math.inf
+    for answer, logp in mass.items():
+        longer = [a for a in scale.answers if a.startswith(answer) and a != answer]
+        if longer and logp > max(mass.get(a, -math.inf) for a in longer):
+            unclear = max(unclear, logp)
+    return {token: logp for token, logp in top.items() if logp > unclear}
 
 
 def _token_logp(token: Token) -> float:
@@ -366,7 +394,7 @@ def _answers_at(
                 bare = float(np.logaddexp(bare, logp))
             if rest[:1] in scale.answers:
                 known.setdefault(rest[0], []).append(logp)
-        elif (answer := _whole_answer(piece.removeprefix(junk), scale)) is not None:
+        elif (answer := _answer(piece, scale)) is not None:
             known.setdefault(answer, []).append(logp)
     absent = [answer for answer in scale.answers if answer not in known]
     left = max(1.0 - float(np.exp(list(top.values())).sum()), 0.0) / max(len(absent), 1)

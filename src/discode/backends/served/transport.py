@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -89,13 +90,28 @@ class _Connection:
     def __init__(self, client: httpx.Client) -> None:
         self.client, self.late = client, False
         self._socket: socket.socket | None = None
+        self._received = False  # anything since the last request was sent
 
     def trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """Remember the socket when httpx has opened one."""
+        """Remember the socket when httpx has opened one, and refuse an answer to nothing.
+
+        Where a server sends two answers to a request, the second was here before the next request
+        was sent, and would be taken for its answer.
+        """
         if event.endswith(("connect_tcp.complete", "start_tls.complete")):
-            self._socket = info["return_value"].get_extra_info("socket")
+            stream = info["return_value"]
+            self._socket = stream.get_extra_info("socket")
+            stream.read = functools.partial(self._read, stream.read)
             if self.late:
                 self.cut()
+        elif event.endswith("receive_response_headers.started"):
+            self._received = False
+        elif event.endswith("receive_response_headers.complete") and not self._received:
+            raise httpx.RemoteProtocolError("it sent more than one answer to a request")
+
+    def _read(self, read: Callable[..., bytes], *args: Any, **options: Any) -> bytes:
+        self._received = True
+        return read(*args, **options)
 
     def cut(self) -> None:
         """Shut the socket down, which ends whatever waits for it."""
