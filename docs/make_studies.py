@@ -50,18 +50,16 @@ embedded judge is asked, with `--log` nobody: readings in the store beside a log
 and without a store the scores in the log are taken as they are.
 
 This page was made by `python docs/make_studies.py DATA`{what}. Its judge is the small model that
-ships with the package ({judge}), which is none of the paper's. So the page shows what the decoders
-do with *one* model's real readings. It does not confirm or refute any number that the paper prints
-for its own models. A line that is marked *published* was not run: it is copied from the paper. An
-interval is a bootstrap over images.
+ships with the package ({judge}), which is none of the paper's, so the page does not confirm or
+refute any number of the paper's judges. A line that is marked *published* was not run: it is copied
+from the paper. An interval is a bootstrap over images.
 """
 
 NOTES = {
     "main": PageNote(
         "The text metrics are the paper's own systems on the same data, and their numbers agree "
-        "with its table to the last digit that it prints. That is what this table proves: the data "
-        "and the statistics are the published ones. The judge's lines are of another model than "
-        "the paper's; compare them with each other only.",
+        "with its table to the last digit that it prints: the data and the statistics are the "
+        "published ones. The judge's lines are of another model; compare them with each other.",
         figure=True,
     ),
     "mceval": PageNote(

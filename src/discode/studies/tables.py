@@ -421,15 +421,16 @@ def _sentence(log: RunLog, model: str, a: StudyLine, b: StudyLine, apart: Interv
     """Return what a difference says."""
     one, two = (f"{line.name} ({line.block})" if line.block else line.name for line in (a, b))
     measure = MEASURE_SYMBOLS[main_measure(log.benchmark, log.judgments)]
+    value, low, high = (round(one, 2) + 0.0 for one in (apart.value, apart.low, apart.high))
     shown = "" if apart.low > 0 or apart.high < 0 else "; no difference was shown"
     bounds = (
         ""
         if math.isnan(apart.low)
-        else f" ({100 * apart.level:g} %: {apart.low:+.2f} to {apart.high:+.2f}{shown})"
+        else f" ({100 * apart.level:g} %: {low:+.2f} to {high:+.2f}{shown})"
     )
     return (
         f"{benchmark_title(log.benchmark)}, {model}: {one} minus {two} is "
-        f"{'undefined' if math.isnan(apart.value) else f'{apart.value:+.2f}'} in {measure}{bounds}."
+        f"{'undefined' if math.isnan(value) else f'{value:+.2f}'} in {measure}{bounds}."
     )
 
 
