@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from discode.mceval.checks import Checks, Evidence
 from discode.mceval.crowd import crowd_tasks
 from discode.mceval.crowd_import import import_results
 from discode.mceval.database import Database
+from discode.mceval.export import ExportOptions, export_dataset
 from discode.mceval.people import (
     DAY,
     erase,
@@ -199,6 +201,10 @@ def test_whoever_withdraws_is_erased(sqlite: Database, tmp_path: Path) -> None:
     work_all(sqlite, others, random.Random(0), start=5000.0)
     assert states(sqlite)["done"] == 4
     assert erase(sqlite, ada.person, 70.0) == 0, "a second time changes nothing"
+    export_dataset(sqlite, tmp_path / "dataset", ExportOptions(images="hashes"))
+    facts = json.loads((tmp_path / "dataset" / "facts.json").read_text())
+    assert (facts["void"], facts["withdrawn"]) == (3, 3)
+    assert "3 of these were withdrawn" in (tmp_path / "dataset" / "README.md").read_text()
     sqlite.close()
     written = b"".join(path.read_bytes() for path in tmp_path.glob("campaign.db*"))
     for words in (b"Lovelace", b"Ada wrote", b"Marylebone", b"my cousin"):
