@@ -155,6 +155,7 @@ def test_nobody_answers_or_undoes_what_they_cannot_have_seen(db: Database) -> No
                     submit(db, one, task.lease, new_submission(), now + early, side=0)
                 with pytest.raises(InputError, match="seen"):
                     undo(db, one, now + early)
+        assert task is not None
         name = new_submission()
         receipt = submit(db, one, task.lease, name, now + 0.81, side=0)
         assert submit(db, one, task.lease, name, now + 0.81, side=0).again

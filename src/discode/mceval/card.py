@@ -173,7 +173,9 @@ def _passes(facts: DatasetFacts, total: Mapping[str, Any]) -> list[str]:
 def _withdrawn(answers: int) -> str:
     if not answers:
         return ""
-    return f"{answers} of these were withdrawn by the people who gave them; their texts are erased. "
+    return (
+        f"{answers} of these were withdrawn by the people who gave them; their texts are erased. "
+    )
 
 
 def _second_looks(found: Mapping[str, int]) -> list[str]:

@@ -18,7 +18,7 @@ from discode.mceval.people import invite
 from discode.mceval.rules import Rules
 from discode.mceval.tables import Answer, Candidate, Image, Pass, PassVoid, Person, Slot, Void
 from tests.helpers.annotating import EVIL, images_in, make_campaign, running
-from tests.helpers.chromium import Tabs, chromium, wait_until
+from tests.helpers.chromium import Tabs, chromium, ready, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -76,12 +76,6 @@ def site(browser: Any, sqlite: Database, tmp_path: Path) -> Iterator[Site]:
 
 def captions(page: Any) -> list[str]:
     return [str(text) for text in page.locator(".caption p").all_inner_texts()]
-
-
-def ready(page: Any) -> None:
-    """Wait until a page takes answers: not before anybody can have seen it."""
-    early = "document.querySelector('#answer .first:disabled, #undo button:disabled')"
-    wait_until(page, f"document.readyState === 'complete' && !{early}")
 
 
 def done(page: Any, count: int) -> None:
@@ -425,6 +419,7 @@ def test_single_keys_can_be_turned_off(site: Site) -> None:
     page.get_by_label("Use the single keys").check()
     page.goto(site.url + "/task")
     page.locator("#choice [data-key]").first.wait_for()  # both captions are in view
+    ready(page)
     page.keyboard.press("1")
     done(page, 1)
 
