@@ -41,7 +41,7 @@ from discode.mceval.states import prepare_images
 from discode.mceval.tables import Answer, Base, Candidate, Domain, Image, Slot
 
 HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')
-CAPTION = re.compile(r'<p id="caption-\d" dir="auto">(.*?)</p>')
+CAPTION = re.compile(r'<p id="caption-\d"[^>]*>(.*?)</p>')
 FORM = "application/x-www-form-urlencoded"
 
 
@@ -89,7 +89,9 @@ class Server:
 
     def start(self) -> None:
         """Start it, and wait until it listens."""
-        code = "from discode.cli import main; main()"
+        # People who click sooner than anybody could see are refused; here that is everybody.
+        code = "from discode.mceval import queue; queue.UNSEEN_SECONDS = 0; "
+        code += "from discode.cli import main; main()"
         command = [sys.executable, "-c", code, "mceval", "annotate", self.database]
         self.process = subprocess.Popen(
             [*command, "--port", str(self.port), "--pause-every", "1000000", *self.options],

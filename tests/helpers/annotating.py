@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import html
+import itertools
 import random
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,8 +107,14 @@ def make_campaign(
 
 @contextmanager
 def running(db: Database, **options: Any) -> Iterator[str]:
-    """Serve in a thread; the address."""
-    app = make_annotation_app(db, AnnotationOptions(**{"hosts": LOOPBACK, **options}))
+    """Serve in a thread; the address. Unless told otherwise, every request is a second later.
+
+    So people who answer at once have looked at the page as long as they must.
+    """
+    clock = itertools.count(time.time()).__next__
+    app = make_annotation_app(
+        db, AnnotationOptions(**{"hosts": LOOPBACK, "clock": clock, **options})
+    )
     with in_thread(app) as port:
         try:
             yield f"http://127.0.0.1:{port}"
@@ -177,7 +185,7 @@ def fields(page: httpx.Response) -> dict[str, str]:
 
 def texts(page: httpx.Response) -> list[str]:
     """The captions of a page: of both sides, or the one to revise."""
-    found = re.findall(r'<p id="caption-\d" dir="auto">(.*?)</p>', page.text, re.S)
+    found = re.findall(r'<p id="caption-\d"[^>]*>(.*?)</p>', page.text, re.S)
     found = found or re.findall(r"<textarea[^>]*>\n(.*?)</textarea>", page.text, re.S)
     return [html.unescape(text) for text in found]
 

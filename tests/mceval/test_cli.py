@@ -129,6 +129,7 @@ def test_from_folders_to_a_dataset(run: Run, begun: Path, tmp_path: Path) -> Non
     refused(run("export", begun, tmp_path / "out"), "exists already")
     assert "returned to the queue" in fine(run("people", begun, "--careless", 1))
     fine(run("people", begun, "--reinstate", 1))
+    assert "are withdrawn" in fine(run("people", begun, "--erase", 2))
 
 
 def test_what_is_missing_or_left_out_is_said(run: Run, begun: Path, tmp_path: Path) -> None:
@@ -450,6 +451,8 @@ def test_mistakes(run: Run, begun: Path, tmp_path: Path) -> None:
     refused(run("candidates", begun, "--writer", "w9", "--file", tmp_path / "w1.csv"), "4 writers")
     refused(run("people", begun, "--role", "boss", "--count", 1), "unknown role 'boss'", "admin")
     refused(run("people", begun, "--count", 1), "--role")
+    refused(run("people", begun, "--role", "comparer", "--count", -3), "--count -3")
+    refused(run("people", begun, "--erase", 99), "nobody has the number 99")
     refused(run("people", begun, "--role", "admin"), "--name")
     refused(run("people", begun, "--careless", 99), "nobody has the number 99")
     refused(run("study", begun, "--images", 5), "5 images are wanted, 0 are finished")

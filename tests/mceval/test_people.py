@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
 
 import pytest
 from sqlalchemy import func, select
 
 from discode.errors import InputError, NotAllowedError
 from discode.mceval.checks import Checks, Evidence
+from discode.mceval.crowd import crowd_tasks
+from discode.mceval.crowd_import import import_results
 from discode.mceval.database import Database
+from discode.mceval.export import ExportOptions, export_dataset
 from discode.mceval.people import (
     DAY,
+    erase,
     invite,
     mark_careless,
     person_by_token,
@@ -21,12 +27,21 @@ from discode.mceval.people import (
     use_up_invitation,
     withdraw,
 )
-from discode.mceval.queue import flag, next_task, submit
+from discode.mceval.queue import flag, next_task, skip, submit
 from discode.mceval.report import finding_rows, person_rows
 from discode.mceval.rules import Rules
 from discode.mceval.tables import Answer, Person, Slot, Void
 from discode.mceval.web.auth import begin_session, find_visitor
-from tests.helpers.campaigns import better, fill, invite_people, new_submission, work_once
+from tests.helpers.campaigns import (
+    better,
+    check_rules,
+    fill,
+    invite_people,
+    new_submission,
+    states,
+    work_all,
+    work_once,
+)
 
 
 def test_invitations_expire_and_are_reissued(db: Database) -> None:
@@ -153,3 +168,67 @@ def _gold(db: Database, person: int) -> str:
     assert task.domain == ""
     submit(db, person, task.lease, new_submission(), 5.0, side=better(task))
     return task.path
+
+
+def test_whoever_withdraws_is_erased(sqlite: Database, tmp_path: Path) -> None:
+    """No answer of theirs counts, and nothing that they wrote is left, not even in the file."""
+    fill(sqlite, Rules(people=1, skips=1), {"a": (4, 6)})
+    (ada,) = invite(sqlite, ["Ada Lovelace"], "reviser", 0.0)
+    others = invite_people(sqlite, 2)
+    for now in (10.0, 20.0, 30.0):
+        task = next_task(sqlite, ada.person, now)
+        assert task is not None
+        text = "Ada wrote these words"
+        submit(sqlite, ada.person, task.lease, new_submission(), now + 5, text=text)
+    task = next_task(sqlite, ada.person, 40.0)
+    assert task is not None
+    skip(sqlite, ada.person, task.lease, "Other: my street in Marylebone", 45.0)
+    revoke(sqlite, ada.person, "Ada is my cousin", 50.0)
+    work_all(sqlite, others, random.Random(0))
+    key = begin_session(sqlite, ada.person, 50.0)
+    before = states(sqlite)["done"]
+    assert before
+    assert erase(sqlite, ada.person, 60.0) == 3
+    assert find_visitor(sqlite, key, 61.0) is None
+    assert person_by_token(sqlite, ada.token, 61.0) is None
+    assert states(sqlite).get("done", 0) < before, "what rested on their answers is asked again"
+    check_rules(sqlite, settled=False)
+    with sqlite.read() as session:
+        answers = select(Answer).where(Answer.person_id == ada.person)
+        assert [one.text or "" for one in session.scalars(answers)] == ["", "", ""]
+        assert set(session.scalars(select(Void.reason)).all()) == {"withdrawn"}
+        assert session.get_one(Person, ada.person).state == "left"
+    work_all(sqlite, others, random.Random(0), start=5000.0)
+    assert states(sqlite)["done"] == 4
+    assert erase(sqlite, ada.person, 70.0) == 0, "a second time changes nothing"
+    export_dataset(sqlite, tmp_path / "dataset", ExportOptions(images="hashes"))
+    facts = json.loads((tmp_path / "dataset" / "facts.json").read_text())
+    assert (facts["void"], facts["withdrawn"]) == (3, 3)
+    assert "3 of these were withdrawn" in (tmp_path / "dataset" / "README.md").read_text()
+    sqlite.close()
+    written = b"".join(path.read_bytes() for path in tmp_path.glob("campaign.db*"))
+    for words in (b"Lovelace", b"Ada wrote", b"Marylebone", b"my cousin"):
+        assert words not in written
+
+
+def test_an_erased_worker_stays_erased(sqlite: Database, tmp_path: Path) -> None:
+    """Their results, imported once more, do not bring them back."""
+    fill(sqlite, Rules(people=1), {"a": (2, 2)})
+    with sqlite.read() as session:
+        tasks = crowd_tasks(session, "https://example.org/{digest}{suffix}", gold_assignments=0)
+    one, two = (task.task for task in tasks if task.kind == "compare")
+    results = tmp_path / "results.csv"
+    results.write_text(
+        "task,worker,seconds,choice,pass,reason\n"
+        f"{one},WORKER7,9,0,,\n{two},WORKER7,9,,skip,too dark\n"
+    )  # fmt: skip
+    assert [one.used for one in import_results(sqlite, results, 10.0)] == [True, True]
+    with sqlite.read() as session:
+        (person,) = session.scalars(select(Person.id)).all()
+    assert erase(sqlite, person, 20.0) == 1
+    assert [one.used for one in import_results(sqlite, results, 30.0)] == [False, False]
+    with sqlite.read() as session:
+        assert session.scalars(select(Person.id)).all() == [person]
+    sqlite.close()
+    written = b"".join(path.read_bytes() for path in tmp_path.glob("campaign.db*"))
+    assert b"WORKER7" not in written

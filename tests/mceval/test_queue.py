@@ -13,10 +13,13 @@ from sqlalchemy.orm import Session
 from discode.errors import InputError, NotAllowedError, StoreError
 from discode.mceval.checks import Checks
 from discode.mceval.database import Database
-from discode.mceval.people import invite, mark_careless, reinstate
+from discode.mceval.people import invite, mark_careless, passes_of, reinstate
 from discode.mceval.queue import flag, heartbeat, next_task, skip, submit, undo
 from discode.mceval.rules import Rules
+from discode.mceval.stalls import find_stalls
+from discode.mceval.states import NOT_LOADED
 from discode.mceval.tables import Answer, Image, Person, Slot, Void
+from discode.mceval.web.progress import open_to, why_wait
 from tests.helpers.campaigns import (
     better,
     check_rules,
@@ -135,6 +138,57 @@ def test_an_answer_sent_twice_counts_once(db: Database) -> None:
         submit(db, one, task.lease, new_submission(), 6.0, side=1)
     with db.read() as session:
         assert session.scalar(select(func.count(Answer.id))) == 1
+
+
+def test_nobody_answers_or_undoes_what_they_cannot_have_seen(db: Database) -> None:
+    """Not in the first 0.8 s of a page, also when a task that is held is shown once more."""
+    fill(db, Rules(), {"a": (3, 3)}, gold=1, checks=Checks(gold_rate=1.0, quick_seconds=0.0))
+    (one, _) = invite_people(db, 1)
+    now = 0.0
+    for kind in ("gold", "compare", "compare"):
+        for _ in range(2):
+            now += 10
+            task = next_task(db, one, now)
+            assert task is not None
+            for early in (0.0, 0.5, 0.79):
+                with pytest.raises(InputError, match="seen"):
+                    submit(db, one, task.lease, new_submission(), now + early, side=0)
+                with pytest.raises(InputError, match="seen"):
+                    undo(db, one, now + early)
+        assert task is not None
+        name = new_submission()
+        receipt = submit(db, one, task.lease, name, now + 0.81, side=0)
+        assert submit(db, one, task.lease, name, now + 0.81, side=0).again
+        with db.read() as session:
+            assert session.get_one(Answer, receipt.answer).kind == kind
+    now += 10
+    assert undo(db, one, now) is not None
+    with pytest.raises(InputError, match="seen"):
+        undo(db, one, now + 0.3)
+    assert undo(db, one, now + 1) is not None
+    with db.read() as session:
+        assert session.scalar(select(func.count(Void.answer_id))) == 2
+
+
+def test_an_image_that_did_not_load_comes_back(db: Database) -> None:
+    """It uses up nobody: whoever could not see it is asked again, and keeps all their flags."""
+    fill(db, Rules(people=1), {"a": (1, 1)})
+    one, two, _ = invite_people(db, 2)
+    for person, now in ((one, 0.0), (one, 4000.0), (one, 8000.0), (two, 8010.0)):
+        task = next_task(db, person, now)
+        assert task is not None
+        flag(db, person, task.lease, NOT_LOADED, now + 2)
+        assert next_task(db, person, now + 10) is None, "not at once"
+        with db.read() as session:
+            assert open_to(session, session.get_one(Person, person), now + 10) == 0
+            assert "look again" in why_wait(session, session.get_one(Person, person))
+            told = [stall.what for stall in find_stalls(session, now) if "load" in stall.what]
+            assert bool(told) == (person == two), "one person's connection is no news"
+            assert passes_of(session, person, "flag") == 0
+    task = next_task(db, one, 12000.0)
+    assert task is not None
+    flag(db, one, task.lease, "a face", 12002.0)
+    assert next_task(db, one, 99000.0) is None, "any other flag is for good"
 
 
 def test_left_and_right_are_a_persons_own(sqlite: Database) -> None:
@@ -362,7 +416,7 @@ def test_invalid_answers(sqlite: Database, given: dict[str, Any], match: str) ->
     with pytest.raises(NotAllowedError, match="nobody has the number"):
         next_task(sqlite, 999, 0.0)
     with pytest.raises(NotAllowedError, match="nothing to take back"):
-        undo(sqlite, one, 0.0)
+        undo(sqlite, one, 1.0)
     nasty = "'); DROP TABLE answer; -- <script>"
     submit(sqlite, reviser, revision.lease, new_submission(), 1.0, text=nasty)
     with sqlite.read() as session:

@@ -164,10 +164,12 @@ def test_faults() -> None:
     assert careless_reason(Checks(), WorkRecord(gold=4, right=0)) == ""
     assert careless_reason(Checks(), WorkRecord(gold=5, right=3)) == ""
     assert "1 of 5 right, as a coin" in careless_reason(Checks(), WorkRecord(gold=5, right=1))
-    assert careless_reason(Checks(), WorkRecord(compared=10, quick=5)) == ""
-    assert "6 of 10 choices took under 2 s" in careless_reason(
-        Checks(), WorkRecord(compared=10, quick=6)
-    )
+    assert careless_reason(Checks(), WorkRecord(compared=11, quick=5)) == ""
+    half = WorkRecord(compared=10, quick=5)
+    assert "5 of 10 choices took under 2 s" in careless_reason(Checks(), half)
+    none = Checks(quick_most=0.0)
+    assert careless_reason(none, WorkRecord(compared=10, quick=0)) == ""
+    assert careless_reason(none, WorkRecord(compared=10, quick=1)) != ""
 
 
 @pytest.mark.parametrize(("gold", "right"), [(5, 1), (6, 2), (20, 14), (40, 40), (2000, 0)])

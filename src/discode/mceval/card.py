@@ -29,6 +29,8 @@ class DatasetFacts:
     careless: int
     answers: int
     void: int
+    withdrawn: int
+    """Answers that the people who gave them withdrew; part of ``void``."""
     skip_reasons: Mapping[str, int]
     flag_reasons: Mapping[str, int]
     hours: float
@@ -112,6 +114,7 @@ def dataset_card(facts: DatasetFacts) -> str:
         f"{facts.people} people gave {facts.answers} answers in {facts.hours:g} hours. "
         f"{facts.void} answers do not count: taken back, or of the {facts.careless} people who "
         "failed gold questions or answered too quickly; their tasks were given to others. "
+        f"{_withdrawn(facts.withdrawn)}"
         "`facts.json` lists these decisions with their evidence.",
         "",
         *_second_looks(facts.second_looks),
@@ -168,6 +171,14 @@ def _passes(facts: DatasetFacts, total: Mapping[str, Any]) -> list[str]:
     if equal:
         words.append(f"In {equal} rows the reference became one of the candidates by its revision.")
     return [" ".join(words)]
+
+
+def _withdrawn(answers: int) -> str:
+    if not answers:
+        return ""
+    return (
+        f"{answers} of these were withdrawn by the people who gave them; their texts are erased. "
+    )
 
 
 def _second_looks(found: Mapping[str, int]) -> list[str]:

@@ -34,7 +34,8 @@ class Checks:
     """A comparison answered sooner counts as quick."""
     quick_after: int = 10
     quick_most: float = 0.5
-    """The largest share of quick answers, once there are ``quick_after``."""
+    """From this share of quick choices on a person is careless, once there are ``quick_after``:
+    who answers every second page unseen reaches one half."""
     pass_free: int = 3
     """So many flags of a person always count, and so many skips."""
     flag_most: float = 0.1
@@ -126,7 +127,8 @@ def careless_reason(checks: Checks, record: WorkRecord) -> str:
     odds = coin_odds(checks, record.gold, record.right)
     if record.gold >= checks.gold_after and odds >= checks.gold_odds:
         return f"gold questions: {record.right} of {record.gold} right, as a coin would have it"
-    if record.compared >= checks.quick_after and record.quick > checks.quick_most * record.compared:
+    too_many = max(1, checks.quick_most * record.compared)
+    if record.compared >= checks.quick_after and record.quick >= too_many:
         return (
             f"time: {record.quick} of {record.compared} choices took under "
             f"{checks.quick_seconds:g} s"

@@ -25,7 +25,7 @@ from discode.errors import InputError, NotAllowedError
 from discode.files import read_rows, replacing
 from discode.mceval.crowd import task_name
 from discode.mceval.database import LOCK, Database, checks_of, rules_of
-from discode.mceval.people import carelessness_of, mark_careless
+from discode.mceval.people import carelessness_of, hash_token, mark_careless
 from discode.mceval.queue import IDLE_SECONDS, REVISION_TIMES, flag, record_answer, skip
 from discode.mceval.report import person_rows
 from discode.mceval.states import log_event, return_slot
@@ -291,7 +291,8 @@ def _given(session: Session, image: int) -> str:
 
 
 def _worker(session: Session, worker: str, role: str, now: float) -> Person:
-    found = session.scalar(select(Person).where(Person.worker == worker))
+    names = (worker, hash_token(worker))  # the second of somebody who was erased
+    found = session.scalar(select(Person).where(Person.worker.in_(names)))
     if found is None:
         found = Person(name=worker, role=role, worker=worker, created=now)
         session.add(found)

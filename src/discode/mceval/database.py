@@ -320,8 +320,9 @@ def _engine(url: str) -> Engine:
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, record: object) -> None:
         connection.isolation_level = None  # we send BEGIN ourselves
+        # secure_delete: what is erased is overwritten in the file
         for line in ("journal_mode=WAL", f"busy_timeout={BUSY_MS}", "foreign_keys=ON",
-                     "synchronous=FULL"):  # fmt: skip
+                     "synchronous=FULL", "secure_delete=ON"):  # fmt: skip
             connection.execute(f"PRAGMA {line}")
 
     @event.listens_for(engine, "begin")

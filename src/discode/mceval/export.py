@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from discode.benchmarks.base import sha256
@@ -22,7 +22,7 @@ from discode.mceval.card import DatasetFacts, dataset_card
 from discode.mceval.checks import WorkRecord, careless_reason
 from discode.mceval.copies import checked_copy
 from discode.mceval.database import Database, settings_of
-from discode.mceval.people import guide_of
+from discode.mceval.people import WITHDRAWN, guide_of
 from discode.mceval.report import (
     DISCARDED,
     domain_rows,
@@ -34,7 +34,7 @@ from discode.mceval.report import (
     votes_by_image,
 )  # fmt: skip
 from discode.mceval.rules import normalized
-from discode.mceval.tables import Candidate, Domain, GuideCopy, Image
+from discode.mceval.tables import Candidate, Domain, GuideCopy, Image, Void
 from discode.mceval.user_study import user_study_result
 from discode.version import __version__
 
@@ -213,6 +213,7 @@ def _facts(
         careless=sum(row.state == "careless" for row in people),
         answers=sum(row.answers for row in people),
         void=sum(row.void for row in people),
+        withdrawn=session.scalar(select(func.count()).where(Void.reason == WITHDRAWN)) or 0,
         skip_reasons=pass_reasons(session, "skip"),
         flag_reasons=pass_reasons(session, "flag"),
         hours=round(sum(row.hours for row in people), 2),

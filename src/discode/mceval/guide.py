@@ -19,8 +19,10 @@ COMPARING = (
 )
 ADVICE = (
     "Longer is not better in itself. Where a caption is wrong about something that matters, detail "
-    "does not save it. If you truly cannot tell, skip and say so."
+    "does not save it."
 )
+SKIP_ADVICE = "If you truly cannot tell, skip and say so."
+"""Only where people may skip."""
 REVISING = (
     "You see an image and one caption. Make it the caption you would have liked to read: correct "
     "what is wrong, add what matters, take out what cannot be seen."
@@ -105,14 +107,17 @@ FLAG_REASONS = (
 )
 
 
-def guide_text(*, instructions: str = "", look: bool = False) -> str:
-    """Return the guide as plain text, for a dataset's card; ``look``: with the second look.
+def guide_text(*, instructions: str = "", look: bool = False, skips: bool = True) -> str:
+    """Return the guide as plain text, for a dataset's card.
+
+    ``look``: with the second look; ``skips``: people may skip.
 
     >>> guide_text().splitlines()[1]
     '- relevance: It is about what matters in the image.'
     """
     lines = [instructions] if instructions else []
-    lines += [COMPARING, *(f"- {name}: {words}" for name, words in DEFINITIONS.items()), ADVICE]
+    lines += [COMPARING, *(f"- {name}: {words}" for name, words in DEFINITIONS.items())]
+    lines.append(f"{ADVICE} {SKIP_ADVICE}" if skips else ADVICE)
     for one in COMPARED_EXAMPLES:
         better, worse = one.captions[one.better], one.captions[1 - one.better]
         lines.append(f"Example: “{better}” is better than “{worse}”. {one.why}")

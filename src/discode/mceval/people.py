@@ -10,18 +10,25 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 
-from sqlalchemy import ColumnElement, case, delete, func, select
+from sqlalchemy import ColumnElement, case, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from discode.errors import InputError, NotAllowedError, lookup
 from discode.mceval.checks import Evidence, WorkRecord, careless_reason, is_corrected
 from discode.mceval.database import LOCK, CampaignSettings, Database, checks_of, settings_of
 from discode.mceval.guide import guide_text
-from discode.mceval.states import log_event, pass_counts, return_slot, settle_image
+from discode.mceval.states import (
+    log_event,
+    not_loaded,
+    pass_counts,
+    return_slot,
+    settle_image,
+)
 from discode.mceval.tables import (
     ROLES,
     Answer,
     Candidate,
+    Event,
     Finding,
     GuideCopy,
     Image,
@@ -35,6 +42,8 @@ from discode.mceval.tables import (
 from discode.mceval.texts import check_label
 
 DAY = 86400.0
+WITHDRAWN = "withdrawn"
+"""Why the answers of somebody who wanted to be erased do not count."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +239,10 @@ def record_consent(db: Database, person: int, now: float) -> None:
 
 def guide_of(settings: CampaignSettings) -> str:
     """Return a campaign's guide as plain text."""
-    return guide_text(instructions=settings.instructions.strip(), look=settings.rules.second_look)
+    rules = settings.rules
+    return guide_text(
+        instructions=settings.instructions.strip(), look=rules.second_look, skips=rules.skips > 0
+    )
 
 
 def keep_guide(session: Session, now: float) -> None:
@@ -311,9 +323,9 @@ def dealt_with(session: Session, person: int) -> int:
 
 
 def passes_of(session: Session, person: int, kind: str) -> int:
-    """Return how many flags, or skips, a person has made and not taken back."""
+    """Return how many flags, or skips, of images that loaded a person has and did not take back."""
     query = select(func.count()).where(Pass.person_id == person, Pass.kind == kind)
-    return session.scalar(query.where(~taken_back())) or 0
+    return session.scalar(query.where(~taken_back(), ~not_loaded())) or 0
 
 
 def carelessness_of(session: Session, person: int) -> str:
@@ -341,35 +353,70 @@ def mark_careless(
         _record_finding(session, person, "careless", reason, now, by)
         row.state, row.reason = "careless", reason
         log_event(session, "careless", now, person=person, detail=_by(by, reason))
-        slots = session.scalars(
-            select(Slot)
-            .where(Slot.person_id == person)
-            .order_by(Slot.id)
-            .with_for_update(key_share=True)
-        ).all()
-        passes = session.scalars(select(Pass).where(Pass.person_id == person, pass_counts())).all()
-        # Images are locked in one order before any domain is, so that two of these calls cannot
-        # wait for each other.
-        ids = sorted({slot.image_id for slot in slots} | {one.image_id for one in passes})
-        session.scalars(
-            select(Image)
-            .where(Image.id.in_(ids))
-            .order_by(Image.id)
-            .with_for_update(key_share=True)
-        ).all()
-        void = select(Void.answer_id).where(Void.answer_id == Answer.id)
-        answers = session.scalars(
-            select(Answer).where(Answer.person_id == person, ~void.exists())
-        ).all()
-        session.add_all(Void(answer_id=a.id, reason="careless", created=now) for a in answers)
-        session.add_all(PassVoid(pass_id=p.id, reason="careless", created=now) for p in passes)
-        for slot in slots:
-            if slot.kind != "gold" or slot.state == "leased":
-                return_slot(session, slot)
-        session.flush()
-        for image in ids:
-            settle_image(session, image, now)
-        return len(answers)
+        return _put_back(session, person, "careless", now)
+
+    return db.run(work)
+
+
+def _put_back(session: Session, person: int, reason: str, now: float) -> int:
+    """Return a person's work to the queue for a reason of ``Void``; how many answers that is."""
+    slots = session.scalars(
+        select(Slot)
+        .where(Slot.person_id == person)
+        .order_by(Slot.id)
+        .with_for_update(key_share=True)
+    ).all()
+    passes = session.scalars(select(Pass).where(Pass.person_id == person, pass_counts())).all()
+    # Images are locked in one order before any domain is, so that two of these calls cannot
+    # wait for each other.
+    ids = sorted({slot.image_id for slot in slots} | {one.image_id for one in passes})
+    session.scalars(
+        select(Image).where(Image.id.in_(ids)).order_by(Image.id).with_for_update(key_share=True)
+    ).all()
+    void = select(Void.answer_id).where(Void.answer_id == Answer.id)
+    answers = session.scalars(
+        select(Answer).where(Answer.person_id == person, ~void.exists())
+    ).all()
+    session.add_all(Void(answer_id=a.id, reason=reason, created=now) for a in answers)
+    session.add_all(PassVoid(pass_id=p.id, reason=reason, created=now) for p in passes)
+    for slot in slots:
+        if slot.kind != "gold" or slot.state == "leased":
+            return_slot(session, slot)
+    session.flush()
+    for image in ids:
+        settle_image(session, image, now)
+    return len(answers)
+
+
+def erase(db: Database, person: int, now: float) -> int:
+    """Let a person withdraw what they did: their answers do not count, their name and words go.
+
+    What stays says nothing about who they were: that somebody chose, when, and how long it took.
+    Backups and datasets from before keep what they have.
+
+    Returns:
+        How many answers no longer count.
+    """
+
+    def work(session: Session) -> int:
+        row = _locked(session, person)
+        withdrawn = _put_back(session, person, WITHDRAWN, now)
+        _shut_out(session, row)
+        row.name, row.state, row.reason = f"{WITHDRAWN} {person}", "left", WITHDRAWN
+        row.consented = None
+        # Known again, if a platform's results are imported once more, but not by name.
+        row.worker = row.worker and hash_token(row.worker)
+        for answer in session.scalars(select(Answer).where(Answer.person_id == person)).all():
+            answer.submission = f"{WITHDRAWN} {answer.id}"  # a platform's names the worker
+            answer.text = None if answer.text is None else ""
+        passed = select(Pass.image_id).where(Pass.person_id == person)
+        # Why an image was discarded repeats what people said of it.
+        told = (Event.kind == "discarded") & Event.image_id.in_(passed)
+        session.execute(update(Event).where((Event.person_id == person) | told).values(detail=""))
+        session.execute(update(Pass).where(Pass.person_id == person).values(reason=WITHDRAWN))
+        session.execute(update(Finding).where(Finding.person_id == person).values(reason=""))
+        log_event(session, "erased", now, person=person)
+        return withdrawn
 
     return db.run(work)
 

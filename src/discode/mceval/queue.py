@@ -31,7 +31,13 @@ from discode.mceval import people
 from discode.mceval.checks import may_pass
 from discode.mceval.database import LOCK, Database, checks_of, rules_of, settings_of
 from discode.mceval.rules import Rules, is_swapped, random_bits
-from discode.mceval.states import WORK_KINDS, log_event, return_slot, settle_image
+from discode.mceval.states import (
+    WORK_KINDS,
+    log_event,
+    not_loaded,
+    return_slot,
+    settle_image,
+)
 from discode.mceval.tables import (
     ROLES,
     Answer,
@@ -49,8 +55,13 @@ from discode.mceval.texts import check_revision, check_submission, check_text
 UNDO_SECONDS = 600.0
 REVISION_TIMES = 2.0
 """A revision takes at least so many times the seconds of a quick comparison."""
+UNSEEN_SECONDS = 0.8
+"""So soon after a page was given out nobody has seen it: the click was meant for the page before.
+The pages' script has the same number."""
 IDLE_SECONDS = 180.0
 """Time counts as work for so long after a sign of life: a page, a movement on it, an answer."""
+RELOAD_SECONDS = 3600.0
+"""An image that did not load for somebody is given to them again after so long."""
 WINDOW = 16
 """Images of a domain, in its order, among which a person's next task is drawn."""
 
@@ -69,6 +80,8 @@ class Task:
     """Left and right, or the one to revise, or one before and after its revision."""
     begun: float
     expires: float
+    draft: str
+    """A name under which a browser keeps what is written: the same after a lease has run out."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +125,7 @@ def submit(
 
     Raises:
         NotAllowedError: The lease ran out and somebody else has the task, or the person may not.
-        InputError: The answer is not valid.
+        InputError: The answer is not valid, or came before anybody could see the task.
     """
     check_submission(submission)
 
@@ -133,6 +146,10 @@ def undo(db: Database, person: int, now: float) -> Task | None:
 
     Returns:
         The task; ``None`` if they had skipped or flagged it and somebody else has it now.
+
+    Raises:
+        NotAllowedError: They did nothing of late.
+        InputError: They were given a page so shortly before that they cannot mean it.
     """
     return db.run(lambda session: _undo(session, person, now))
 
@@ -181,6 +198,12 @@ def _person(session: Session, person: int) -> Person:
     return found
 
 
+def _check_seen(person: Person, now: float) -> None:
+    """Raise if a person cannot have seen the page that they were given: a double click did it."""
+    if person.shown is not None and abs(now - person.shown) < UNSEEN_SECONDS:
+        raise InputError("that came before this page could be seen; please look at it first")
+
+
 def _leased(session: Session, person: Person, lease: str) -> Slot:
     slot = session.scalar(select(Slot).where(Slot.lease == lease).with_for_update(key_share=True))
     if slot is None or slot.person_id != person.id or slot.state != "leased":
@@ -190,6 +213,7 @@ def _leased(session: Session, person: Person, lease: str) -> Slot:
 
 def _next(session: Session, person_id: int, now: float) -> Task | None:
     person = _person(session, person_id)
+    person.shown = now
     rules = rules_of(session)
     held = session.scalar(
         select(Slot)
@@ -301,17 +325,22 @@ def _draw_slot(
 
 def person_may_have(
     person: int | BindParameter[int] | InstrumentedAttribute[int],
+    now: float | BindParameter[float] | None = None,
 ) -> ColumnElement[bool]:
-    """Return the condition that a person may have a slot.
+    """Return the condition that a person may have a slot at a time, or without one at any.
 
     They may not if they hold another slot of its image, skipped or flagged the image, or ever
     answered another kind of task on it: nobody compares the captions of an image whose caption
-    they revised.
+    they revised. An image that did not load is kept from them for a while only: its file comes
+    back, or their connection, and otherwise everybody would be used up by it.
     """
     other = aliased(Slot)
     mine = select(other.id).where(other.image_id == Slot.image_id, other.person_id == person)
+    again = not_loaded()
+    if now is not None:
+        again &= Pass.created + RELOAD_SECONDS <= now
     passed = select(Pass.id).where(
-        Pass.image_id == Slot.image_id, Pass.person_id == person, ~people.taken_back()
+        Pass.image_id == Slot.image_id, Pass.person_id == person, ~people.taken_back(), ~again
     )
     answered = select(Answer.id).where(
         Answer.image_id == Slot.image_id, Answer.person_id == person, Answer.kind != Slot.kind
@@ -336,7 +365,7 @@ def _free_query(kind: str) -> Executable:
     """
     slots = select(Slot.id).where(
         Slot.image_id == Image.id, Slot.kind == kind, _is_free(),
-        person_may_have(bindparam("person")),
+        person_may_have(bindparam("person"), bindparam("now")),
     )  # fmt: skip
     return (
         select(Image.id, Image.digest)
@@ -353,7 +382,7 @@ def _lock_query(kind: str, wait: bool) -> Executable:
     return (
         select(Slot)
         .where(Slot.image_id == bindparam("image"), Slot.kind == kind, _is_free())
-        .where(person_may_have(bindparam("person")))
+        .where(person_may_have(bindparam("person"), bindparam("now")))
         .order_by(Slot.number)
         .limit(1)
         .with_for_update(key_share=True, skip_locked=not wait)
@@ -442,6 +471,7 @@ def _task(session: Session, slot: Slot) -> Task:
     domain = session.scalar(select(Domain.name).where(Domain.id == image.domain_id))
     if slot.lease is None or slot.person_id is None:
         raise StoreError(f"nobody holds slot {slot.id}, which was to be shown: the data is damaged")
+    rules = rules_of(session)
     revision = _is_revision(slot, session.get_one(Person, slot.person_id))
     if revision:
         captions = _texts(session, (_to_revise(image),))
@@ -449,7 +479,7 @@ def _task(session: Session, slot: Slot) -> Task:
         captions = (*_texts(session, (_to_revise(image),)), _revision(session, slot))
     else:
         pair = (image.first, image.second)
-        swapped = is_swapped(rules_of(session), image.digest, slot.person_id)
+        swapped = is_swapped(rules, image.digest, slot.person_id)
         captions = _texts(session, pair[::-1] if swapped else pair)
     return Task(
         slot.lease,
@@ -459,6 +489,7 @@ def _task(session: Session, slot: Slot) -> Task:
         captions,
         slot.leased_at or 0.0,
         slot.expires or 0.0,
+        f"{random_bits(rules.seed, 'draft', slot.id, slot.person_id):016x}",
     )
 
 
@@ -508,6 +539,7 @@ def _submit(
         return Receipt(known.id, again=True)
     person = _person(session, person_id)
     slot = _leased(session, person, lease)
+    _check_seen(person, now)
     image = session.get_one(Image, slot.image_id)
     swapped = is_swapped(rules_of(session), image.digest, person.id)
     choice = None
@@ -555,6 +587,7 @@ def record_answer(session: Session, slot: Slot, answer: Answer, now: float) -> N
 
 def _undo(session: Session, person_id: int, now: float) -> Task | None:
     person = _person(session, person_id)
+    _check_seen(person, now)
     last = session.scalar(
         select(Answer)
         .where(Answer.person_id == person.id)
@@ -577,6 +610,7 @@ def _undo(session: Session, person_id: int, now: float) -> Task | None:
             f"there is nothing to take back: only what you did in the last {UNDO_SECONDS / 60:g} "
             "minutes can be taken back"
         )
+    person.shown = now
     held = session.scalars(
         select(Slot)
         .where(Slot.person_id == person.id, Slot.state == "leased")
@@ -639,7 +673,8 @@ def _slot_again(session: Session, person: Person, passed: Pass, now: float) -> S
     free = (
         select(Slot)
         .where(Slot.image_id == passed.image_id, Slot.kind == passed.task)
-        .where(_is_free() | (Slot.state == "closed"), person_may_have(bindparam("person")))
+        .where(_is_free() | (Slot.state == "closed"))
+        .where(person_may_have(bindparam("person"), bindparam("now")))
         .order_by(Slot.number)
         .limit(1)
         .with_for_update(key_share=True)

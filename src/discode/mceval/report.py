@@ -272,7 +272,7 @@ class FlagRow:
     reason: str
     created: float
     set_aside: str
-    """"" if it counts; otherwise "undo", "careless", "limit" or "organiser"."""
+    """"" if it counts; otherwise the reason of its :class:`~discode.mceval.tables.PassVoid`."""
 
 
 def flag_rows(session: Session, *, kind: str = "flag", image: int | None = None) -> list[FlagRow]:

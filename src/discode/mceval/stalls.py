@@ -16,7 +16,8 @@ from discode.mceval.database import checks_of, rules_of
 from discode.mceval.queue import person_may_have
 from discode.mceval.report import domain_rows, side_rows
 from discode.mceval.rules import Rules
-from discode.mceval.tables import ROLES, Answer, Candidate, Domain, Image, Person, Slot
+from discode.mceval.states import not_loaded, pass_counts
+from discode.mceval.tables import ROLES, Answer, Candidate, Domain, Image, Pass, Person, Slot
 from discode.stats.shares import wilson
 
 SPLIT_AFTER = 10
@@ -58,6 +59,7 @@ def find_stalls(session: Session, now: float) -> list[Stall]:
     if unfinished:
         found += _people(session, rules)
         found += _open_tasks(session)
+        found += _not_loading(session)
         found += _silence(session, now)
     return found
 
@@ -179,6 +181,28 @@ def _open_tasks(session: Session) -> list[Stall]:
                 )
             )
     return found
+
+
+def _not_loading(session: Session) -> list[Stall]:
+    """Return the images that did not load for two people or more; for one, it may be their own."""
+    sources = session.scalars(
+        select(Image.source)
+        .join(Pass, Pass.image_id == Image.id)
+        .where(Image.state == "active", pass_counts(), not_loaded())
+        .group_by(Image.id, Image.source)
+        .having(func.count(Pass.person_id.distinct()) > 1)
+        .order_by(Image.id)
+    ).all()
+    if not sources:
+        return []
+    return [
+        Stall(
+            f"{len(sources)} images do not load: {', '.join(sources[:3])}"
+            + (", ..." if len(sources) > 3 else ""),
+            "put the files back, or say with discode mceval annotate --images FOLDER where they "
+            "are; people are given them again an hour after they said so",
+        )
+    ]
 
 
 def _for_nobody(kind: str) -> ColumnElement[bool]:

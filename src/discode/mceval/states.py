@@ -257,6 +257,11 @@ def pass_counts() -> ColumnElement[bool]:
     return ~select(PassVoid.id).where(PassVoid.pass_id == Pass.id).exists()
 
 
+def not_loaded() -> ColumnElement[bool]:
+    """Return the condition that a flag says that the image did not load."""
+    return Pass.reason.startswith(NOT_LOADED)
+
+
 def _taken_down(session: Session, image: int) -> str:
     """Return why organisers took an image down, or "" if they did not or restored it."""
     last = session.scalar(

@@ -2,7 +2,7 @@
 
 Times are seconds since 1970. What people did is only ever added to: an answer that is taken back
 or put back in the queue stays, and a row of :class:`Void` says so; for skips and flags it is a row
-of :class:`PassVoid`.
+of :class:`PassVoid`. Only names and texts of somebody who wants to be erased are taken out.
 
 A database of an earlier version is brought up to date when it is opened: tables and columns that
 it lacks are added, so a new column is nullable, and the values that an old check allows are fixed.
@@ -13,7 +13,7 @@ from __future__ import annotations
 from sqlalchemy import CheckConstraint, ForeignKey, Index, Text, UniqueConstraint, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 ROLES = {
     "reviser": ("revise", "look"),
     "comparer": ("compare",),
@@ -133,6 +133,8 @@ class Person(Base):
     """The name on a crowd platform, for somebody who came from one."""
     consented: Mapped[float | None]
     created: Mapped[float]
+    shown: Mapped[float | None]
+    """When they were last given a page to work on, by our clock."""
 
 
 class Slot(Base):
@@ -179,7 +181,7 @@ class Slot(Base):
 
 
 class Answer(Base):
-    """A person's answer, never changed: a choice or a revised text.
+    """A person's answer: a choice or a revised text, never changed but that an erased text is "".
 
     A choice is 0 for the first caption, 1 for the second; of a look 0 rejects and 1 accepts.
     """
@@ -213,7 +215,8 @@ class Answer(Base):
 class Void(Base):
     """An answer that no longer counts.
 
-    Reasons: "undo" (taken back), "careless", "outdated" (a look at a revision that is gone).
+    Reasons: "undo" (taken back), "careless", "withdrawn" (the person wanted to be erased),
+    "outdated" (a look at a revision that is gone).
     """
 
     __tablename__ = "void"
@@ -246,8 +249,9 @@ class Pass(Base):
 class PassVoid(Base):
     """A skip or flag that does not count.
 
-    Reasons: "undo" (taken back), "careless", "limit" (the person passed on too many images),
-    "organiser" (somebody looked at it, and the image is all right).
+    Reasons: "undo" (taken back), "careless", "withdrawn" (the person wanted to be erased), "limit"
+    (the person passed on too many images), "organiser" (somebody looked at it, and the image is all
+    right).
     """
 
     __tablename__ = "pass_void"

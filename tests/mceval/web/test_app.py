@@ -32,10 +32,10 @@ from discode.benchmarks import load_benchmark
 from discode.cli import app as command_line
 from discode.errors import InputError
 from discode.mceval.checks import Checks
-from discode.mceval.database import Database
+from discode.mceval.database import Database, settings_of
 from discode.mceval.export import export_dataset
 from discode.mceval.guide import COMPARED_EXAMPLES
-from discode.mceval.people import invite
+from discode.mceval.people import guide_of, invite
 from discode.mceval.report import domain_rows, flag_rows
 from discode.mceval.rules import Rules
 from discode.mceval.tables import Answer, Campaign, Image, Person, Slot, Void
@@ -179,10 +179,12 @@ def test_a_campaign_of_eight_people(
 
 
 def serve(database: Path, *arguments: str) -> tuple[subprocess.Popen[str], str]:
-    command = [sys.executable, "-c", "from discode.cli import main; main()", "mceval", "annotate"]
+    # These people answer sooner than anybody can look.
+    code = "from discode.mceval import queue; queue.UNSEEN_SECONDS = 0; "
+    code += "from discode.cli import main; main()"
     running = subprocess.Popen(
-        [*command, str(database), "--port", "0", *arguments], stderr=subprocess.PIPE, text=True,
-        env=os.environ | {"NO_COLOR": "1"},
+        [sys.executable, "-c", code, "mceval", "annotate", database, "--port", "0", *arguments],
+        stderr=subprocess.PIPE, text=True, env=os.environ | {"NO_COLOR": "1"},
     )  # fmt: skip
     assert running.stderr is not None
     line = running.stderr.readline()
@@ -251,8 +253,7 @@ def test_everything_a_person_can_do(sqlite: Database, tmp_path: Path) -> None:
     """Consent, undo, skip, flag, a break, come back later, thank you; all without scripts."""
     make_campaign(sqlite, images_in(tmp_path, {"a": 4}), 4, rules=Rules(people=1))
     one, two = invite(sqlite, ["one", "two"], "comparer", 0.0)
-    clock = [1000.0]
-    with running(sqlite, pause_every=2, clock=lambda: clock[0]) as where:
+    with running(sqlite, pause_every=2) as where:
         first, second = Worker(where, one), Worker(where, two)
         door = first.http.get(f"/join/{one.token}")
         guide = first.http.post("/join", data={"token": fields(door)["token"]})
@@ -265,13 +266,11 @@ def test_everything_a_person_can_do(sqlite: Database, tmp_path: Path) -> None:
         assert "Fluency" in page.text
         image = first.http.get(f"/image/{fields(page)['lease']}")
         assert image.headers["content-type"] == "image/png"
-        clock[0] += 10
         captions = texts(page)
         page = first.answer(page)
         assert texts(page) != captions
         page = first.post("/undo", page)
         assert texts(page) == captions, "the same image, the same sides"
-        clock[0] += 10
         page = first.answer(page)
         page = first.post("/skip", page, reason="I cannot tell which is better")
         assert kind(page) == "compare"
@@ -319,6 +318,86 @@ def test_an_image_that_is_gone_takes_no_answer(sqlite: Database, tmp_path: Path)
     with sqlite.read() as session:
         assert session.scalar(select(func.count(Answer.id))) == 0
         assert "discarded" not in session.scalars(select(Image.state)).all()
+
+
+def test_what_was_written_comes_back_with_a_refusal(sqlite: Database, tmp_path: Path) -> None:
+    """Without scripts, too: in the form, or to be copied where task or session are gone."""
+    checks = Checks(gold_rate=0.0, quick_seconds=4.0)
+    make_campaign(sqlite, images_in(tmp_path, {"a": 1}), 1, checks=checks)
+    one, two = invite(sqlite, ["one", "two"], "reviser", 0.0)
+    clock = [1000.0]
+    mine = "my <b>own</b> caption"
+
+    def shown(page: httpx.Response, status: int) -> list[str]:
+        assert page.status_code == status
+        return texts(page)
+
+    with running(sqlite, clock=lambda: clock[0]) as where:
+        worker, other = Worker(where, one), Worker(where, two)
+        page = worker.join()
+        before = texts(page)[0]
+        clock[0] += 5
+        again = worker.post("/task", page, text=mine)  # sooner than a revision takes
+        assert shown(again, 400) == [mine]
+        assert html.unescape(again.text.split('data-before="')[1].split('"')[0]) == before
+        assert 'role="alert"' in again.text
+        assert shown(worker.post("/task", again, text=before), 400) == [before], "without the tick"
+        cookies = dict(worker.http.cookies)
+        worker.http.cookies.clear()
+        assert shown(worker.post("/task", page, text=mine), 401) == [mine], "the session is gone"
+        worker.http.cookies.update(cookies)
+        clock[0] += 901
+        other.join()
+        clock[0] += 9
+        assert shown(worker.post("/task", page, text=mine), 409) == [mine], "the task is"
+    with sqlite.read() as session:
+        assert session.scalar(select(func.count(Answer.id))) == 0
+
+
+def test_a_page_that_nobody_has_seen_takes_no_answer(sqlite: Database, tmp_path: Path) -> None:
+    """A double click without scripts: the second one meets the next page, 0.3 s old."""
+    make_campaign(sqlite, images_in(tmp_path, {"a": 3}), 3)
+    (one,) = invite(sqlite, ["one"], "comparer", 0.0)
+    clock = [1000.0]
+    with running(sqlite, clock=lambda: clock[0]) as where:
+        worker = Worker(where, one)
+        page = worker.join()
+        for answers in (1, 2):
+            clock[0] += 1
+            page = worker.answer(page)
+            clock[0] += 0.3
+            again = worker.answer(page)
+            assert (again.status_code, texts(again)) == (400, texts(page))
+            assert f"<b>{answers}</b> done by you" in again.text
+            page = again
+        clock[0] += 1
+        page = worker.post("/undo", page)
+        assert "<b>1</b> done by you" in page.text
+        clock[0] += 0.3
+        page = worker.post("/undo", page)
+        assert page.status_code == 400
+        assert "<b>1</b> done by you" in page.text, "a double click on Undo takes back one"
+
+
+def test_people_are_told_what_is_so(tmp_path: Path) -> None:
+    """Known answers and Skip only where there are any; captions stay as they are written."""
+    images = images_in(tmp_path, {"a": 2})
+    for number, (rules, gold) in enumerate(((Rules(), 1), (Rules(skips=0), 0))):
+        with Database(str(tmp_path / f"{number}.db")) as db:
+            make_campaign(db, images, 2, rules=rules, gold=gold, checks=Checks(quick_seconds=0.0))
+            (one,) = invite(db, ["one"], "both", 0.0)
+            with running(db) as where:
+                worker = Worker(where, one)
+                door = worker.http.get(f"/join/{one.token}")
+                guide = worker.http.post("/join", data={"token": fields(door)["token"]})
+                task = worker.post("/consent", guide, agreed="yes")
+            with db.read() as session:
+                told = guide_of(settings_of(session))
+            assert ("known answer" in guide.text) == bool(gold)
+            for text in (re.sub("skip to|#main", "", guide.text), task.text, told):
+                assert ("skip" in text.casefold()) == bool(rules.skips)
+            for shown in re.findall(r'<[^>]*id="(?:caption-\d|text|diff)"[^>]*>', task.text):
+                assert 'translate="no"' in shown
 
 
 def links_of(page: httpx.Response) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 from discode.images import demo_path
 from discode.mceval.crowd import CrowdTask
 from discode.mceval.web.crowd_page import CrowdPages
-from tests.helpers.chromium import chromium
+from tests.helpers.chromium import chromium, ready
 from tests.helpers.servers import PATIENCE
 
 CAPTIONS = ("a tower by the <b>water</b>", "a tree & a cat")
@@ -78,6 +78,7 @@ def test_the_choice_is_the_caption_wherever_it_stands(platform: Platform) -> Non
         page.click("#guide summary")  # it is open, and the captions are below
         first = page.text_content("#caption-1")
         page.wait_for_selector("#choice:not(.waiting)")
+        ready(page)
         page.keyboard.press("1")
         page.wait_for_url("**/externalSubmit")
         page.close()
@@ -120,6 +121,7 @@ def test_a_revision_and_the_guide(platform: Platform) -> None:
     page.wait_for_timeout(100)
     assert platform.sent == []
     page.fill("#text", "a tower")
+    ready(page)
     page.keyboard.press("Control+Enter")
     page.wait_for_url("**/externalSubmit")
     page.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from discode.mceval.people import invite
 from discode.mceval.rules import Rules
 from discode.mceval.tables import Answer, Candidate, Image, Pass, PassVoid, Person, Slot, Void
 from tests.helpers.annotating import EVIL, images_in, make_campaign, running
-from tests.helpers.chromium import Tabs, chromium, wait_until
+from tests.helpers.chromium import Tabs, chromium, ready, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -56,6 +57,7 @@ class Site(Tabs):
             page.wait_for_url("**/task")
         wide = page.evaluate("document.documentElement.scrollWidth")
         assert wide <= page.viewport_size["width"], "it scrolls one way only"
+        ready(page)
         return page
 
     def count(self, table: Any) -> int:
@@ -78,6 +80,7 @@ def captions(page: Any) -> list[str]:
 
 def done(page: Any, count: int) -> None:
     page.locator(".mine", has_text=f"{count} done by you").wait_for()
+    ready(page)
 
 
 def test_comparing_by_keyboard(site: Site) -> None:
@@ -154,6 +157,66 @@ def test_revising_with_the_changes_shown(site: Site) -> None:
     done(page, 1)
     with site.db.read() as session:
         assert session.scalars(select(Answer.text)).all() == ["a caption of my own"]
+
+
+def test_a_double_click_or_key_answers_once(browser: Any, sqlite: Database, tmp_path: Path) -> None:
+    """By the real clock: what hits the next page at once, or Undo twice, does nothing to it."""
+    make_campaign(sqlite, images_in(tmp_path, {"photo": 4}), 4)
+    with running(sqlite, clock=time.time) as url:
+        site = Site(browser, sqlite, url)
+        page = site.visit("comparer")
+        for count, again in ((1, "click"), (2, "1"), (3, "u")):
+            place = box(page, "#choice [data-key]")
+            middle = place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
+            page.mouse.click(*middle)
+            page.locator(".mine", has_text=f"{count} done by you").wait_for()
+            if again == "click":
+                page.mouse.click(*middle)
+            else:
+                page.keyboard.press(again)
+            done(page, count)
+        assert (site.count(Answer), site.count(Void)) == (3, 0)
+        page.locator("#undo button").dblclick()
+        done(page, 2)
+        assert site.count(Void) == 1
+        plain = site.visit("comparer", "Bob", java_script_enabled=False)
+        plain.wait_for_timeout(900)
+        plain.locator("#choice [data-key]").first.click()
+        plain.locator("#choice [data-key]").first.click()
+        plain.get_by_role("alert").wait_for()
+        assert site.count(Answer) == 4, "the server refuses the second one"
+        site.complaints.clear()  # of the 400
+        site.close()
+
+
+def test_what_is_written_outlives_the_session(site: Site) -> None:
+    (one,) = invite(site.db, ["Ada"], "reviser", 0.0)
+    page = site.open("/")
+
+    def join() -> Any:
+        page.goto(f"{site.url}/join/{one.token}")
+        page.get_by_role("button", name="Come in").click()
+        page.wait_for_url(lambda url: "/join" not in url)
+        return page.get_by_label("Improve this caption")
+
+    area = join()
+    page.get_by_label("I have read this").check()
+    page.get_by_role("button", name="Begin").click()
+    page.wait_for_url("**/task")
+    area.fill("my <b>own</b> words for it")
+    ready(page)
+    page.context.clear_cookies()
+    page.keyboard.press("Control+Enter")
+    page.get_by_role("heading", name="Who are you?").wait_for()
+    assert page.locator("textarea").input_value() == "my <b>own</b> words for it"
+    area = join()
+    assert area.input_value() == "my <b>own</b> words for it"
+    assert page.locator("#diff ins").count() > 0, "what was changed is shown"
+    ready(page)
+    page.keyboard.press("Control+Enter")
+    done(page, 1)
+    assert "own words" not in area.input_value().replace("</b>", ""), "the next task has its own"
+    site.complaints.clear()  # of the 401
 
 
 def lengthen(db: Database, times: int) -> None:
@@ -262,6 +325,7 @@ def test_what_was_done_is_said_and_can_be_undone(site: Site) -> None:
     page.get_by_role("radio", name="A caption is offensive").check()
     page.get_by_role("button", name="Flag", exact=True).click()
     page.get_by_role("status").filter(has_text="Flagged: A caption is offensive").wait_for()
+    ready(page)
     with page.expect_navigation():
         page.keyboard.press("u")
     assert captions(page) == second, "U after a flag undoes the flag, and not the answer before it"
@@ -355,6 +419,7 @@ def test_single_keys_can_be_turned_off(site: Site) -> None:
     page.get_by_label("Use the single keys").check()
     page.goto(site.url + "/task")
     page.locator("#choice [data-key]").first.wait_for()  # both captions are in view
+    ready(page)
     page.keyboard.press("1")
     done(page, 1)
 

@@ -55,6 +55,10 @@ def people(
     revoke: Annotated[
         int | None, typer.Option(help="End this person's part, or an admin's, at once.")
     ] = None,
+    erase: Annotated[
+        int | None,
+        typer.Option(help="Withdraw this person's answers; erase their name and words for good."),
+    ] = None,
     reason: Annotated[str, typer.Option(help="For --careless and --revoke.")] = "by an organiser",
     public_url: Annotated[
         str | None, typer.Option(help="The address that people use: links are written as well.")
@@ -62,6 +66,8 @@ def people(
 ) -> None:
     """Invite people, or list them; a token is shown once and cannot be recovered."""
     where = read_public_url(public_url).origin if public_url is not None else None
+    if count < 0:
+        raise InputError(f"--count {count} is not allowed; give 1 or more")
     with open_campaign(database) as db:
         from discode.mceval import people as members
         from discode.mceval.database import settings_of
@@ -79,6 +85,13 @@ def people(
         if revoke is not None:
             members.revoke(db, revoke, reason, now)
             echo(f"person {revoke} is out: their link and browsers no longer work")
+            return
+        if erase is not None:
+            withdrawn = members.erase(db, erase, now)
+            echo(
+                f"{withdrawn} answers of person {erase} are withdrawn and asked for again; name "
+                "and texts are erased, but not in backups and exported datasets"
+            )
             return
         if reissue is not None:
             _hand_out([members.reissue(db, reissue, now, days=days)], output, where)

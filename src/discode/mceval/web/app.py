@@ -17,6 +17,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
+from sqlalchemy import select
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -26,7 +27,7 @@ from discode.http.guard import SECURITY_HEADERS, Guard
 from discode.mceval import people, queue
 from discode.mceval.database import CampaignSettings, Database, settings_of
 from discode.mceval.shown import ShownImage
-from discode.mceval.tables import Person
+from discode.mceval.tables import Image, Person
 from discode.mceval.texts import LONGEST
 from discode.mceval.web.admin import AdminPages
 from discode.mceval.web.auth import (
@@ -187,13 +188,15 @@ class _AnnotationApp:
         """Return the endpoint that calls a handler after the checks, or shows why not."""
 
         async def endpoint(request: Request) -> Response:
+            form: dict[str, str] = {}
             try:
-                form = await read_form(request) if request.method == "POST" else {}
+                if request.method == "POST":
+                    form = await read_form(request)
                 return await run_in_threadpool(self.handle, request, form, allowed, handler)
             except ClientDisconnect:
                 return Response(status_code=499)
             except Exception as error:
-                return await self.error_page(request, error)
+                return await self.error_page(request, error, form.get("text", ""))
 
         return endpoint
 
@@ -222,8 +225,8 @@ class _AnnotationApp:
                 return _redirect("/guide")
         return handler(asked)
 
-    async def error_page(self, request: Request, error: Exception) -> Response:
-        """Return a page that says what went wrong."""
+    async def error_page(self, request: Request, error: Exception, written: str = "") -> Response:
+        """Return a page that says what went wrong, with the caption that somebody had written."""
         headers: dict[str, str] = {}
         code, why = "", str(error)
         if isinstance(error, HttpError):
@@ -245,8 +248,9 @@ class _AnnotationApp:
             why = "something went wrong here; please try again in a minute"
         heading = HEADINGS.get(code) or HEADINGS.get(status) or "This is not possible"
         return self.pages.show(
-            "message.html", status, headers, campaign=self.settings.name, why=why, heading=heading
-        )
+            "message.html", status, headers, campaign=self.settings.name, why=why,
+            heading=heading, written=written,
+        )  # fmt: skip
 
     # Coming and going
 
@@ -305,8 +309,12 @@ class _AnnotationApp:
         return response
 
     def guide(self, asked: PageRequest) -> Response:
+        with self.db.read() as session:
+            gold = self.settings.checks.gold_rate > 0 and session.scalar(
+                select(Image.id).where(Image.state == "gold").limit(1)
+            )
         return self.page(
-            "guide.html", asked, settings=self.settings,
+            "guide.html", asked, settings=self.settings, gold=gold,
             idle_minutes=round(queue.IDLE_SECONDS / 60),
         )  # fmt: skip
 
@@ -318,19 +326,21 @@ class _AnnotationApp:
 
     # Working
 
-    def task(self, asked: PageRequest) -> Response:
+    def task(self, asked: PageRequest, refused: str = "") -> Response:
+        """Show the task that a person has; ``refused`` says why what they sent does not count."""
         task = queue.next_task(self.db, asked.person.id, asked.now)
         if task is None:
             with self.db.read() as session:
                 why = why_wait(session, asked.person)
                 self._progress = (asked.now, campaign_progress(session))  # said in words there
-            return self.page("wait.html" if why else "done.html", asked, why=why)
+            return self.page("wait.html" if why else "done.html", asked, refused, why=why)
         # Without a name for the answer there can be none: not to an image that nobody sees.
         there = self.images.has_file(asked.person.id, task.lease)
         submission = asked.visitor.new_submission(task.lease) if there else ""
+        written = asked.form.get("text") if asked.form.get("lease") == task.lease else None
         return self.page(
-            f"{task.kind}.html", asked, task=task, submission=submission, longest=LONGEST,
-            skips=self.settings.rules.skips,
+            f"{task.kind}.html", asked, refused, task=task, submission=submission,
+            longest=LONGEST, skips=self.settings.rules.skips, written=written,
             # often enough for both: time counts while there are signs of life, and a lease lasts
             beat_seconds=min(queue.IDLE_SECONDS, task.expires - task.begun) / 3,
         )  # fmt: skip
@@ -339,18 +349,30 @@ class _AnnotationApp:
         lease, submission = asked.form.get("lease", ""), asked.form.get("submission", "")
         asked.visitor.check_submission(lease, submission)
         side = asked.form.get("side")
-        queue.submit(
-            self.db, asked.person.id, lease, submission, asked.now,
-            side={"left": 0, "right": 1}.get(side, -1) if side is not None else None,
-            text=asked.form.get("text"), unchanged=asked.form.get("unchanged") == "yes",
-            accepted={"accept": True, "reject": False}.get(asked.form.get("look", "")),
-        )  # fmt: skip
+        try:
+            queue.submit(
+                self.db, asked.person.id, lease, submission, asked.now,
+                side={"left": 0, "right": 1}.get(side, -1) if side is not None else None,
+                text=asked.form.get("text"), unchanged=asked.form.get("unchanged") == "yes",
+                accepted={"accept": True, "reject": False}.get(asked.form.get("look", "")),
+            )  # fmt: skip
+        except InputError as error:
+            return self.again(asked, error)
         with self.db.read() as session:
             count = person_progress(session, asked.person.id).answers
         return _redirect("/pause" if count and count % self.options.pause_every == 0 else "/task")
 
+    def again(self, asked: PageRequest, error: InputError) -> Response:
+        """Show the task once more, with what was written, unless it is no longer theirs."""
+        if isinstance(error, NotAllowedError):
+            raise error
+        return self.task(asked, str(error))
+
     def undo(self, asked: PageRequest) -> Response:
-        queue.undo(self.db, asked.person.id, asked.now)
+        try:
+            queue.undo(self.db, asked.person.id, asked.now)
+        except InputError as error:
+            return self.again(asked, error)
         return _redirect("/task")
 
     def skip(self, asked: PageRequest) -> Response:
@@ -442,8 +464,10 @@ class _AnnotationApp:
     async def health(self) -> Response:
         return Response('{"status": "ok"}', media_type="application/json")
 
-    def page(self, name: str, asked: PageRequest, code: int = 200, **values: Any) -> Response:
-        """Return a page with the person's progress and the campaign's."""
+    def page(
+        self, name: str, asked: PageRequest, refused: str = "", code: int = 200, **values: Any
+    ) -> Response:
+        """Return a page with the person's progress and the campaign's, and what was refused."""
         with self.db.read() as session:
             mine = person_progress(session, asked.person.id)
             left = open_to(session, asked.person, asked.now)
@@ -451,8 +475,8 @@ class _AnnotationApp:
                 self._progress = (asked.now, campaign_progress(session))
         undoable = mine.last is not None and asked.now - mine.last < queue.UNDO_SECONDS
         return self.pages.show(
-            name, code, campaign=self.settings.name, person=asked.person, mine=mine, left=left,
-            undoable=undoable, progress=self._progress[1],
+            name, 400 if refused else code, campaign=self.settings.name, person=asked.person,
+            mine=mine, left=left, refused=refused, undoable=undoable, progress=self._progress[1],
             form_token=asked.visitor.form_token, **values,
         )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,8 +79,10 @@ def _data_url(content: bytes, media_type: str) -> str:
 
 @cache
 def _script(name: str) -> str:
-    # As an address: the website would take ${...} in a script for a column.
-    return _data_url((HERE / "static" / name).read_bytes(), "text/javascript")
+    # As an address: the website would take ${...} in a script for a column. What only readers of
+    # the script need stays out, to leave room for captions and instructions.
+    code = re.sub(rb"(?m)^\s*(//.*\n)?", b"", (HERE / "static" / name).read_bytes())
+    return _data_url(code, "text/javascript")
 
 
 @cache

@@ -95,7 +95,7 @@ def open_to(session: Session, person: Person, now: float) -> int:
     images = (
         select(Slot.image_id)
         .join(Image, Image.id == Slot.image_id)
-        .where(Slot.kind.in_(ROLES[person.role]), (free & person_may_have(person.id)) | mine)
+        .where(Slot.kind.in_(ROLES[person.role]), (free & person_may_have(person.id, now)) | mine)
         .where(Image.state == ("done" if person.role == "study" else "active"))
         .distinct()
         .limit(MANY)
@@ -106,8 +106,8 @@ def open_to(session: Session, person: Person, now: float) -> int:
 def why_wait(session: Session, person: Person) -> str:
     """Return why a person for whom there is no task now may find one later; "" if they will not.
 
-    That is so if somebody else holds a task that this person may have, or if an image that is
-    being compared may be discarded and replaced by one that waits.
+    That is so if somebody else holds a task that this person may have, if an image did not load for
+    them, or if an image that is being compared may be discarded and replaced by one that waits.
     """
     kinds = ROLES[person.role]
     held = (
@@ -122,6 +122,15 @@ def why_wait(session: Session, person: Person) -> str:
             f"Other people hold {images} open to you, too. What they do not finish goes to whoever "
             "asks next: look again in a quarter of an hour."
         )
+    unloaded = (
+        select(Slot.id)
+        .join(Image, Image.id == Slot.image_id)
+        .where(Slot.kind.in_(kinds), Slot.state == "open", person_may_have(person.id))
+        .where(Image.state == ("done" if "study" in kinds else "active"))
+        .limit(1)
+    )
+    if session.scalar(unloaded) is not None:
+        return "What did not load for you will be shown to you once more: look again in an hour."
     if "study" in kinds:
         return ""
     undecided = (

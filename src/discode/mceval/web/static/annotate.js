@@ -5,11 +5,21 @@ const answer = find("#answer");
 const area = find("#text");
 const viewer = find("#viewer");
 
-// An answer is sent once: a second click finds nothing to press.
+// An answer is sent once: a second click finds nothing to press. Nor does it find something on the
+// page after: nobody has seen that one yet. The server refuses what comes sooner as well.
+const UNSEEN_MS = 800;
+let unseen = true;
+const early = document.querySelectorAll("#answer .first, #undo button");
+for (const button of early) button.disabled = true;
+setTimeout(() => {
+  unseen = false;
+  for (const button of early) button.disabled = false;
+}, UNSEEN_MS);
 for (const form of document.querySelectorAll("form[method=post]")) {
   form.addEventListener("submit", (event) => {
-    if (body.classList.contains("busy")) event.preventDefault();
-    body.classList.add("busy");
+    const wait = unseen && form.matches("#answer, #undo");
+    if (wait || body.classList.contains("busy")) event.preventDefault();
+    if (!wait) body.classList.add("busy");
   });
 }
 // A page that comes back by the browser's own way is ready again; the server says if it is too old.

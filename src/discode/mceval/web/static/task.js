@@ -195,7 +195,20 @@ if (diff && !area) showChanges(diff.dataset.before, diff.dataset.after, "Nothing
 if (area && diff) {
   const before = diff.dataset.before;
   const restore = find("#restore");
+  // What is written outlives a lost session or a closed page: it comes back with the same task.
+  const DRAFT = "discode-draft";
+  const task = area.dataset.draft;
+  try {
+    const draft = JSON.parse(localStorage.getItem(DRAFT));
+    if (task && draft?.task === task) area.value = draft.text;
+  } catch { /* this browser keeps nothing */ }
+  const keep = () => {
+    try {
+      if (task) localStorage.setItem(DRAFT, JSON.stringify({ task, text: area.value }));
+    } catch { /* for this page only */ }
+  };
   const show = () => {
+    keep();
     const same = showChanges(before, area.value, "None yet.");
     find("#send").textContent = same ? "Keep it as it is" : "Send my version";
     restore.hidden = same;
