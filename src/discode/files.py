@@ -220,7 +220,7 @@ def json_rows(path: Path, name: str) -> Iterator[PlacedRow]:
         entries = parse_json(path.read_text(encoding="utf-8-sig"), name)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
-    files: Mapping[str, str | None] | None = None
+    files: Mapping[str, str | InputError | None] | None = None
     if isinstance(entries, dict) and {"images", "annotations"} <= entries.keys():
         files = _coco_files(entries["images"], name)
         entries = entries["annotations"]
@@ -234,21 +234,23 @@ def json_rows(path: Path, name: str) -> Iterator[PlacedRow]:
         row = _object(entry, where)
         if files is not None and isinstance(row, dict) and row.get("image_id") is not None:
             own = _coco_id(row["image_id"])
-            if own in files:
-                row = {"file_name": files[own], **row}
-            elif "file_name" not in row:
-                row = InputError(f"{where}: no image in 'images' has the id {row['image_id']!r}")
+            unknown = InputError(f"{where}: no image in 'images' has the id {own!r}")
+            row = {"file_name": files.get(own, unknown), **row}
         yield where, row
 
 
-def _coco_files(images: Any, name: str) -> dict[str, str | None]:
-    """Return the file names of COCO annotations by the ids of their images; None without one."""
-    files: dict[str, str | None] = {}
+def _coco_files(images: Any, name: str) -> dict[str, str | InputError | None]:
+    """Return the file names of COCO annotations by the ids of their images.
+
+    None where an image has none; where an id has several, an error instead of a name, which fails
+    the rows that mean it, and no others.
+    """
+    files: dict[str, str | InputError | None] = {}
     try:
         for image in images:
             own, file = _coco_id(image["id"]), image.get("file_name")
             if files.setdefault(own, file) != file:
-                raise InputError(f"{name}: the image {own} is both {files[own]} and {file}")
+                files[own] = InputError(f"{name}: 'images' has several files of the id {own!r}")
     except (TypeError, KeyError, AttributeError):
         raise InputError(
             f"{name}: 'images' is not a list of objects with id and file_name"

@@ -406,6 +406,8 @@ class PairParser:
         return self._last[2]
 
     def _find(self, image: Any, where: str, by_id: bool) -> str:
+        if isinstance(image, InputError):  # of COCO's annotations
+            raise image
         if isinstance(image, float) and image.is_integer():
             image = int(image)  # a column of numbers with gaps
         elif isinstance(image, os.PathLike):  # of a frame in memory
@@ -466,7 +468,7 @@ def image_name(row: Mapping[str, Any], columns: PairColumns | None = None) -> st
     image = first_filled(row, (columns or PairColumns.among(row)).image)
     if isinstance(image, Mapping):
         image = image.get("path")
-    return None if image is None or isinstance(image, bytes) else str(image)
+    return None if image is None or isinstance(image, bytes | InputError) else str(image)
 
 
 def _reference_list(text: str, where: str) -> list[str]:

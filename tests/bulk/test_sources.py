@@ -216,14 +216,17 @@ def test_an_id_that_coco_annotations_lack_is_no_number_in_file_names(tmp_path: P
     rows = [{"image_id": number, "caption": "a"} for number in (1, 1.0, "1", "01", 5, True)]
     path = tmp_path / "whole.json"
     path.write_text(json.dumps({"images": images, "annotations": rows}))
-    pairs, _, errors = read(path, images=tmp_path)
+    pairs, ids, errors = read(path, images=tmp_path)
+    assert ids == ["1", "1.0", "1", "01", "5", "True"]
     first = str(tmp_path / "x_5.png")
     assert [pair and pair.image for pair in pairs] == [first, first, first, None, None, None]
     assert all(f"whole.json entry {number}:" in errors[number] for number in (3, 4, 5))
-    images[1]["id"] = 1
+    images.append({"id": 1, "file_name": "y_1.png"})
+    rows.append({"image_id": 7, "caption": "a"})
     path.write_text(json.dumps({"images": images, "annotations": rows}))
-    with pytest.raises(InputError, match=r"whole\.json: the image 1 is both"):
-        read(path, images=tmp_path)
+    pairs, _, errors = read(path, images=tmp_path)
+    assert [pair and pair.image for pair in pairs] == [None] * 6 + [str(tmp_path / "y_1.png")]
+    assert all("whole.json" in errors[number] for number in range(6))
 
 
 @pytest.mark.parametrize(
