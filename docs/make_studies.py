@@ -20,7 +20,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from discode.studies import STUDIES, Study
+from discode.paper import STUDIES, Study
 
 DOCS = Path(__file__).parent
 

@@ -4,7 +4,7 @@
     python docs/make_trust.py adam FILE.onnx ...           the weight nearest to ten Adam steps
 
 Both print tables of reading-of-alpha.md. The choice sees dev images alone: Flickr8k's and COCO's
-photographs, and some hundred of each re-rendered in every domain (``discode.shift``), against the
+photographs, and some hundred of each re-rendered in every domain (``discode.paper.styles``), against the
 pseudo ratings of ``training.questions``. Allowed is a weight that loses no more than 0.1 of τ_c to
 smoothing on any of these sets; of those the one with the best mean gain is advised, and that is
 written into ``discode.backends.embedded`` by hand.
@@ -34,7 +34,7 @@ from discode.decoders import get_decoder
 from discode.pairs import Pair
 from discode.prompts import CAPTION_LAST
 from discode.scales import TEN, UNIT
-from discode.shift import render
+from discode.paper.styles import render
 from discode.stats import KendallPlan, paired_bootstrap
 from training import agreement, common, questions
 

@@ -33,12 +33,12 @@ from PIL import Image as Pillow
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from discode.mceval.checks import Checks
-from discode.mceval.database import Database
-from discode.mceval.people import invite
-from discode.mceval.rules import Rules, rank_of
-from discode.mceval.states import prepare_images
-from discode.mceval.tables import Answer, Base, Candidate, Domain, Image, Slot
+from mceval.checks import Checks
+from mceval.database import Database
+from mceval.people import invite
+from mceval.rules import Rules, rank_of
+from mceval.states import prepare_images
+from mceval.tables import Answer, Base, Candidate, Domain, Image, Slot
 
 HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)">')
 CAPTION = re.compile(r'<p id="caption-\d"[^>]*>(.*?)</p>')
@@ -90,7 +90,7 @@ class Server:
     def start(self) -> None:
         """Start it, and wait until it listens."""
         # People who click sooner than anybody could see are refused; here that is everybody.
-        code = "from discode.mceval import queue; queue.UNSEEN_SECONDS = 0; "
+        code = "from mceval import queue; queue.UNSEEN_SECONDS = 0; "
         code += "from discode.cli import main; main()"
         command = [sys.executable, "-c", code, "mceval", "annotate", self.database]
         self.process = subprocess.Popen(

@@ -38,10 +38,10 @@ from sqlalchemy import func, select
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from discode.mceval.checks import Checks, WorkRecord, careless_reason
-from discode.mceval.database import Database
-from discode.mceval.report import domain_rows, person_rows
-from discode.mceval.tables import Answer, Candidate, Domain, Image, Pass, Person, Slot
+from mceval.checks import Checks, WorkRecord, careless_reason
+from mceval.database import Database
+from mceval.report import domain_rows, person_rows
+from mceval.tables import Answer, Candidate, Domain, Image, Pass, Person, Slot
 from perf.annotate import CAPTION, Browser, Server, fields
 from tests.helpers import postgres
 from tests.helpers.campaigns import check_rules

@@ -21,13 +21,13 @@ import numpy as np
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from discode.mceval.checks import Checks
-from discode.mceval.database import Database
-from discode.mceval.people import invite
-from discode.mceval.queue import next_task, submit
-from discode.mceval.rules import Rules, rank_of
-from discode.mceval.states import prepare_images
-from discode.mceval.tables import Answer, Candidate, Domain, Image, Slot
+from mceval.checks import Checks
+from mceval.database import Database
+from mceval.people import invite
+from mceval.queue import next_task, submit
+from mceval.rules import Rules, rank_of
+from mceval.states import prepare_images
+from mceval.tables import Answer, Candidate, Domain, Image, Slot
 
 
 def fill(db: Database, images: int) -> None:

@@ -17,8 +17,8 @@ import tempfile
 from pathlib import Path
 
 from discode.bench import AgreementProtocol, RunLog, label_metrics, render_table, run_metrics
-from discode.bench.published import match_published
-from discode.bench.tables import table_measures
+from discode.paper.published import match_published
+from discode.paper.run_tables import table_measures
 from discode.benchmarks import load_benchmark
 from discode.metrics import MetricFactory
 

@@ -34,7 +34,7 @@ PUBLIC = [
 PUBLIC_MODULES = {
     "discode.backends", "discode.bench", "discode.benchmarks", "discode.bulk", "discode.bulk.ray",
     "discode.decoders", "discode.errors", "discode.images", "discode.integrations",
-    "discode.mceval", "discode.mceval.database", "discode.mceval.queue", "discode.metrics",
+    "mceval", "mceval.database", "mceval.queue", "discode.metrics",
     "discode.prompts", "discode.readings", "discode.scales", "discode.stats",
 }  # fmt: skip
 

@@ -8,7 +8,7 @@
     python -m training.agreement card FLICKR8K NAME [--into PAGE.md]    the model card's tables
 
 This is the only place that reads human judgments. ``read`` asks about Flickr8k's test images as
-published and re-rendered (``discode.shift``), ``dev`` what ``questions.py`` wrote. The rest
+published and re-rendered (``discode.paper.styles``), ``dev`` what ``questions.py`` wrote. The rest
 reads what these two wrote. Intervals are 95 % percentile intervals of a bootstrap over
 images.
 """
@@ -31,7 +31,7 @@ from discode.backends.embedded.backend import ADVISED_TRUST
 from discode.pairs import Pair
 from discode.prompts import CAPTION_LAST
 from discode.scales import UNIT
-from discode.shift import render
+from discode.paper.styles import render
 from training import common, questions, sources
 
 DOMAINS = ("photo", "sketch", "painting", "quickdraw", "clipart", "infograph", "noisy")

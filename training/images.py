@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from discode.shift import render
+from discode.paper.styles import render
 from training import common
 
 CHUNK = 64

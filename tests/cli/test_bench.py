@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from discode.bench.published import PAPER_TABLES
+from discode.paper.published import PAPER_TABLES
 from discode.bench.runlog import RunLog
 from discode.benchmarks import load_benchmark
 from discode.images import demo_path

@@ -19,13 +19,13 @@ from PIL import Image as Pillow
 from sqlalchemy.orm import Session
 
 from discode.http.guard import LOOPBACK
-from discode.mceval.checks import Checks
-from discode.mceval.database import Database
-from discode.mceval.people import Invitation
-from discode.mceval.rules import Rules, rank_of
-from discode.mceval.states import prepare_images
-from discode.mceval.tables import Candidate, Domain, Image
-from discode.mceval.web.app import AnnotationOptions, make_annotation_app
+from mceval.checks import Checks
+from mceval.database import Database
+from mceval.people import Invitation
+from mceval.rules import Rules, rank_of
+from mceval.states import prepare_images
+from mceval.tables import Candidate, Domain, Image
+from mceval.web.app import AnnotationOptions, make_annotation_app
 from tests.helpers.campaigns import CALM, WRITERS
 from tests.helpers.servers import PATIENCE, in_thread
 

@@ -10,13 +10,13 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from discode.errors import NotAllowedError
-from discode.mceval.checks import Checks
-from discode.mceval.database import Database, rules_of
-from discode.mceval.people import invite
-from discode.mceval.queue import Task, next_task, submit
-from discode.mceval.rules import Rules, Verdict, rank_of, verdict
-from discode.mceval.states import prepare_images, votes_of
-from discode.mceval.tables import Answer, Candidate, Domain, Image, Slot, Void
+from mceval.checks import Checks
+from mceval.database import Database, rules_of
+from mceval.people import invite
+from mceval.queue import Task, next_task, submit
+from mceval.rules import Rules, Verdict, rank_of, verdict
+from mceval.states import prepare_images, votes_of
+from mceval.tables import Answer, Candidate, Domain, Image, Slot, Void
 
 WRITERS = ("w1", "w2", "w3", "w4")
 CALM = Checks(gold_rate=0.0, quick_seconds=0.0)

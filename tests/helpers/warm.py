@@ -43,7 +43,7 @@ if __name__ == "__main__":
     import discode.cli  # noqa: F401
 
     for name in list(sys.modules):
-        if name.startswith(("discode.cli", "discode.mceval.cli")):
+        if name.startswith(("discode.cli", "mceval.cli")):
             del sys.modules[name]
     arguments, folder, environment = next_command(socket.socket(fileno=int(sys.argv[1])))
     if folder is not None:

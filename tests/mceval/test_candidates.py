@@ -9,14 +9,14 @@ from sqlalchemy import select
 
 from discode.backends.served.client import ChatAnswer, Message
 from discode.errors import BackendError, InputError
-from discode.mceval.candidates import add_captions, write_captions
-from discode.mceval.database import Database
-from discode.mceval.intake import DomainSource, add_images
-from discode.mceval.people import invite
-from discode.mceval.queue import next_task
-from discode.mceval.rules import Rules
-from discode.mceval.states import log_exported
-from discode.mceval.tables import Candidate, Event, Image
+from mceval.candidates import add_captions, write_captions
+from mceval.database import Database
+from mceval.intake import DomainSource, add_images
+from mceval.people import invite
+from mceval.queue import next_task
+from mceval.rules import Rules
+from mceval.states import log_exported
+from mceval.tables import Candidate, Event, Image
 from tests.helpers.campaigns import states
 from tests.helpers.images import caption_files, image_folders
 

@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from discode.errors import NotAllowedError
-from discode.mceval.checks import Checks
-from discode.mceval.database import Database
-from discode.mceval.people import invite, mark_careless, reinstate
-from discode.mceval.queue import Task, flag, heartbeat, next_task, skip, submit, undo
-from discode.mceval.report import domain_rows, person_rows
-from discode.mceval.rules import Rules
+from mceval.checks import Checks
+from mceval.database import Database
+from mceval.people import invite, mark_careless, reinstate
+from mceval.queue import Task, flag, heartbeat, next_task, skip, submit, undo
+from mceval.report import domain_rows, person_rows
+from mceval.rules import Rules
 from tests.helpers.campaigns import better, check_rules, fill, new_submission, work_all
 
 ACTIONS = ["next"] * 4 + ["submit"] * 8 + ["late", "undo", "undo", "skip", "flag", "beat",
@@ -122,7 +122,7 @@ def test_the_rules_hold_whatever_happens(
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_rules_hold_on_postgres(postgres_url: str, seed: int) -> None:
-    from discode.mceval.tables import Base
+    from mceval.tables import Base
 
     rng = random.Random(seed)
     with Database(postgres_url) as db:

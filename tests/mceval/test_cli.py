@@ -19,10 +19,10 @@ pytest.importorskip("sqlalchemy", reason="campaigns want discode[mceval]")
 from sqlalchemy import inspect
 
 from discode.cli import main, output
-from discode.mceval.database import Database, open_database, rules_of, settings_of
-from discode.mceval.people import person_by_token
-from discode.mceval.rules import Rules
-from discode.mceval.tables import Base
+from mceval.database import Database, open_database, rules_of, settings_of
+from mceval.people import person_by_token
+from mceval.rules import Rules
+from mceval.tables import Base
 from tests.helpers.campaigns import work_all
 from tests.helpers.images import caption_files, image_folders
 

@@ -17,16 +17,16 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from discode.errors import InputError
-from discode.mceval.checks import Checks
-from discode.mceval.crowd import CrowdTask, crowd_tasks, hit_parameters, write_tasks
-from discode.mceval.crowd_import import AgreementCheck, Decision, import_results, write_decisions
-from discode.mceval.database import Database
-from discode.mceval.guide import ADVICE, COMPARED_EXAMPLES, DEFINITIONS, FLAG_REASONS, REVISING
-from discode.mceval.intake import add_gold
-from discode.mceval.queue import flag, next_task
-from discode.mceval.rules import Rules
-from discode.mceval.tables import Answer, Candidate, Image, Pass, Person, Slot, Void
-from discode.mceval.user_study import begin_user_study, user_study_result
+from mceval.checks import Checks
+from mceval.crowd import CrowdTask, crowd_tasks, hit_parameters, write_tasks
+from mceval.crowd_import import AgreementCheck, Decision, import_results, write_decisions
+from mceval.database import Database
+from mceval.guide import ADVICE, COMPARED_EXAMPLES, DEFINITIONS, FLAG_REASONS, REVISING
+from mceval.intake import add_gold
+from mceval.queue import flag, next_task
+from mceval.rules import Rules
+from mceval.tables import Answer, Candidate, Image, Pass, Person, Slot, Void
+from mceval.user_study import begin_user_study, user_study_result
 from tests.helpers.annotating import draw_image
 from tests.helpers.campaigns import check_rules, fill, invite_people, work_all
 
@@ -58,7 +58,7 @@ def tasks_of(db: Database, *, gold: bool = True, study: bool = False) -> list[Cr
 
 def pages(instructions: str = "") -> Any:
     pytest.importorskip("jinja2", reason="pages want discode[annotate]")
-    from discode.mceval.web.crowd_page import CrowdPages
+    from mceval.web.crowd_page import CrowdPages
 
     return CrowdPages(instructions)
 
@@ -548,7 +548,7 @@ def test_a_flag_whose_task_somebody_took(
         assert next_task(db, person, 2.0) is not None
         flag(db, *args)
 
-    monkeypatch.setattr("discode.mceval.crowd_import.flag", taken)
+    monkeypatch.setattr("mceval.crowd_import.flag", taken)
     (task,) = (task for task in tasks_of(sqlite) if task.kind == "compare")
     columns = "task,worker,seconds,pass,reason"
     (one,) = send(sqlite, tmp_path / "r.csv", columns, f"{task.task},V,9,flag,Other")
@@ -654,7 +654,7 @@ def test_gold_questions_are_like_the_comparisons(sqlite: Database, tmp_path: Pat
 
 
 def test_no_skip_where_nobody_can_skip() -> None:
-    from discode.mceval.web.crowd_page import CrowdPages
+    from mceval.web.crowd_page import CrowdPages
 
     for skips in (True, False):
         for kind, captions in (("compare", ("a", "b")), ("revise", ("a",))):

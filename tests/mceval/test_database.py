@@ -11,11 +11,11 @@ import pytest
 from sqlalchemy import inspect, select, text
 
 from discode.errors import StoreError
-from discode.mceval.database import Database, open_database
-from discode.mceval.queue import undo
-from discode.mceval.report import flag_rows, person_rows
-from discode.mceval.rules import Rules
-from discode.mceval.tables import SCHEMA_VERSION, Base, Campaign, Image
+from mceval.database import Database, open_database
+from mceval.queue import undo
+from mceval.report import flag_rows, person_rows
+from mceval.rules import Rules
+from mceval.tables import SCHEMA_VERSION, Base, Campaign, Image
 from tests.helpers.campaigns import check_rules, fill, invite_people, work_all
 
 VERSION_1 = Path(__file__).with_name("version1.sql")

@@ -19,19 +19,19 @@ from sqlalchemy.orm import Session
 from discode.benchmarks import Preferences, load_benchmark
 from discode.errors import InputError, StoreError
 from discode.images import open_image
-from discode.mceval import guide
-from discode.mceval.candidates import add_captions
-from discode.mceval.checks import Checks
-from discode.mceval.database import Database
-from discode.mceval.export import ExportOptions, export_dataset
-from discode.mceval.intake import DomainSource, add_images
-from discode.mceval.people import invite, record_consent
-from discode.mceval.queue import flag, next_task, skip, submit
-from discode.mceval.report import domain_rows, person_rows, votes_by_image
-from discode.mceval.rules import Rules
-from discode.mceval.states import settle_image
-from discode.mceval.tables import Candidate, Domain, Image, Pass
-from discode.mceval.user_study import accuracy_interval, begin_user_study, user_study_result
+from mceval import guide
+from mceval.candidates import add_captions
+from mceval.checks import Checks
+from mceval.database import Database
+from mceval.export import ExportOptions, export_dataset
+from mceval.intake import DomainSource, add_images
+from mceval.people import invite, record_consent
+from mceval.queue import flag, next_task, skip, submit
+from mceval.report import domain_rows, person_rows, votes_by_image
+from mceval.rules import Rules
+from mceval.states import settle_image
+from mceval.tables import Candidate, Domain, Image, Pass
+from mceval.user_study import accuracy_interval, begin_user_study, user_study_result
 from tests.helpers.campaigns import (
     better,
     check_rules,

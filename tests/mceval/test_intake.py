@@ -14,9 +14,9 @@ from sqlalchemy import select
 
 from discode.errors import InputError
 from discode.images import open_image
-from discode.mceval.candidates import add_captions
-from discode.mceval.database import Database, open_database
-from discode.mceval.intake import (
+from mceval.candidates import add_captions
+from mceval.database import Database, open_database
+from mceval.intake import (
     AddedGold,
     DomainSource,
     SeenHashes,
@@ -25,8 +25,8 @@ from discode.mceval.intake import (
     difference_hash,
     list_images,
 )
-from discode.mceval.rules import Rules
-from discode.mceval.tables import Domain, Image
+from mceval.rules import Rules
+from mceval.tables import Domain, Image
 from tests.helpers.campaigns import check_rules, invite_people, work_all
 from tests.helpers.images import caption_files, image_folders
 

@@ -8,15 +8,15 @@ import pytest
 from sqlalchemy import func, select
 
 from discode.errors import InputError, NotAllowedError
-from discode.mceval.checks import Checks
-from discode.mceval.database import Database
-from discode.mceval.organising import discarded_images, restore, set_flag_aside, take_down
-from discode.mceval.people import invite, mark_careless
-from discode.mceval.queue import flag, next_task, skip, submit, undo
-from discode.mceval.report import flag_rows, pass_warnings, side_rows
-from discode.mceval.rules import Rules
-from discode.mceval.states import NOT_LOADED
-from discode.mceval.tables import Answer, Image, Pass, Slot
+from mceval.checks import Checks
+from mceval.database import Database
+from mceval.organising import discarded_images, restore, set_flag_aside, take_down
+from mceval.people import invite, mark_careless
+from mceval.queue import flag, next_task, skip, submit, undo
+from mceval.report import flag_rows, pass_warnings, side_rows
+from mceval.rules import Rules
+from mceval.states import NOT_LOADED
+from mceval.tables import Answer, Image, Pass, Slot
 from tests.helpers.campaigns import (
     better,
     check_rules,

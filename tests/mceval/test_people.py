@@ -10,12 +10,12 @@ import pytest
 from sqlalchemy import func, select
 
 from discode.errors import InputError, NotAllowedError
-from discode.mceval.checks import Checks, Evidence
-from discode.mceval.crowd import crowd_tasks
-from discode.mceval.crowd_import import import_results
-from discode.mceval.database import Database
-from discode.mceval.export import ExportOptions, export_dataset
-from discode.mceval.people import (
+from mceval.checks import Checks, Evidence
+from mceval.crowd import crowd_tasks
+from mceval.crowd_import import import_results
+from mceval.database import Database
+from mceval.export import ExportOptions, export_dataset
+from mceval.people import (
     DAY,
     erase,
     invite,
@@ -27,11 +27,11 @@ from discode.mceval.people import (
     use_up_invitation,
     withdraw,
 )
-from discode.mceval.queue import flag, next_task, skip, submit
-from discode.mceval.report import finding_rows, person_rows
-from discode.mceval.rules import Rules
-from discode.mceval.tables import Answer, Person, Slot, Void
-from discode.mceval.web.auth import begin_session, find_visitor
+from mceval.queue import flag, next_task, skip, submit
+from mceval.report import finding_rows, person_rows
+from mceval.rules import Rules
+from mceval.tables import Answer, Person, Slot, Void
+from mceval.web.auth import begin_session, find_visitor
 from tests.helpers.campaigns import (
     better,
     check_rules,

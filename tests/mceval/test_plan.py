@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discode.errors import InputError
-from discode.mceval.database import Database
-from discode.mceval.people import mark_careless
-from discode.mceval.plan import Target, keep_probability, make_plan
-from discode.mceval.queue import IDLE_SECONDS, heartbeat, next_task, submit, undo
-from discode.mceval.report import domain_rows, person_rows, task_timings
-from discode.mceval.rules import Rules, verdict
+from mceval.database import Database
+from mceval.people import mark_careless
+from mceval.plan import Target, keep_probability, make_plan
+from mceval.queue import IDLE_SECONDS, heartbeat, next_task, submit, undo
+from mceval.report import domain_rows, person_rows, task_timings
+from mceval.rules import Rules, verdict
 from tests.helpers.campaigns import better, fill, invite_people, new_submission, work_all
 
 

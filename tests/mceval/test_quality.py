@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discode.errors import InputError
-from discode.mceval.quality import fleiss_kappa, krippendorff_alpha
+from mceval.quality import fleiss_kappa, krippendorff_alpha
 
 Votes = list[list[int]]
 

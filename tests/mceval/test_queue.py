@@ -11,15 +11,15 @@ from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from discode.errors import InputError, NotAllowedError, StoreError
-from discode.mceval.checks import Checks
-from discode.mceval.database import Database
-from discode.mceval.people import invite, mark_careless, passes_of, reinstate
-from discode.mceval.queue import flag, heartbeat, next_task, skip, submit, undo
-from discode.mceval.rules import Rules
-from discode.mceval.stalls import find_stalls
-from discode.mceval.states import NOT_LOADED
-from discode.mceval.tables import Answer, Image, Person, Slot, Void
-from discode.mceval.web.progress import open_to, why_wait
+from mceval.checks import Checks
+from mceval.database import Database
+from mceval.people import invite, mark_careless, passes_of, reinstate
+from mceval.queue import flag, heartbeat, next_task, skip, submit, undo
+from mceval.rules import Rules
+from mceval.stalls import find_stalls
+from mceval.states import NOT_LOADED
+from mceval.tables import Answer, Image, Person, Slot, Void
+from mceval.web.progress import open_to, why_wait
 from tests.helpers.campaigns import (
     better,
     check_rules,

@@ -8,12 +8,12 @@ import pytest
 from sqlalchemy import select
 
 from discode.errors import InputError, NotAllowedError
-from discode.mceval.checks import Checks
-from discode.mceval.database import Database
-from discode.mceval.people import invite, work_record
-from discode.mceval.queue import next_task, skip, submit
-from discode.mceval.rules import Rules
-from discode.mceval.tables import Answer, Person
+from mceval.checks import Checks
+from mceval.database import Database
+from mceval.people import invite, work_record
+from mceval.queue import next_task, skip, submit
+from mceval.rules import Rules
+from mceval.tables import Answer, Person
 from tests.helpers.campaigns import check_rules, fill, invite_people, new_submission, work_all
 
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from discode.errors import InputError
-from discode.mceval.checks import Checks, WorkRecord, careless_reason, coin_odds
-from discode.mceval.database import from_json, to_json
-from discode.mceval.queue import is_gold_turn
-from discode.mceval.rules import (
+from mceval.checks import Checks, WorkRecord, careless_reason, coin_odds
+from mceval.database import from_json, to_json
+from mceval.queue import is_gold_turn
+from mceval.rules import (
     Draw,
     Rules,
     draw_captions,

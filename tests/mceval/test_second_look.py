@@ -10,16 +10,16 @@ import pytest
 from sqlalchemy import select
 
 from discode.errors import InputError, NotAllowedError
-from discode.mceval.checks import Checks
-from discode.mceval.database import Database
-from discode.mceval.export import ExportOptions, export_dataset
-from discode.mceval.people import invite, mark_careless
-from discode.mceval.queue import Task, flag, next_task, skip, submit, undo
-from discode.mceval.report import SecondLooks, person_rows, second_looks, side_rows, task_timings
-from discode.mceval.rules import Rules
-from discode.mceval.stalls import find_stalls
-from discode.mceval.tables import Answer, Image, Slot, Void
-from discode.mceval.web.progress import person_progress
+from mceval.checks import Checks
+from mceval.database import Database
+from mceval.export import ExportOptions, export_dataset
+from mceval.people import invite, mark_careless
+from mceval.queue import Task, flag, next_task, skip, submit, undo
+from mceval.report import SecondLooks, person_rows, second_looks, side_rows, task_timings
+from mceval.rules import Rules
+from mceval.stalls import find_stalls
+from mceval.tables import Answer, Image, Slot, Void
+from mceval.web.progress import person_progress
 from tests.helpers.campaigns import (
     better,
     check_rules,

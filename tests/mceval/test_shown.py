@@ -13,7 +13,7 @@ from PIL import ImageCms, PngImagePlugin
 
 from discode.errors import ImageError
 from discode.images import demo_path, open_image
-from discode.mceval.shown import shown_copy, without_metadata
+from mceval.shown import shown_copy, without_metadata
 
 SECRET = b"51.4778 north of home"
 PHOTO = Pillow.open(demo_path() / "coffee.jpg").convert("RGB").resize((97, 61))
@@ -96,7 +96,7 @@ def test_what_need_not_be_decoded_is_not(monkeypatch: pytest.MonkeyPatch) -> Non
     def decode(*args: object) -> None:
         pytest.fail("decoded")
 
-    monkeypatch.setattr("discode.mceval.shown.open_image", decode)
+    monkeypatch.setattr("mceval.shown.open_image", decode)
     for name in ("jpeg", "progressive", "mpo", "turned", "png", "apng", "webp"):
         assert shown_copy(FILES[name]).data
     assert without_metadata(FILES["tiff"]) is None

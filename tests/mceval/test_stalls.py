@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from discode.mceval.candidates import add_captions
-from discode.mceval.checks import Checks
-from discode.mceval.database import Database
-from discode.mceval.intake import DomainSource, add_images
-from discode.mceval.people import invite
-from discode.mceval.queue import next_task, submit
-from discode.mceval.rules import Rules
-from discode.mceval.stalls import Stall, find_doubts, find_stalls
+from mceval.candidates import add_captions
+from mceval.checks import Checks
+from mceval.database import Database
+from mceval.intake import DomainSource, add_images
+from mceval.people import invite
+from mceval.queue import next_task, submit
+from mceval.rules import Rules
+from mceval.stalls import Stall, find_doubts, find_stalls
 from tests.helpers.campaigns import CALM, fill, invite_people, new_submission, work_all
 from tests.helpers.images import caption_files, image_folders
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from discode.bench.agreement import AgreementProtocol, measure_agreement
 from discode.bench.compare import MetricComparison, MetricDifference, compare_metrics
 from discode.bench.figures import plot_runs, plot_systems
-from discode.bench.published import (
+from discode.paper.published import (
     PaperMatch,
     PublishedCell,
     match_published,
@@ -21,7 +21,7 @@ from discode.bench.systems import (
     compare_systems,
     join_systems,
 )
-from discode.bench.tables import TableCell, render_table, table_cells
+from discode.paper.run_tables import TableCell, render_table, table_cells
 
 __all__ = [
     "AgreementProtocol",

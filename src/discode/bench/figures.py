@@ -10,7 +10,7 @@ from typing import Any
 from discode.bench.agreement import main_measure
 from discode.bench.runlog import RunLog
 from discode.bench.systems import JoinedScores, SystemComparison
-from discode.bench.tables import MEASURE_SYMBOLS, benchmark_title, table_cells
+from discode.paper.run_tables import MEASURE_SYMBOLS, benchmark_title, table_cells
 from discode.errors import InputError, require
 from discode.files import replacing
 

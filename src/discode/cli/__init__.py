@@ -30,7 +30,7 @@ from discode.cli import (
 )
 from discode.cli.output import echo, printable
 from discode.errors import DiscodeError, StoppedError
-from discode.mceval import cli as mceval
+from mceval import cli as mceval
 from discode.stats import UndefinedWarning
 
 app = typer.Typer(

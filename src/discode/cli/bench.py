@@ -18,10 +18,10 @@ from rich.progress import TaskID
 from discode.backends import kind_of
 from discode.bench.agreement import AgreementProtocol
 from discode.bench.layout import TABLE_FORMATS, write_table
-from discode.bench.published import PAPER_TABLES, published_cells
+from discode.paper.published import PAPER_TABLES, published_cells
 from discode.bench.run import label_metrics, pairs_to_judge, run_metrics
 from discode.bench.runlog import RunLog
-from discode.bench.tables import published_table, render_table
+from discode.paper.run_tables import published_table, render_table
 from discode.benchmarks import BENCHMARKS, Benchmark, BenchmarkRow, find_folder, load_benchmark
 from discode.benchmarks.base import resolve_options
 from discode.benchmarks.check import check_data, unknown_versions

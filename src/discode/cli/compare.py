@@ -20,7 +20,7 @@ from discode.bench.systems import (
     join_systems,
     label_systems,
 )
-from discode.bench.tables import MEASURE_SYMBOLS
+from discode.paper.run_tables import MEASURE_SYMBOLS
 from discode.cli import output
 from discode.errors import InputError
 

@@ -31,8 +31,8 @@ from discode.cli.output import echo, store_beside
 from discode.errors import InputError, lookup
 from discode.metrics import MetricFactory
 from discode.metrics.registry import asks_judge
-from discode.studies import STUDIES, Study, StudyResult, StudySetup
-from discode.studies.base import file_stem
+from discode.paper import STUDIES, Study, StudyResult, StudySetup
+from discode.paper.base import file_stem
 
 YES_OR_NO = ("no", "yes")
 """An option of a study with these values is a flag."""

@@ -19,7 +19,7 @@ import numpy as np
 from discode.bench.agreement import main_measure
 from discode.bench.compare import MetricComparison, compare_metrics
 from discode.bench.runlog import RunLog
-from discode.bench.tables import (
+from discode.paper.run_tables import (
     MEASURE_SYMBOLS,
     TableCell,
     benchmark_title,
@@ -80,7 +80,7 @@ def write_report(
 
     Args:
         path: The HTML file.
-        runs: Logs by name, as for :func:`~discode.bench.tables.table_cells`.
+        runs: Logs by name, as for :func:`~discode.paper.run_tables.table_cells`.
         data: Folders with the benchmarks' files; without them the explorer has ids and scores.
         stores: Readings of the judges, for the bars before and after decoding.
         title: Of the page; the benchmarks' names if empty.

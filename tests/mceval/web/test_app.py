@@ -31,14 +31,14 @@ from discode.bench.run import label_metrics, run_metrics
 from discode.benchmarks import load_benchmark
 from discode.cli import app as command_line
 from discode.errors import InputError
-from discode.mceval.checks import Checks
-from discode.mceval.database import Database, settings_of
-from discode.mceval.export import export_dataset
-from discode.mceval.guide import COMPARED_EXAMPLES
-from discode.mceval.people import guide_of, invite
-from discode.mceval.report import domain_rows, flag_rows
-from discode.mceval.rules import Rules
-from discode.mceval.tables import Answer, Campaign, Image, Person, Slot, Void
+from mceval.checks import Checks
+from mceval.database import Database, settings_of
+from mceval.export import export_dataset
+from mceval.guide import COMPARED_EXAMPLES
+from mceval.people import guide_of, invite
+from mceval.report import domain_rows, flag_rows
+from mceval.rules import Rules
+from mceval.tables import Answer, Campaign, Image, Person, Slot, Void
 from discode.metrics import MetricFactory
 from tests.helpers.annotating import (
     Worker,
@@ -180,7 +180,7 @@ def test_a_campaign_of_eight_people(
 
 def serve(database: Path, *arguments: str) -> tuple[subprocess.Popen[str], str]:
     # These people answer sooner than anybody can look.
-    code = "from discode.mceval import queue; queue.UNSEEN_SECONDS = 0; "
+    code = "from mceval import queue; queue.UNSEEN_SECONDS = 0; "
     code += "from discode.cli import main; main()"
     running = subprocess.Popen(
         [sys.executable, "-c", code, "mceval", "annotate", database, "--port", "0", *arguments],

@@ -15,13 +15,13 @@ from sqlalchemy import select
 
 from discode.errors import HttpError
 from discode.images import open_image
-from discode.mceval.copies import copies_folder
-from discode.mceval.database import Database
-from discode.mceval.intake import DomainSource, add_gold, add_images, difference_hash
-from discode.mceval.people import invite
-from discode.mceval.rules import Rules
-from discode.mceval.tables import Image
-from discode.mceval.web.images import CampaignImages
+from mceval.copies import copies_folder
+from mceval.database import Database
+from mceval.intake import DomainSource, add_gold, add_images, difference_hash
+from mceval.people import invite
+from mceval.rules import Rules
+from mceval.tables import Image
+from mceval.web.images import CampaignImages
 from tests.helpers.annotating import Worker, images_in, kind, make_campaign, running
 
 
@@ -66,7 +66,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(len(data))
         return open_image(data)
 
-    monkeypatch.setattr("discode.mceval.shown.open_image", decode)
+    monkeypatch.setattr("mceval.shown.open_image", decode)
     return found
 
 

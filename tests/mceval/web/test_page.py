@@ -12,11 +12,11 @@ import pytest
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from discode.mceval.database import Database
-from discode.mceval.guide import DEFINITIONS
-from discode.mceval.people import invite
-from discode.mceval.rules import Rules
-from discode.mceval.tables import Answer, Candidate, Image, Pass, PassVoid, Person, Slot, Void
+from mceval.database import Database
+from mceval.guide import DEFINITIONS
+from mceval.people import invite
+from mceval.rules import Rules
+from mceval.tables import Answer, Candidate, Image, Pass, PassVoid, Person, Slot, Void
 from tests.helpers.annotating import EVIL, images_in, make_campaign, running
 from tests.helpers.chromium import Tabs, chromium, ready, wait_until
 

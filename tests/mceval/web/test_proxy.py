@@ -17,9 +17,9 @@ import pytest
 from sqlalchemy import func, select
 
 from discode.http.guard import LOOPBACK
-from discode.mceval.database import Database
-from discode.mceval.people import invite
-from discode.mceval.tables import Answer
+from mceval.database import Database
+from mceval.people import invite
+from mceval.tables import Answer
 from tests.helpers.annotating import fields, images_in, kind, make_campaign, running
 from tests.helpers.servers import PATIENCE
 

@@ -13,10 +13,10 @@ import httpx
 import pytest
 from sqlalchemy import func, select, text
 
-from discode.mceval.database import Database
-from discode.mceval.people import Invitation, invite
-from discode.mceval.tables import Answer, Image, Login
-from discode.mceval.web import forms
+from mceval.database import Database
+from mceval.people import Invitation, invite
+from mceval.tables import Answer, Image, Login
+from mceval.web import forms
 from tests.helpers.annotating import (
     EVIL,
     Worker,

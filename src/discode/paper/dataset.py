@@ -1,0 +1,182 @@
+"""The paper's table "dataset_statistics": sizes of benchmarks, and of the words in their captions.
+
+The paper's way of counting, found by counting the real files:
+
+- a word is what stands between spaces: in Flickr8k the full stop is a word of its own;
+- the mean is over the captions that people judged, each as often as it was judged with another
+  image or another caption, and is cut after two decimals, not rounded (11.9154 is printed 11.91);
+- a choice between two captions counts both, so Pascal-50S has 8,000; its 8.75 words, however, are
+  those of the *references* (the captions have 10.41);
+- Composite's 13,146 captions and 11.58 words do not fit the public copy: it has three captions for
+  each of 3,995 images, as the paper's own description says, which is 11,985.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from discode.bench.layout import CellTable, TableValue
+from discode.paper.published import published_cells
+from discode.benchmarks import Benchmark, BenchmarkOption, Ratings
+from discode.benchmarks.parsing import read_json_file
+from discode.errors import InputError
+from discode.paper.base import Study, StudyResult, StudySetup
+
+
+@dataclass(frozen=True)
+class DatasetCounts:
+    """What a benchmark consists of.
+
+    Attributes:
+        captions: Captions that people judged: one per rated pair, two per choice.
+        words: Their mean number of words.
+        pairs: Distinct pairs of image and caption.
+        images: Images.
+        references: Distinct references per image, on average.
+        reference_words: The references' mean number of words; NaN where there are none.
+        judgments: Ratings, or choices.
+        raters: How many people the data tells apart; None where it does not say.
+        categories: The categories of choices; () for ratings.
+    """
+
+    captions: int
+    words: float
+    pairs: int
+    images: int
+    references: float
+    reference_words: float
+    judgments: int
+    raters: int | None
+    categories: tuple[str, ...]
+
+
+def count_words(text: str) -> int:
+    """Return how many words a caption has: what stands between spaces.
+
+    >>> count_words("A dog runs .")
+    4
+    """
+    return len(text.split())
+
+
+def count_dataset(benchmark: Benchmark) -> DatasetCounts:
+    """Count what a benchmark consists of; repeated draws of references count once."""
+    pairs, judged = benchmark.pairs, benchmark.judgments
+    words = np.array([count_words(pair.caption) for pair in pairs])
+    draws = int(benchmark.options.get("draws", "1"))  # Pascal-50S: every draw repeats the choices
+    raters: int | None = None
+    categories: tuple[str, ...] = ()
+    if isinstance(judged, Ratings):
+        shown = np.unique(judged.pair)
+        people = len(np.unique(judged.rater))
+        raters = people if people > 1 else None  # one number may be the mean of many
+    else:
+        shown = np.concatenate([judged.left, judged.right])
+        categories = tuple(dict.fromkeys(judged.category))
+    references = _references(benchmark)
+    return DatasetCounts(
+        captions=len(shown) // draws,
+        words=_mean(words[shown].tolist()),
+        pairs=len({(str(pair.image), pair.caption) for pair in pairs}),
+        images=len(np.unique(benchmark.image)),
+        references=_mean([len(texts) for texts in references]),
+        reference_words=_mean([count_words(text) for texts in references for text in texts]),
+        judgments=len(judged) // draws,
+        raters=raters,
+        categories=categories,
+    )
+
+
+def _references(benchmark: Benchmark) -> list[dict[str, None]]:
+    """Return the distinct references of each image."""
+    found: dict[int, dict[str, None]] = {}
+    for image, pair in zip(benchmark.image.tolist(), benchmark.pairs, strict=True):
+        found.setdefault(image, {}).update(dict.fromkeys(pair.references))
+    return list(found.values())
+
+
+def _mean(values: Iterable[float]) -> float:
+    listed = list(values)
+    return sum(listed) / len(listed) if listed else float("nan")
+
+
+def _run(setup: StudySetup) -> StudyResult:
+    if not setup.benchmarks:
+        raise InputError("dataset wants --data: a run has no captions")
+    people_of = _people(setup.options["facts"])
+    paper = {cell.column: cell.value for cell in published_cells("dataset_statistics")}
+    sizes: list[list[TableValue]] = []
+    people: list[list[TableValue]] = []
+    findings, notes = [], []
+    for place, benchmark in setup.benchmarks.items():
+        one = count_dataset(benchmark)
+        if benchmark.name == "mceval" and people_of is not None:
+            one = replace(one, raters=people_of)
+        captions = paper.get(f"{benchmark.name} captions")
+        words = paper.get(f"{benchmark.name} words")
+        printed = None if captions is None else f"{captions:,.0f}"
+        sizes.append([place, f"{one.captions:,}", printed, one.words, words, one.reference_words])
+        people.append([
+            place, f"{one.images:,}", f"{one.pairs:,}", f"{one.judgments:,}",
+            None if one.raters is None else str(one.raters),
+            str(len(one.categories)) if one.categories else None,
+        ])  # fmt: skip
+        if len(one.categories) > 1:
+            notes.append(f"{place}: {', '.join(one.categories)}")
+        if captions is not None and words is not None:
+            findings.append(_verdict(place, one, captions, words))
+    tables = {
+        "dataset": CellTable(
+            ("benchmark", ("captions", "here"), ("captions", "paper"), ("words each", "here"),
+             ("words each", "paper"), ("words per", "reference")),
+            sizes, "Captions that people judged (two per choice)",
+            ["a word is what stands between spaces"],
+        ),
+        "dataset-judgments": CellTable(
+            ("benchmark", "images", "distinct pairs", "judgments", "raters", "categories"), people,
+            "Images and judgments", notes,
+        ),
+    }  # fmt: skip
+    return StudyResult(tables, findings=findings)
+
+
+def _people(path: str) -> int | None:
+    """Return how many people judged, by the facts.json of a campaign's export."""
+    if not path:
+        return None
+    facts = read_json_file(Path(path))
+    people = facts.get("people") if isinstance(facts, dict) else None
+    if not isinstance(people, int):
+        raise InputError(f"{path} does not say how many people judged; give an export's facts.json")
+    return people
+
+
+def _verdict(place: str, one: DatasetCounts, captions: float, words: float) -> str:
+    """Say whether the paper's numbers are those of this data, and of which texts."""
+    size = "as in the paper" if one.captions == captions else f"the paper has {captions:,.0f}"
+    told = f"{place}: {one.captions:,} captions, {size}; "
+    for what, mean in (("caption", one.words), ("reference", one.reference_words)):
+        if mean == mean and round(mean, 2) == words:
+            return told + f"the paper's {words} words are those per {what}"
+        if mean == mean and int(100 * mean) / 100 == words:
+            return told + f"the paper's {words} words are those per {what}, {mean:.4f}, cut"
+    return told + f"the paper's {words} words are neither those per caption nor per reference"
+
+
+STUDY = Study(
+    "dataset",
+    "sizes of benchmarks: captions, words, images, judgments, people",
+    ("dataset_statistics",),
+    _run,
+    benchmarks=("flickr8k-expert", "flickr8k-cf", "composite", "pascal50s", "foil", "mceval"),
+    options={
+        "facts": BenchmarkOption(
+            "", "facts.json of a campaign's export (-b mceval): how many people judged",
+            pattern=".*",
+        )
+    },
+)  # fmt: skip

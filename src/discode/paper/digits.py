@@ -1,0 +1,263 @@
+"""The paper's Fig. "observation": which digits a model prefers, whatever the image and the caption.
+
+A model that rates on digits answers with symbols, and some symbols are likelier than the ratings
+around them: the paper calls it symbolic bias, and says that 0 is often overestimated; its figure
+has four raw digits (0, 5, 8, 9). People's ratings have one hump, so the mass above the best single
+hump is the measure. With p the token probabilities (K,) of a pair, renormalised over the answers,
+and r the raw answer,
+
+    h(d) = min p(x) over the answers x from r to d,   bias(d) = mean over pairs of p(d) - h(d).
+
+h is the largest distribution below p that only falls on the way from r, so bias(d) is the
+probability of d that no hump around r explains; a unimodal distribution has bias 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discode.bench.agreement import AgreementProtocol
+from discode.bench.layout import CellTable, TableValue
+from discode.decoders import get_decoder
+from discode.decoders.base import Floats
+from discode.errors import InputError
+from discode.pairs import Pair
+from discode.readings import Readings
+from discode.stats import Interval, bootstrap_all
+from discode.paper.base import Study, StudyResult, StudySetup
+from discode.paper.drawing import BEFORE, BLUE, INK, RED, empty_figure, save_figure
+
+SEEN = 0.01
+"""A distribution has a second hump where more than this much of it lies above the first."""
+
+
+@dataclass(frozen=True, eq=False)
+class DigitCounts:
+    """What a model's digits look like over N pairs, for K answers.
+
+    Attributes:
+        answers: K names, lowest first.
+        pairs: How many pairs have a reading.
+        failed: How many do not.
+        top: How many of the readings say the highest rating by its stem (1.0): there is no digit to
+            choose after it, and they are left out of all that follows.
+        counts: (K,) how many pairs have each raw answer.
+        frequency: K shares of the raw answers.
+        probability: K mean token probabilities.
+        bias: K values of bias(d), as above.
+        total: Their sum, the mean mass above one hump.
+        humps: The share of pairs with more than ``SEEN`` above one hump.
+        profile: (K, K) the mean token probabilities by raw answer; NaN where there is no such pair.
+        excess: (K, K) what of them lies above one hump, on average.
+    """
+
+    answers: tuple[str, ...]
+    pairs: int
+    failed: int
+    top: int
+    counts: NDArray[np.int64]
+    frequency: tuple[Interval, ...]
+    probability: tuple[Interval, ...]
+    bias: tuple[Interval, ...]
+    total: Interval
+    humps: Interval
+    profile: Floats
+    excess: Floats
+
+
+def above_one_hump(p: Floats) -> Floats:
+    """Return p - h for distributions (N, K): the mass that no hump around the largest explains.
+
+    >>> above_one_hump(np.array([[0.3, 0.1, 0.6], [0.2, 0.5, 0.3]])).round(2).tolist()
+    [[0.2, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    """
+    raw = p.argmax(axis=1)
+    hump = np.empty_like(p)
+    rows, k = np.arange(len(p)), p.shape[1]
+    for step in (1, -1):  # away from the raw answer, to the right and to the left
+        at = raw.copy()
+        lowest = p[rows, raw]
+        hump[rows, raw] = lowest
+        for _ in range(k - 1):
+            at = at + step
+            inside = (at >= 0) & (at < k)
+            place = at.clip(0, k - 1)
+            lowest = np.where(inside, np.minimum(lowest, p[rows, place]), lowest)
+            hump[rows[inside], place[inside]] = lowest[inside]
+    return p - hump
+
+
+def count_digits(
+    readings: Readings, images: NDArray[np.int64], protocol: AgreementProtocol | None = None
+) -> DigitCounts:
+    """Describe the digits of N readings; ``images`` (N,) are the clusters of the intervals."""
+    protocol = protocol or AgreementProtocol()
+    decoded = get_decoder("smoothing").decode(readings)
+    stems = readings.scale.stems
+    raw = get_decoder("raw").decode(readings)
+    read = ~np.isnan(decoded.score)
+    top = read & (raw.score >= readings.scale.maximum) if len(stems) > 1 else np.zeros_like(read)
+    used = read & ~top
+    if not used.any():
+        raise InputError("no pair has a reading with a digit to choose; nothing can be counted")
+    p, clusters = decoded.distribution[used], images[used]
+    k = p.shape[1]
+    above = above_one_hump(p)
+    total = above.sum(axis=1)
+    one_hot = np.eye(k)[p.argmax(axis=1)]
+    columns = np.column_stack([one_hot, p, above, total, total > SEEN])  # (n, 3K + 2)
+
+    def means(weights: NDArray[np.int64]) -> Floats:
+        found: Floats = weights @ columns / weights.sum()
+        return found
+
+    if protocol.resamples and len(np.unique(clusters)) > 1:
+        several = bootstrap_all(
+            means, clusters, resamples=protocol.resamples, seed=protocol.seed, level=protocol.level
+        )
+    else:
+        whole = means(np.ones(len(p), np.int64)).tolist()
+        several = [Interval(value, np.nan, np.nan, protocol.level) for value in whole]
+    counts = one_hot.sum(axis=0).astype(np.int64)
+    with np.errstate(invalid="ignore"):  # 0 / 0 is NaN: nobody gave that answer
+        profile, excess = (one_hot.T @ part / counts[:, None] for part in (p, above))
+    return DigitCounts(
+        decoded.answers, int(used.sum()), int((~read).sum()), int(top.sum()), counts,
+        tuple(several[:k]), tuple(several[k : 2 * k]), tuple(several[2 * k : 3 * k]),
+        several[3 * k], several[3 * k + 1], profile, excess,
+    )  # fmt: skip
+
+
+def _read(setup: StudySetup) -> dict[str, DigitCounts]:
+    """Read every benchmark with every judge, each pair of image and caption once."""
+    found: dict[str, DigitCounts] = {}
+    for factory in setup.judges.values():
+        for place, benchmark in setup.benchmarks.items():
+            pairs: dict[tuple[str, str], tuple[Pair, int]] = {}
+            for pair, image in zip(benchmark.pairs, benchmark.image.tolist(), strict=True):
+                bare = replace(pair, references=())
+                pairs.setdefault((str(pair.image), pair.caption), (bare, image))
+            name = f"{factory.judge.backend.identity.model} {place}"
+            total = len(pairs)
+
+            def report(done: int, name: str = name, total: int = total) -> None:
+                if setup.progress is not None:
+                    setup.progress(name, done, total)
+
+            readings = factory.judge.read([pair for pair, _ in pairs.values()], report)
+            images = np.array([image for _, image in pairs.values()], np.int64)
+            found[name] = count_digits(readings, images, setup.protocol)
+    return found
+
+
+def _run(setup: StudySetup) -> StudyResult:
+    if not setup.benchmarks:
+        raise InputError("digits wants --data: a run has scores, and no probabilities of digits")
+    tables: dict[str, CellTable] = {}
+    figures: dict[str, Callable[[Path], None]] = {}
+    findings, problems = [], []
+    for number, (name, one) in enumerate(_read(setup).items()):
+        suffix = f"-{number + 1}" if number else ""
+        columns = ("answer", "pairs", "raw %", "probability %", "bias %")
+        rows: list[list[TableValue]] = [
+            [answer, f"{one.counts[k]:,}", *(column[k].times(100) for column in
+             (one.frequency, one.probability, one.bias))]
+            for k, answer in enumerate(one.answers)
+        ]  # fmt: skip
+        rows.append(["all", f"{one.pairs:,}", None, None, one.total.times(100)])
+        notes = [
+            "raw: how often each answer is the likeliest; probability: its mean token probability; "
+            "bias: the mean probability of it that no hump around the likeliest answer explains",
+        ]
+        if one.top:
+            notes.append(f"{one.top:,} pairs with the highest rating by its stem are left out")
+        tables[f"digits{suffix}"] = CellTable(columns, rows, f"Answers of {name}", notes, 3)
+        tables[f"digits-profile{suffix}"] = CellTable(
+            ("raw", *(("mean token probability, %", answer) for answer in one.answers)),
+            [[answer, *(100 * one.profile[k]).tolist()]
+             for k, answer in enumerate(one.answers) if one.counts[k]],
+            f"Token probabilities by raw answer, {name}", digits=1,
+        )  # fmt: skip
+        figures[f"digits{suffix}"] = lambda out, one=one, name=name: draw_digits(one, name, out)  # type: ignore[misc]  # bound at once
+        findings.append(_finding(name, one))
+        if one.failed:
+            problems.append(f"{name}: {one.failed:,} pairs without a reading")
+    return StudyResult(tables, figures, findings=findings, problems=problems)
+
+
+def _finding(name: str, one: DigitCounts) -> str:
+    most = int(np.argmax([share.value for share in one.frequency]))
+    worst = int(np.argmax([bias.value for bias in one.bias]))
+    total, humps = one.total.times(100), one.humps.times(100)
+    return (
+        f"{name}: {100 * one.frequency[most].value:.1f} % of the raw answers are "
+        f"{one.answers[most]}, which has {100 * one.probability[most].value:.1f} % of the "
+        f"probability. {total.value:.2f} % of the probability ({_range(total)}) lies above one "
+        f"hump, most of it on {one.answers[worst]}; {humps.value:.1f} % of the pairs "
+        f"({_range(humps)}) have a second hump of more than {100 * SEEN:g} %."
+    )
+
+
+def _range(one: Interval) -> str:
+    return "no interval" if np.isnan(one.low) else f"{one.low:.2f} to {one.high:.2f}"
+
+
+def draw_digits(one: DigitCounts, name: str, out: Path) -> None:
+    """Draw how often each answer is given, and the token probabilities for each raw answer."""
+    figure = empty_figure(11, 6.4)
+    k = len(one.answers)
+    across = 5
+    down = -(-k // across)
+    grid = figure.add_gridspec(1 + down, across, height_ratios=(1.2, *[1.0] * down))
+    wide = figure.add_subplot(grid[0, :])
+    ticks = np.arange(k)
+    for shift, column, colour, label in (
+        (-0.2, one.frequency, BLUE, "raw answers"),
+        (0.2, one.probability, BEFORE, "token probabilities, mean"),
+    ):
+        values = np.array([100 * share.value for share in column])
+        bounds = np.array([[100 * share.low, 100 * share.high] for share in column])
+        error = None if np.isnan(bounds).any() else np.abs(bounds.T - values)
+        wide.bar(ticks + shift, values, 0.4, color=colour, label=label, yerr=error, ecolor=INK,
+                 error_kw={"lw": 0.8})  # fmt: skip
+    wide.set_xticks(ticks, one.answers)
+    wide.set_ylabel("%")
+    wide.set_title(f"{name}: {one.pairs:,} pairs", fontsize=10, color=INK, parse_math=False)
+    wide.legend(frameon=False, fontsize=8.5)
+    highest = float(np.nanmax(one.profile))
+    for answer in range(k):
+        axis = figure.add_subplot(grid[1 + answer // across, answer % across])
+        axis.set_title(
+            f"raw answer {one.answers[answer]}: {one.counts[answer]:,}", fontsize=8.5, color=INK
+        )
+        axis.set_ylim(0, 105 * highest)
+        axis.set_xticks(ticks, one.answers)
+        if one.counts[answer]:
+            p, above = 100 * one.profile[answer], 100 * one.excess[answer]
+            colours = [BLUE if digit == answer else BEFORE for digit in range(k)]
+            axis.bar(ticks, p - above, 0.8, color=colours)
+            axis.bar(ticks, above, 0.8, bottom=p - above, color=RED)
+        if answer % across:
+            axis.tick_params(labelleft=False)
+    for axis in figure.axes:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.tick_params(labelsize=7.5, length=2)
+    figure.supxlabel(
+        "mean token probability of each answer, %, by raw answer (blue); red: above one hump",
+        fontsize=9, color=INK,
+    )  # fmt: skip
+    save_figure(figure, out)
+
+
+STUDY = Study(
+    "digits",
+    "which answers a model prefers whatever it judges: raw digits, token probabilities, bias",
+    ("observation",),
+    _run,
+    benchmarks=("flickr8k-expert", "flickr8k-cf", "composite", "pascal50s", "mceval"),
+)

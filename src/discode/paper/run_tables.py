@@ -1,0 +1,260 @@
+"""Tabulate runs as the paper does: metrics down, benchmarks across, its numbers beside ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from discode.bench.layout import TABLE_FORMATS, CellTable, ColumnTitle, TableValue, write_table
+from discode.paper.published import (
+    OTHER_BENCHMARK,
+    PAPER_TABLES,
+    PublishedCell,
+    match_published,
+    published_cells,
+)
+from discode.bench.runlog import RunLog
+from discode.benchmarks import BENCHMARKS, Ratings
+from discode.errors import InputError, lookup
+
+MEASURE_SYMBOLS = {"tau_b": "τ_b", "tau_c": "τ_c", "mean": "Mean"}
+
+_Column = tuple[str, str]
+"""Benchmark and measure."""
+
+
+@dataclass(frozen=True)
+class TableCell:
+    """Our number in percent, its interval, and the paper's number, NaN where there is none.
+
+    ``paper_note`` says why there is none, or in what ours departs from it.
+    """
+
+    metric: str
+    benchmark: str
+    measure: str
+    value: float
+    low: float
+    high: float
+    paper: float
+    paper_model: str
+    comparable: bool
+    ties: float
+    failed: float
+    paper_note: str = ""
+
+    @property
+    def difference(self) -> float:
+        """Ours minus the paper's; NaN where that is of another model or protocol."""
+        return self.value - self.paper if self.comparable else math.nan
+
+
+def table_cells(runs: Mapping[str, RunLog]) -> list[TableCell]:
+    """Return every cell of a table of runs, which are given by name.
+
+    A metric that two runs made differently has the run's name after its own, and so has a benchmark
+    whose data or options differ between runs.
+    """
+    if not any(log.results for log in runs.values()):
+        raise InputError("these runs have no results; discode bench run adds some")
+    made: dict[tuple[str, str], set[str]] = {}
+    places: dict[str, list[RunLog]] = {}
+    for log in runs.values():
+        places.setdefault(log.benchmark, []).append(log)
+        for label, result in log.results.items():
+            made.setdefault((label, log.benchmark), set()).add(str(result.signature))
+    found: dict[tuple[str, str, str], TableCell] = {}
+    for name, log in runs.items():
+        alike = all(log.same_questions(other) for other in places[log.benchmark])
+        where = log.benchmark if alike else f"{log.benchmark} ({name})"
+        for label, result in log.results.items():
+            one_way = not alike or len(made[label, log.benchmark]) == 1
+            shown = label if one_way else f"{label} ({name})"
+            for measure in table_measures(log):
+                one = result.measures[measure]
+                match = match_published(log, label, measure)
+                found[shown, where, measure] = TableCell(
+                    shown, where, measure, 100 * one.value, 100 * one.low, 100 * one.high,
+                    match.value, match.model, match.comparable,
+                    100 * result.measures["ties"].value, 100 * result.measures["failed"].value,
+                    match.reason,
+                )  # fmt: skip
+    return list(found.values())
+
+
+def table_measures(log: RunLog) -> list[str]:
+    """Return the measures that the table of a run shows, in order."""
+    if isinstance(log.judgments, Ratings):
+        return ["tau_b", "tau_c"]
+    found = sorted(set(log.judgments.category))
+    known = BENCHMARKS[log.benchmark].categories if log.benchmark in BENCHMARKS else ()
+    categories = [name for name in known if name in found]
+    categories += [name for name in found if name not in known]
+    return ["mean"] if len(categories) == 1 else [*categories, "mean"]
+
+
+def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: bool = False) -> str:
+    """Return a table as "text", "markdown", "latex" or "csv".
+
+    Each metric has a row with our numbers, one with the paper's where it has some, and one with the
+    difference; ``intervals`` adds those of the bootstrap. The CSV has one line per cell, with
+    everything.
+    """
+    lookup(TABLE_FORMATS, form, "format")
+    every = table_cells(runs)
+    if form == "csv":
+        return write_table(_every_cell(every), form)
+    columns = sorted(
+        {(cell.benchmark, cell.measure): None for cell in every},
+        key=lambda column: _benchmark_place(column[0]),
+    )
+    rows: list[list[str]] = []
+    for metric in dict.fromkeys(cell.metric for cell in every):
+        own = {(c.benchmark, c.measure): c for c in every if c.metric == metric}
+
+        def row(
+            title: str, show: Callable[[TableCell], str], own: dict[_Column, TableCell] = own
+        ) -> None:
+            rows.append(
+                [title, *(show(own[column]) if column in own else "" for column in columns)]
+            )
+
+        incomplete = any(cell.failed > 0 for cell in own.values())
+        row(
+            f"{metric} *" if incomplete else metric, lambda cell: _number(cell.value) or "undefined"
+        )
+        if intervals:
+            row("  from", lambda cell: _number(cell.low) or "none")
+            row("  to", lambda cell: _number(cell.high) or "none")
+        if any(not math.isnan(cell.paper) for cell in own.values()):
+            models = dict.fromkeys(cell.paper_model for cell in own.values() if cell.paper_model)
+            row(
+                f"  paper ({', '.join(models)})" if models else "  paper",
+                lambda cell: _number(cell.paper, 1),
+            )
+            if any(cell.comparable for cell in own.values()):
+                row("  difference", lambda cell: _signed(cell.difference))
+    failed = [
+        f"{cell.metric} {max(cell.failed, 0.01):.2f} % of {cell.benchmark}"
+        for cell in {(c.metric, c.benchmark): c for c in every if c.failed > 0}.values()
+    ]
+    notes = [f"* without a score: {'; '.join(failed)}"] if failed else []
+    alike = dict.fromkeys(cell.metric for cell in every if cell.ties == 100)
+    if alike:
+        notes.append(f"the same score for everything: {', '.join(alike)}")
+    notes += paper_notes(every)
+    titles = [
+        (benchmark_title(name), MEASURE_SYMBOLS.get(measure, measure)) for name, measure in columns
+    ]
+    return write_table(CellTable(["metric", *titles], rows, notes=notes), form)
+
+
+def paper_notes(cells: Sequence[TableCell]) -> list[str]:
+    """Return a line for each reason why cells have no number of the paper or are not compared.
+
+    Nobody expects the paper's numbers beside a benchmark of one's own: that goes without a line.
+    """
+    shown = {(c.metric, c.benchmark) for c in cells if not math.isnan(c.paper)}
+    everywhere = {cell.benchmark for cell in cells}
+    found: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
+    for cell in cells:
+        none = math.isnan(cell.paper)
+        if cell.paper_note not in ("", OTHER_BENCHMARK) and not (
+            none and (cell.metric, cell.benchmark) in shown
+        ):
+            kind = "no number of the paper" if none else "not compared with the paper's number"
+            reasons = found.setdefault((kind, cell.paper_note), {})
+            reasons.setdefault(cell.metric, {})[cell.benchmark] = None
+    return [
+        f"{_with_places(metrics, everywhere)}: {kind}: {reason}"
+        for (kind, reason), metrics in found.items()
+    ]
+
+
+def _with_places(metrics: Mapping[str, Collection[str]], everywhere: Collection[str]) -> str:
+    """Return metrics, with the benchmarks after them where it is not all of the table's."""
+    by_places: dict[tuple[str, ...], list[str]] = {}
+    for metric, places in metrics.items():
+        by_places.setdefault(tuple(places), []).append(metric)
+    return "; ".join(
+        ", ".join(own) + (f" on {' and '.join(on)}" if len(on) < len(everywhere) else "")
+        for on, own in by_places.items()
+    )
+
+
+def _every_cell(every: Sequence[TableCell]) -> CellTable:
+    """Return one row per cell, with everything."""
+    names = ("metric", "benchmark", "measure", "value", "low", "high", "paper", "difference")
+    rows = [
+        [
+            cell.metric, cell.benchmark, cell.measure,
+            *(
+                _number(number, 4)
+                for number in (cell.value, cell.low, cell.high, cell.paper, cell.difference)
+            ),
+            cell.paper_model, _number(cell.ties), _number(cell.failed), cell.paper_note,
+        ]
+        for cell in every
+    ]  # fmt: skip
+    return CellTable([*names, "paper_model", "ties", "failed", "paper_note"], rows)
+
+
+def _benchmark_place(name: str) -> int:
+    """Return a benchmark's place among the columns; its name may have a run's name after it."""
+    names = list(BENCHMARKS)
+    bare = name.partition(" ")[0]
+    return names.index(bare) if bare in names else len(names)
+
+
+def benchmark_title(name: str) -> str:
+    """Return what tables and figures call a benchmark."""
+    return BENCHMARKS[name].title if name in BENCHMARKS else name
+
+
+def _number(value: float, digits: int = 2) -> str:
+    return "" if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def _signed(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:+.2f}"
+
+
+def published_table(name: str) -> CellTable:
+    """Return a table of the paper as it lays it out: systems or settings down, measures across."""
+    cells = published_cells(name)
+    rows: dict[tuple[str, ...], dict[ColumnTitle, PublishedCell]] = {}
+    for cell in cells:
+        own = (cell.group, cell.printed, cell.model, cell.setting)
+        rows.setdefault(own, {})[_printed_column(cell)] = cell
+    columns = list(dict.fromkeys(title for row in rows.values() for title in row))
+    groups = dict.fromkeys(group for group, *_ in rows)
+    models = dict.fromkeys(model for _, _, model, _ in rows)
+    shown: list[list[TableValue]] = []
+    for group in groups:
+        if len(groups) > 1:
+            shown.append([group])
+        for (mine, printed, model, _), row in rows.items():
+            if mine != group:
+                continue
+            named = len(models) == 1 or not model or model in printed
+            title = printed if named else f"{printed}, {model}"
+            numbers = [row[c].text if c in row else None for c in columns]
+            shown.append(["  " * (len(groups) > 1) + title, *numbers])
+    notes = [f"all of {model}" for model in models if model and len(models) == 1]
+    for row in rows.values():
+        told = {cell.note for cell in row.values()}
+        notes += [
+            f"{cell.printed}{'' if len(told) == 1 else f', {cell.column}'}: {cell.note}"
+            for cell in {cell.note: cell for cell in row.values() if cell.note}.values()
+        ]
+    first = "benchmark" if name == "dataset_statistics" else "metric"
+    return CellTable([first, *columns], shown, f"{name}: {PAPER_TABLES[name]}", notes)
+
+
+def _printed_column(cell: PublishedCell) -> ColumnTitle:
+    """Return where a cell of the paper stands; benchmarks are the rows of their own statistics."""
+    name, measure = cell.column.split()
+    if not cell.system:
+        return measure
+    return (benchmark_title(name), MEASURE_SYMBOLS.get(measure, measure))

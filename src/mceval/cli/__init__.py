@@ -1,0 +1,23 @@
+"""discode mceval: build a benchmark of human preferences, from folders of images to a dataset."""
+
+from __future__ import annotations
+
+import typer
+
+app = typer.Typer(help="Build a benchmark of human preferences.", no_args_is_help=True)
+
+# Below the app: the verbs import discode.cli.output, and discode.cli adds this app to its own.
+from mceval.cli import annotate, preparing, results, running  # noqa: E402
+
+app.command("plan")(preparing.plan)
+app.command("init")(preparing.init)
+app.command("candidates")(preparing.candidates)
+app.command("people")(running.people)
+app.command("images")(running.images)
+app.command("annotate")(annotate.annotate)
+app.command("tasks")(running.tasks)
+app.command("import")(running.import_answers)
+app.command("status")(running.status)
+app.command("backup")(results.backup)
+app.command("study")(results.study)
+app.command("export")(results.export)

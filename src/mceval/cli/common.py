@@ -1,0 +1,82 @@
+"""What the verbs of discode mceval share: the database argument and cells of tables."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+import typer
+from rich.table import Table
+
+from discode.errors import InputError, require
+
+if TYPE_CHECKING:
+    from mceval.database import Database
+    from discode.stats.resampling import Interval
+
+DatabaseArgument = Annotated[
+    str, typer.Argument(metavar="DATABASE", help="A file, or postgresql://...")
+]
+
+
+def open_campaign(url: str) -> Database:
+    """Return the database of a campaign."""
+    require("sqlalchemy", "mceval")
+    from mceval.database import open_database
+
+    return open_database(url)
+
+
+@dataclass(frozen=True)
+class PublicAddress:
+    """The address that people use: its origin ("https://NAME", as browsers write it) and name."""
+
+    origin: str
+    host: str
+
+
+def read_public_url(text: str) -> PublicAddress:
+    """Return the address that --public-url names.
+
+    >>> read_public_url("https://Captions.example.org:443/").origin
+    'https://captions.example.org'
+    """
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise InputError(f"--public-url {text!r} is not an address; give https://NAME") from None
+    name = (parts.hostname or "").lower()
+    if parts.scheme not in ("http", "https") or not name or "@" in parts.netloc:
+        raise InputError(f"--public-url {text!r} is not an address; give https://NAME")
+    if parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise InputError(
+            f"--public-url {text!r} has a path; the pages need a name of their own, such as "
+            f"{parts.scheme}://captions.{name}"
+        )
+    shown = f"[{name}]" if ":" in name else name
+    if port is not None and port != {"http": 80, "https": 443}[parts.scheme]:
+        shown += f":{port}"
+    return PublicAddress(f"{parts.scheme}://{shown}", name)
+
+
+def make_table(*columns: str, left: int = 1) -> Table:
+    """Return an empty table: so many columns of text, the others of numbers, on the right."""
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
+    for number, name in enumerate(columns):
+        table.add_column(name, overflow="fold", justify="left" if number < left else "right")
+    return table
+
+
+def interval_cell(found: Interval) -> str:
+    """Return a share in percent with its interval."""
+    if math.isnan(found.value):
+        return "-"
+    return f"{100 * found.value:.1f} % ({100 * found.low:.1f}–{100 * found.high:.1f})"
+
+
+def number_cell(value: float, digits: int) -> str:
+    """Return a number with so many decimals, or a dash for NaN."""
+    return "-" if math.isnan(value) else f"{value:.{digits}f}"

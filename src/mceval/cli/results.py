@@ -1,0 +1,82 @@
+"""Verbs for what a campaign has brought: a backup, the user study, the exported dataset."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from discode.cli.output import echo, stderr, stdout
+from discode.errors import InputError
+from mceval.cli.common import DatabaseArgument, interval_cell, make_table, open_campaign
+
+
+def backup(
+    database: DatabaseArgument,
+    file: Annotated[Path, typer.Argument(help="A new file.")],
+) -> None:
+    """Copy the campaign into a file, also while people work; nothing that was confirmed is lost."""
+    with open_campaign(database) as db:
+        from mceval.backup import backup_campaign
+
+        answers = backup_campaign(db, file)
+    echo(f"{answers} answers in {file}")
+
+
+def study(
+    database: DatabaseArgument,
+    images: Annotated[
+        int | None, typer.Option(help="Begin with this many finished images, drawn at random.")
+    ] = None,
+    people: Annotated[int, typer.Option(help="New people per image.")] = 1,
+) -> None:
+    """Let new people judge a subset; without --images, show how often they agree."""
+    with open_campaign(database) as db:
+        from mceval.user_study import begin_user_study, user_study_result
+
+        if images is not None:
+            made = begin_user_study(db, images, time.time(), people=people)
+            echo(f"{made} tasks for people of the role study (discode mceval people)")
+            return
+        with db.read() as session:
+            result = user_study_result(session)
+    if not result.judged:
+        raise InputError("nobody has judged anything in the user study; --images N begins it")
+    table = make_table("domain", "people's accuracy")
+    for name, found in result.domains.items():
+        table.add_row(escape(name), interval_cell(found))
+    table.add_row("all", interval_cell(result.accuracy))
+    stdout.print(table)
+    echo(f"{result.judged} judgments of {result.images} images")
+
+
+def export(
+    database: DatabaseArgument,
+    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+    images: Annotated[str, typer.Option(help="copy them, or publish their hashes.")] = "copy",
+    image_folder: Annotated[
+        Path | None, typer.Option(help="Where the images are now, if they were moved.")
+    ] = None,
+    parquet: Annotated[bool, typer.Option("--parquet", help="Parquet as well.")] = False,
+    writers: Annotated[bool, typer.Option("--writers", help="Publish who wrote what.")] = False,
+    title: Annotated[str, typer.Option(help="Title of the card.")] = "",
+    licence: Annotated[str, typer.Option(help="Licence of captions and judgments.")] = "",
+    contact: Annotated[str, typer.Option(help="Contact of the publisher.")] = "",
+) -> None:
+    """Write the dataset: rows, images, card, checksums; the same campaign, the same bytes."""
+    with open_campaign(database) as db:
+        from mceval.export import ExportOptions, export_dataset
+        from mceval.report import domain_rows, quota_notes
+
+        options = ExportOptions(images, parquet, writers, title, licence, contact, image_folder)
+        counts = export_dataset(db, folder, options)
+        with db.read() as session:
+            notes = quota_notes(domain_rows(session))
+    words = ", ".join(f"{count} {name}" for name, count in counts.items())
+    echo(f"{sum(counts.values())} images ({words}) in {folder}")
+    for note in notes:
+        stderr.print(note, style="yellow", markup=False, soft_wrap=True)
+    echo(f"discode bench run --benchmark mceval --data {folder} -m discode")

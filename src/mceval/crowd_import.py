@@ -1,0 +1,380 @@
+"""Import results of crowd platforms: answers, and a decision with a reason per assignment.
+
+An answer is used if its image still has an open slot for this worker; one that is not needed any
+more is approved and not used, since the work was done. Skips and flags count as in the application.
+Rejected are invalid answers, and all of a worker who failed the gold questions, was too quick, or
+disagrees with everybody. What the platform has decided already stays so. A file that is not
+understood is refused before anything is read from it: people are not rejected for its format.
+"""
+
+from __future__ import annotations
+
+import csv
+import secrets
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from discode.errors import InputError, NotAllowedError
+from discode.files import read_rows, replacing
+from mceval.crowd import task_name
+from mceval.database import LOCK, Database, checks_of, rules_of
+from mceval.people import carelessness_of, hash_token, mark_careless
+from mceval.queue import IDLE_SECONDS, REVISION_TIMES, flag, record_answer, skip
+from mceval.report import person_rows
+from mceval.states import log_event, return_slot
+from mceval.tables import Answer, Candidate, Image, Pass, Person, Slot
+from mceval.texts import check_revision, check_text, drop_unsafe
+
+# Names of columns: Mechanical Turk's, then those of a plain table.
+_COLUMNS: dict[str, tuple[str, ...]] = {
+    "task": ("Input.task", "Answer.task", "task"),
+    "worker": ("WorkerId", "worker"),
+    "assignment": ("AssignmentId", "assignment"),
+    "seconds": ("WorkTimeInSeconds", "seconds"),
+    "choice": ("Answer.choice", "choice"),
+    "swapped": ("Answer.swapped", "swapped"),
+    "text": ("Answer.text", "text"),
+    "pass": ("Answer.pass", "pass"),
+    "reason": ("Answer.reason", "reason"),
+    "more": ("Answer.more", "more"),
+    "status": ("AssignmentStatus", "status"),
+    "rejected": ("Reject",),
+}
+_BITS = {"0": 0, "0.0": 0, "first": 0, "false": 0, "1": 1, "1.0": 1, "second": 1, "true": 1}
+"""What spreadsheets and data frames make of 0 and 1, and the names of the captions' columns."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do with an assignment: "approve" or "reject"; ``used`` if its answer counts."""
+
+    assignment: str
+    worker: str
+    decision: str
+    used: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class AgreementCheck:
+    """When a worker is rejected for agreeing too seldom with the majority of the others."""
+
+    after: int = 10
+    least: float = 0.5
+
+
+@dataclass(frozen=True)
+class _Result:
+    where: str
+    task: str
+    worker: str
+    assignment: str
+    seconds: float
+    passed: str
+    """"skip", "flag", or "" for an answer."""
+    choice: int | None
+    swapped: bool
+    approved: bool
+    """Approved on the platform before."""
+    rejected: str
+    """Why it was rejected on the platform, or is to be by the file; "" if it is not."""
+    row: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What became of a result; ``lease`` where a skip or flag is still to be recorded."""
+
+    used: bool
+    bad: bool = False
+    reason: str = ""
+    person: int = 0
+    lease: str = ""
+
+
+def import_results(
+    db: Database, path: Path, now: float, *, agreement: AgreementCheck | None = None
+) -> list[Decision]:
+    """Read a platform's results into the campaign; a second time changes nothing.
+
+    Returns:
+        A decision for every row, in the order of the file.
+    """
+    results = _read(path)
+    with db.read() as session:
+        seed = rules_of(session).seed
+        tasks: dict[str, tuple[int, str]] = {}
+        for image in session.scalars(select(Image).where(Image.first.is_not(None))).all():
+            for kind in ("gold",) if image.state == "gold" else ("compare", "revise", "study"):
+                name = task_name(seed, image, kind)
+                # An earlier version wrote names without their letter.
+                tasks[name] = tasks[name[1:]] = (image.id, kind)
+    unknown = [result for result in results if result.task not in tasks]
+    if unknown:
+        raise InputError(f"{unknown[0].where}: task {unknown[0].task!r} is not of this campaign")
+    study = any(tasks[result.task][1] == "study" for result in results)
+    outcomes = [_import(db, result, *tasks[result.task], study, now) for result in results]
+    faults = _faults(db, {result.worker for result in results}, agreement or AgreementCheck(), now)
+    decisions = []
+    for result, outcome in zip(results, outcomes, strict=True):
+        why = faults.get(result.worker, "")
+        decision, reason = "approve", why or outcome.reason
+        if (outcome.bad or why) and result.approved:
+            reason = f"approved on the platform before; {reason}"
+        elif outcome.bad or why:
+            decision = "reject"
+        used = outcome.used and not why
+        decisions.append(Decision(result.assignment, result.worker, decision, used, reason))
+    return decisions
+
+
+def _read(path: Path) -> list[_Result]:
+    results = []
+    seen: set[str] = set()
+    for where, row in read_rows(path):
+        if str(row.get("Answer")).lstrip().startswith("<"):
+            row |= _of_api(row, where)
+        task, worker = (_cell(row, name, where) for name in ("task", "worker"))
+        assignment = _cell(row, "assignment", where, needed=False) or f"{task}-{worker}"
+        if assignment in seen:
+            raise InputError(f"{where}: assignment {assignment!r} is there twice")
+        seen.add(assignment)
+        try:
+            seconds = float(_cell(row, "seconds", where))
+        except ValueError:
+            raise InputError(f"{where}: {row!r:.80} has no number of seconds") from None
+        if not 0 <= seconds < 1e7:
+            raise InputError(f"{where}: {seconds} seconds are not allowed")
+        status = _cell(row, "status", where, needed=False).casefold()
+        approved, rejected = status == "approved", ""
+        if not approved:
+            rejected = _cell(row, "rejected", where, needed=False)
+        if status == "rejected":
+            rejected = rejected or "rejected on the platform before"
+        passed = _cell(row, "pass", where, needed=False)
+        choice, swapped = (
+            None if rejected else _bit(row, name, where) for name in ("choice", "swapped")
+        )
+        results.append(
+            _Result(
+                where, task, worker, assignment, seconds, passed, choice, swapped == 1, approved,
+                rejected, row,
+            )
+        )  # fmt: skip
+    if not results:
+        raise InputError(f"{path.name} holds no results")
+    return results
+
+
+def _cell(row: Mapping[str, Any], name: str, where: str, *, needed: bool = True) -> str:
+    for column in _COLUMNS[name]:
+        if row.get(column) not in (None, ""):
+            return str(row[column]).strip()
+    if needed:
+        raise InputError(f"{where} has no {' or '.join(_COLUMNS[name])}")
+    return ""
+
+
+def _bit(row: Mapping[str, Any], name: str, where: str) -> int | None:
+    text = _cell(row, name, where, needed=False)
+    if text and text.casefold() not in _BITS:
+        raise InputError(
+            f"{where}: {name} {text!r} is not 0 (first) or 1 (second); write all of them like "
+            "that, or empty this cell, which rejects the answer"
+        )
+    return _BITS.get(text.casefold())
+
+
+def _of_api(row: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return what ListAssignmentsForHIT says in its own ways as the website's columns."""
+    try:
+        answers = ElementTree.fromstring(str(row["Answer"])).findall("{*}Answer")
+        begun, sent = (_moment(row[name]) for name in ("AcceptTime", "SubmitTime"))
+    except (ElementTree.ParseError, KeyError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"{where} is not an assignment of ListAssignmentsForHIT: {error}"
+        ) from error
+    fields = {
+        f"Answer.{answer.findtext('{*}QuestionIdentifier')}": answer.findtext("{*}FreeText") or ""
+        for answer in answers
+    }
+    return {"WorkTimeInSeconds": sent - begun, **fields}
+
+
+def _moment(value: object) -> float:
+    """Return a time in seconds: a number, or as ISO 8601 writes it."""
+    if isinstance(value, (int, float)):
+        return float(value)
+    return datetime.fromisoformat(str(value).replace("Z", "+00:00")).timestamp()
+
+
+def _import(
+    db: Database, result: _Result, image: int, kind: str, study: bool, now: float
+) -> _Outcome:
+    found = db.run(lambda session: _use(session, result, image, kind, study, now))
+    if found.lease:
+        # A skip or flag is the queue's own transaction, as if made on a page.
+        act = flag if result.passed == "flag" else skip
+        try:
+            act(db, found.person, found.lease, found.reason, now)
+        except NotAllowedError as error:  # somebody took the task in the application meanwhile
+            return _Outcome(False, reason=f"not used: {error}")
+    return found
+
+
+def _use(
+    session: Session, result: _Result, image: int, kind: str, study: bool, now: float
+) -> _Outcome:
+    """Record a result if possible; of a skip or flag, only hold its slot."""
+    submission = f"crowd:{result.assignment}"[:100]
+    known = session.scalar(select(Answer).where(Answer.submission == submission))
+    if result.rejected:
+        return _Outcome(known is not None, True, result.rejected)
+    if known is not None:
+        return _Outcome(True, reason="imported before")
+    said = {
+        name: drop_unsafe(_cell(result.row, name, "", needed=False))
+        for name in ("reason", "more", "text")
+    }
+    choice = text = None
+    if result.passed:
+        if result.passed not in ("skip", "flag"):
+            return _Outcome(False, True, f"{result.passed!r} is neither skip nor flag")
+        if result.passed == "skip" and not rules_of(session).skips:
+            return _Outcome(False, reason="not used: nobody can skip in this campaign")
+    elif kind == "revise":
+        try:
+            # The page wants a tick for a caption that stays; another platform's need not.
+            text = check_revision(said["text"], _given(session, image), unchanged=True)
+        except InputError as error:
+            return _Outcome(False, True, f"no revised caption: {error}")
+        if result.seconds < REVISION_TIMES * checks_of(session).quick_seconds:
+            return _Outcome(False, reason=f"not used: a revision in {result.seconds:g} s")
+    else:
+        if result.choice is None:
+            return _Outcome(False, True, "no choice")
+        choice = result.choice
+    person = _worker(session, result.worker, "study" if study else "both", now)
+    if person.state != "active":
+        return _Outcome(False, reason=f"not used: the worker is {person.state}")
+    slot, why = _claim(session, person, image, kind)
+    if slot is None:
+        before = select(Pass.id).where(Pass.image_id == image, Pass.person_id == person.id)
+        if result.passed and session.scalar(before):
+            return _Outcome(True, reason="imported before")
+        return _Outcome(False, reason=f"not used: {why}")
+    if result.passed:
+        slot.lease, slot.leased_at, slot.expires = secrets.token_urlsafe(18), now, now
+        words = ": ".join(filter(None, (said["reason"] or "Other", said["more"])))
+        return _Outcome(True, reason=check_text(words[:1000], "a reason"), person=person.id,
+                        lease=slot.lease)  # fmt: skip
+    answer = Answer(
+        slot_id=slot.id, round=slot.round, image_id=image, person_id=person.id, kind=kind,
+        submission=submission, choice=choice, text=text, seconds=result.seconds, created=now,
+        worked=min(result.seconds, IDLE_SECONDS),  # a platform gives no signs of life
+        swapped=choice is not None and result.swapped,
+    )  # fmt: skip
+    record_answer(session, slot, answer, now)
+    return _Outcome(True)
+
+
+def _given(session: Session, image: int) -> str:
+    query = select(Candidate.text).join(Image, Image.revised == Candidate.id)
+    return session.scalar(query.where(Image.id == image)) or ""
+
+
+def _worker(session: Session, worker: str, role: str, now: float) -> Person:
+    names = (worker, hash_token(worker))  # the second of somebody who was erased
+    found = session.scalar(select(Person).where(Person.worker.in_(names)))
+    if found is None:
+        found = Person(name=worker, role=role, worker=worker, created=now)
+        session.add(found)
+        session.flush()
+        log_event(session, "invited", now, person=found.id, detail="crowd")
+    session.refresh(found, with_for_update=LOCK)
+    return found
+
+
+def _claim(session: Session, person: Person, image: int, kind: str) -> tuple[Slot | None, str]:
+    """Return a slot for this worker, held by them, or why there is none."""
+    mine = select(Slot).where(Slot.person_id == person.id)
+    for held in session.scalars(mine.where(Slot.state == "leased")).all():
+        return_slot(session, held)  # an import was interrupted before it recorded a skip or flag
+    others = ("compare", "revise") if kind == "study" else ("study",)
+    did = select(Answer.id).where(Answer.person_id == person.id)
+    if kind != "gold" and session.scalar(did.where(Answer.kind.in_(others)).limit(1)):
+        what = "campaign" if kind == "study" else "user study"
+        return None, f"the worker took part in the {what}, and the study wants new people"
+    if session.scalar(mine.where(Slot.image_id == image)):
+        return None, "the worker has another task of this image"
+    if session.scalar(did.where(Answer.image_id == image, Answer.kind != kind).limit(1)):
+        return None, "the worker has done the other task of this image"
+    if session.scalar(select(Pass.id).where(Pass.image_id == image, Pass.person_id == person.id)):
+        return None, "the worker skipped or flagged this image"
+    if kind == "gold":
+        slot: Slot | None = Slot(image_id=image, kind="gold", number=person.id, round=0)
+        session.add(slot)
+    else:
+        slot = session.scalar(
+            select(Slot)
+            .join(Image, Image.id == Slot.image_id)
+            .where(Slot.image_id == image, Slot.kind == kind, Slot.state == "open")
+            .where(Image.state == ("done" if kind == "study" else "active"))
+            .order_by(Slot.number)
+            .limit(1)
+            .with_for_update(key_share=True, of=Slot)
+        )
+    if slot is None:
+        return None, "the image has all its answers"
+    slot.state, slot.person_id = "leased", person.id
+    session.flush()
+    return slot, ""
+
+
+def _faults(
+    db: Database, workers: set[str], agreement: AgreementCheck, now: float
+) -> dict[str, str]:
+    """Return why workers' results are rejected; their work is returned to the queue."""
+    with db.read() as session:
+        people = session.scalars(select(Person).where(Person.worker.in_(workers))).all()
+        rows = {row.id: row for row in person_rows(session)}
+        faults: dict[str, str] = {}
+        for person in people:
+            row = rows[person.id]
+            why = (
+                person.reason if person.state == "careless" else carelessness_of(session, person.id)
+            )
+            disagrees = row.shared >= agreement.after and row.agreed < agreement.least * row.shared
+            if disagrees and not why:
+                why = (
+                    f"agreement: with the others on {row.agreed} of {row.shared} images, "
+                    f"at least {agreement.least:.0%} are wanted".replace("%", " %")
+                )
+            if why and person.worker:
+                faults[person.worker] = why
+    for person in people:
+        if person.worker in faults and person.state == "active":
+            mark_careless(db, person.id, faults[person.worker], now)
+    return faults
+
+
+def write_decisions(decisions: Sequence[Decision], results: Path, path: Path) -> None:
+    """Write the results' own rows with Mechanical Turk's columns Approve and Reject filled in."""
+    rows = [row for _, row in read_rows(results)]
+    extra = ("Approve", "Reject", "discode.used", "discode.reason")
+    with replacing(path) as temp, temp.open("w", encoding="utf-8", newline="") as file:
+        columns = [*rows[0], *(name for name in extra if name not in rows[0])]
+        writer = csv.DictWriter(file, columns, extrasaction="ignore")
+        writer.writeheader()
+        for row, one in zip(rows, decisions, strict=True):
+            good = one.decision == "approve"
+            verdict = {"Approve": "x" if good else "", "Reject": "" if good else one.reason}
+            used = {"discode.used": int(one.used), "discode.reason": one.reason}
+            writer.writerow({**row, **verdict, **used})

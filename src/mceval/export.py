@@ -1,0 +1,264 @@
+"""Export a finished campaign as a dataset: rows, images, a card, checksums.
+
+Nothing in it depends on when or where it is written: the same campaign gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from discode.benchmarks.base import sha256
+from discode.errors import InputError, StoreError, require
+from mceval.card import DatasetFacts, dataset_card
+from mceval.checks import WorkRecord, careless_reason
+from mceval.copies import checked_copy
+from mceval.database import Database, settings_of
+from mceval.people import WITHDRAWN, guide_of
+from mceval.report import (
+    DISCARDED,
+    domain_rows,
+    finding_rows,
+    pass_reasons,
+    person_rows,
+    quota_notes,
+    second_looks,
+    votes_by_image,
+)  # fmt: skip
+from mceval.rules import normalized
+from mceval.tables import Candidate, Domain, GuideCopy, Image, Void
+from mceval.user_study import user_study_result
+from discode.version import __version__
+
+IMAGES = ("copy", "hashes")
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What to publish."""
+
+    images: str = "copy"
+    """"copy" the images, or publish only their "hashes" and sources."""
+    parquet: bool = False
+    writers: bool = False
+    """Whether to publish who wrote the captions."""
+    title: str = ""
+    licence: str = ""
+    contact: str = ""
+    folder: Path | None = None
+    """Where the images are now, if they were moved."""
+
+    def __post_init__(self) -> None:
+        if self.images not in IMAGES:
+            raise InputError(f"images={self.images!r} is not allowed; allowed: {', '.join(IMAGES)}")
+
+
+def export_dataset(
+    db: Database, folder: Path, options: ExportOptions | None = None
+) -> dict[str, int]:
+    """Write the dataset into a new or empty folder.
+
+    Returns:
+        By domain, how many images it has; :func:`~mceval.report.quota_notes` says where
+        these are not what was wanted, or not all that are finished.
+    """
+    options = options or ExportOptions()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} exists already; give a new or an empty folder")
+    if options.parquet:
+        require("pyarrow.parquet", "parquet")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temp = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}."))
+    except OSError as error:
+        raise InputError(f"cannot write {folder}: {error.strerror or error}") from error
+    try:
+        with db.read() as session:
+            counts = _write(session, temp, options)
+        temp.chmod(0o755)
+        if folder.exists():
+            folder.rmdir()
+        temp.replace(folder)
+    except OSError as error:
+        raise InputError(f"cannot write {folder}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(temp, ignore_errors=True)
+    return counts
+
+
+def _write(session: Session, folder: Path, options: ExportOptions) -> dict[str, int]:
+    found = dataset_rows(session, writers=options.writers)
+    if not found:
+        raise InputError("no image is finished yet; see discode mceval status")
+    if options.images == "copy":
+        for row, image in found:
+            copy = checked_copy(image, options.folder)
+            row["image"] = Path(row["image"]).with_suffix(copy.suffix).as_posix()
+            file = folder / "images" / row["image"]
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(copy.data)
+    rows = [row for row, _ in found]
+    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    with (folder / "mceval.jsonl").open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(lines)
+    if options.parquet:
+        pyarrow, parquet = require("pyarrow", "parquet"), require("pyarrow.parquet", "parquet")
+        parquet.write_table(pyarrow.Table.from_pylist(rows), folder / "mceval.parquet")
+    facts = _facts(session, rows, options)
+    words = json.dumps(asdict(facts), indent=1, sort_keys=True, ensure_ascii=False)
+    (folder / "facts.json").write_text(words + "\n", encoding="utf-8")
+    (folder / "README.md").write_text(dataset_card(facts), encoding="utf-8")
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    sums = [f"{sha256(path)}  {path.relative_to(folder).as_posix()}\n" for path in files]
+    (folder / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
+    return {name: row["images"] for name, row in facts.domains.items() if name != "all"}
+
+
+def dataset_rows(session: Session, *, writers: bool = False) -> list[tuple[dict[str, Any], Image]]:
+    """Return the rows of the dataset and the image of each, domain by domain.
+
+    A domain has its quota of images, those that come first in its random order.
+    """
+    votes = {image: found for image, _, found in votes_by_image(session)}
+    texts = {row.id: row for row in session.scalars(select(Candidate)).all()}
+    rows = []
+    for domain in session.scalars(select(Domain).order_by(Domain.id)).all():
+        done = session.scalars(
+            select(Image)
+            .where(Image.domain_id == domain.id, Image.state == "done")
+            .order_by(Image.rank)
+            .limit(domain.quota)
+        ).all()
+        for image in done:
+            ids = (image.first, image.second, image.revised)
+            drawn = [texts[one] for one in ids if one is not None]
+            if len(drawn) != len(ids):
+                raise StoreError(f"{image.source} is finished, but its captions were not drawn")
+            first, second, revised = drawn
+            row: dict[str, Any] = {
+                "id": image.digest[:16],
+                "image": f"{domain.name}/{image.digest[:16]}{Path(image.path).suffix.lower()}",
+                "domain": domain.name,
+                "candidates": [first.text, second.text],
+                "reference": image.reference,
+                "preference": image.preference,
+                "votes": [votes[image.id].count(0), votes[image.id].count(1)],
+                "source": image.source,
+                "sha256": image.digest,
+            }
+            if writers:
+                row["writers"] = [first.writer, second.writer]
+                row["reference_writer"] = revised.writer
+            rows.append((row, image))
+    return rows
+
+
+def _facts(
+    session: Session, rows: Sequence[Mapping[str, Any]], options: ExportOptions
+) -> DatasetFacts:
+    settings = settings_of(session)
+    domains = {}
+    reports = domain_rows(session)
+    for report in reports:
+        mine = [row for row in rows if report.name in (row["domain"], "all")]
+        captions = [text for row in mine for text in row["candidates"]]
+        domains[report.name] = {
+            "images": len(mine),
+            "wanted": report.quota,
+            "finished": report.done,
+            "candidates": len(captions),
+            "candidate_words": _words(captions),
+            "reference_words": _words([row["reference"] for row in mine]),
+            "first_preferred": _mean([float(row["preference"] == 0) for row in mine]),
+            "judged": report.judged,
+            "no_consensus_rate": _number(report.no_consensus.value),
+            "decided": report.decided,
+            "discarded": {why: report.discarded.get(why, 0) for why in DISCARDED},
+            "skips": report.skips,
+            "flags": report.flags,
+            "reference_equals_candidate": sum(
+                normalized(row["reference"]) in map(normalized, row["candidates"]) for row in mine
+            ),
+            "discard_rate": _number(report.discard.value),
+            "discard_low": _number(report.discard.low),
+            "discard_high": _number(report.discard.high),
+            "fleiss_kappa": _number(report.kappa),
+            "krippendorff_alpha": _number(report.alpha),
+        }
+    people = [row for row in person_rows(session) if row.answers]
+    guides = session.scalars(
+        select(GuideCopy.text).order_by(GuideCopy.created, GuideCopy.digest)
+    ).all()
+    study, looks = user_study_result(session), second_looks(session)
+    return DatasetFacts(
+        title=options.title or settings.name,
+        licence=options.licence,
+        contact=options.contact,
+        images=options.images,
+        parquet=options.parquet,
+        writers=options.writers,
+        rules=asdict(settings.rules),
+        checks=asdict(settings.checks),
+        domains=domains,
+        notes=quota_notes(reports),
+        people=len(people),
+        careless=sum(row.state == "careless" for row in people),
+        answers=sum(row.answers for row in people),
+        void=sum(row.void for row in people),
+        withdrawn=session.scalar(select(func.count()).where(Void.reason == WITHDRAWN)) or 0,
+        skip_reasons=pass_reasons(session, "skip"),
+        flag_reasons=pass_reasons(session, "flag"),
+        hours=round(sum(row.hours for row in people), 2),
+        guides=guides or [guide_of(settings)],
+        guides_kept=bool(guides),
+        second_looks=(
+            {"accepted": looks.accepted, "rejected": looks.rejected}
+            if settings.rules.second_look
+            else {}
+        ),
+        study={
+            "images": study.images,
+            "judged": study.judged,
+            "accuracy": _number(study.accuracy.value),
+            "low": _number(study.accuracy.low),
+            "high": _number(study.accuracy.high),
+        },
+        version=__version__,
+        decisions=_decisions(session),
+    )
+
+
+def _decisions(session: Session) -> list[dict[str, Any]]:
+    """Return the decisions about people with their evidence, without names.
+
+    An organiser's own words stay out: they may say things about a person.
+    """
+    checks = settings_of(session).checks
+    found = []
+    for row in finding_rows(session):
+        seen = row.evidence
+        record = WorkRecord(seen.gold, seen.right, seen.compared, seen.quick)
+        why = careless_reason(checks, record) if row.kind == "careless" else ""
+        found.append({"kind": row.kind, "reason": why or "not by a check", **asdict(seen)})
+    return found
+
+
+def _words(captions: Sequence[str]) -> float | None:
+    return _mean([float(len(caption.split())) for caption in captions])
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return round(sum(values) / len(values), 4) if values else None
+
+
+def _number(value: float) -> float | None:
+    """Return a number for JSON, which has no NaN."""
+    return None if value != value else round(value, 4)

@@ -1,0 +1,129 @@
+"""What organisers do by hand: restore and take down images, and set single flags aside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from discode.errors import InputError, NotAllowedError
+from mceval.database import LOCK, Database
+from mceval.states import log_event, pass_counts, settle_image
+from mceval.tables import Domain, Image, Pass, PassVoid, Ruling
+from mceval.texts import check_text
+
+
+@dataclass(frozen=True)
+class DiscardedImage:
+    """An image that was discarded, and why."""
+
+    id: int
+    domain: str
+    source: str
+    reason: str
+
+
+def discarded_images(session: Session, most: int | None = None) -> list[DiscardedImage]:
+    """Return the discarded images, the newest first."""
+    rows = session.execute(
+        select(Image.id, Domain.name, Image.source, Image.reason)
+        .join(Domain, Domain.id == Image.domain_id)
+        .where(Image.state == "discarded")
+        .order_by(Image.id.desc())
+        .limit(most)
+    ).all()
+    return [DiscardedImage(*row) for row in rows]
+
+
+def take_down(db: Database, image: int, reason: str, now: float, *, by: int | None = None) -> None:
+    """Discard an image for good, whatever people said about it; the next one takes its place.
+
+    Args:
+        db: The campaign.
+        image: The image's number.
+        reason: Why; it is shown with the image and exported.
+        now: The time.
+        by: The organiser; ``None`` at the command line.
+    """
+    reason = check_text(reason, "a reason")
+
+    def work(session: Session) -> None:
+        row = _image(session, image)
+        if _last_ruling(session, row.id) == "take_down":
+            return
+        _rule(session, row, "take_down", reason, now, by)
+
+    db.run(work)
+
+
+def restore(db: Database, image: int, reason: str, now: float, *, by: int | None = None) -> None:
+    """Bring back an image that was taken down, or that people flagged or skipped away.
+
+    What they said so far no longer counts; what others say later does. An image on which people
+    disagree cannot be restored: their votes are not an organiser's to set aside.
+    """
+    reason = check_text(reason, "a reason")
+
+    def work(session: Session) -> None:
+        row = _image(session, image)
+        if row.state != "discarded":
+            raise InputError(f"image {image} is not discarded: it is {row.state}")
+        if row.first is None and _last_ruling(session, row.id) != "take_down":
+            raise InputError(f"image {image} cannot be restored: {row.reason}")
+        passes = session.scalars(
+            select(Pass.id).where(Pass.image_id == row.id, pass_counts())
+        ).all()
+        session.add_all(PassVoid(pass_id=one, reason="organiser", created=now) for one in passes)
+        why = row.reason
+        _rule(session, row, "restore", reason, now, by)
+        if row.state == "discarded":
+            raise InputError(
+                f"image {image} cannot be restored: {row.reason or why}; only images that were "
+                "flagged, skipped or taken down can"
+            )
+
+    db.run(work)
+
+
+def set_flag_aside(db: Database, number: int, now: float, *, by: int | None = None) -> None:
+    """Let one flag or skip, by its number, no longer count; the image's state follows."""
+
+    def work(session: Session) -> None:
+        said = session.get(Pass, number)
+        if said is None:
+            raise NotAllowedError(f"there is no flag with the number {number}")
+        row = _image(session, said.image_id)
+        known = select(PassVoid.id).where(PassVoid.pass_id == number).limit(1)
+        if session.scalar(known) is not None:
+            return
+        session.add(PassVoid(pass_id=number, reason="organiser", created=now))
+        detail = f"{said.kind} of person {said.person_id}"
+        log_event(session, "set_aside", now, person=by, image=row.id, detail=detail)
+        settle_image(session, row.id, now)
+
+    db.run(work)
+
+
+def _image(session: Session, image: int) -> Image:
+    """Return an image of a domain, locked."""
+    row = session.get(Image, image, with_for_update=LOCK)
+    if row is None:
+        raise NotAllowedError(f"no image has the number {image}")
+    if row.domain_id is None or row.state in ("unreadable", "duplicate"):
+        what = "a gold question" if row.state == "gold" else row.state
+        raise InputError(f"image {image} is {what}; only images of the queue can be ruled on")
+    return row
+
+
+def _last_ruling(session: Session, image: int) -> str:
+    query = select(Ruling.kind).where(Ruling.image_id == image).order_by(Ruling.id.desc()).limit(1)
+    return session.scalar(query) or ""
+
+
+def _rule(
+    session: Session, image: Image, kind: str, reason: str, now: float, by: int | None
+) -> None:
+    session.add(Ruling(image_id=image.id, kind=kind, organiser_id=by, reason=reason, created=now))
+    log_event(session, kind, now, person=by, image=image.id, detail=reason)
+    settle_image(session, image.id, now)

@@ -1,0 +1,460 @@
+"""Summarise a campaign: progress and agreement by domain, work and pay by person, flags.
+
+What the organisers' page is built from (all take a session of :meth:`Database.read`):
+
+- here: :func:`domain_rows`, :func:`person_rows`, :func:`flag_rows` (every flag or skip with image,
+  person and reason), :func:`pass_warnings` (who passes on too many), :func:`side_rows` (left and
+  right), :func:`finding_rows` (decisions about people, with their evidence);
+- :func:`mceval.stalls.find_stalls`: what stands still, and the cure;
+- :mod:`mceval.organising`: ``restore``, ``take_down``, ``set_flag_aside``;
+- :mod:`mceval.people`: ``mark_careless``, ``reinstate``, ``revoke``, ``reissue``,
+  ``withdraw``; ``taken_back()`` is the condition that a skip or flag was taken back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from discode.errors import StoreError
+from mceval.checks import Evidence
+from mceval.database import from_json, rules_of, settings_of
+from mceval.guide import FLAG_REASONS, SKIP_REASONS
+from mceval.people import dealt_with, passes_of, taken_back, work_record
+from mceval.quality import fleiss_kappa, krippendorff_alpha
+from mceval.rules import verdict
+from mceval.states import pass_counts
+from mceval.tables import (
+    Answer,
+    Domain,
+    Finding,
+    Image,
+    Pass,
+    PassVoid,
+    Person,
+    Slot,
+    Void,
+)  # fmt: skip
+from discode.stats.resampling import Interval
+from discode.stats.shares import wilson
+
+DISCARDED = {
+    "no_consensus": "no consensus",
+    "skipped": "skipped by",
+    "flagged": "flagged by",
+    "taken_down": "taken down",
+    "captions": "",
+}
+"""Why images are discarded, and how the reason begins; by the first four, people decided."""
+
+
+@dataclass(frozen=True)
+class DomainRow:
+    """A domain: its images by state, and how far people agree on them."""
+
+    name: str
+    quota: int
+    states: dict[str, int] = field(default_factory=dict)
+    judged: int = 0
+    """Images with all their votes."""
+    no_consensus: Interval = field(default_factory=lambda: wilson(0, 0))
+    """The share of judged images without consensus."""
+    kappa: float = float("nan")
+    alpha: float = float("nan")
+    decided: int = 0
+    """Images with all their votes, or discarded by people before they had them."""
+    discard: Interval = field(default_factory=lambda: wilson(0, 0))
+    """The share of decided images that people discarded: without consensus, skipped, flagged."""
+    discarded: dict[str, int] = field(default_factory=dict)
+    """Discarded images by why (:data:`DISCARDED`)."""
+    skips: int = 0
+    flags: int = 0
+    """Skips and flags that count."""
+
+    @property
+    def done(self) -> int:
+        """Images that are finished."""
+        return self.states.get("done", 0)
+
+
+@dataclass(frozen=True)
+class PersonRow:
+    """A person's work, its time and pay, and its quality."""
+
+    id: int
+    name: str
+    role: str
+    state: str
+    reason: str
+    answers: int
+    void: int
+    hours: float
+    pay: float
+    median_seconds: float
+    gold: int
+    right: int
+    quick: int
+    shared: int
+    """Comparisons of images that others compared too, with a majority among them."""
+    agreed: int
+    """Those of them in which this person chose as that majority did."""
+
+
+def domain_rows(session: Session) -> list[DomainRow]:
+    """Return the domains, and a last row "all" where there are several."""
+    rules = rules_of(session)
+    states: dict[int | None, dict[str, int]] = defaultdict(dict)
+    for domain, state, count in session.execute(
+        select(Image.domain_id, Image.state, func.count()).group_by(Image.domain_id, Image.state)
+    ).all():
+        states[domain][state] = count
+    full: dict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
+    for image, domain, votes in votes_by_image(session):
+        if len(votes) == rules.people:
+            full[domain][image] = votes.count(0), votes.count(1)
+    gone: dict[int | None, dict[int, str]] = defaultdict(dict)
+    for image, domain, reason in session.execute(
+        select(Image.id, Image.domain_id, Image.reason).where(Image.state == "discarded")
+    ).all():  # the last word is "", with which every reason begins
+        gone[domain][image] = next(
+            key for key, word in DISCARDED.items() if reason.startswith(word)
+        )
+    passes: dict[int | None, Counter[str]] = defaultdict(Counter)
+    for domain, kind, count in session.execute(
+        select(Image.domain_id, Pass.kind, func.count())
+        .join(Pass, Pass.image_id == Image.id)
+        .where(pass_counts())
+        .group_by(Image.domain_id, Pass.kind)
+    ).all():
+        passes[domain][kind] = count
+    rows = []
+
+    def row(name: str, quota: int, ids: Sequence[int]) -> None:
+        found, said, why = Counter[str](), Counter[str](), Counter[str]()
+        for one in ids:
+            found.update(states[one])
+            said.update(passes[one])
+            why.update(gone[one].values())
+        whole = [pair for one in ids for pair in full[one].values()]
+        split = sum(verdict(rules, [0] * a + [1] * b).state == "split" for a, b in whole)
+        by_people = {
+            image for one in ids for image, word in gone[one].items() if word != "captions"
+        }
+        decided = by_people.union(*(full[one] for one in ids))
+        rows.append(
+            DomainRow(
+                name, quota, dict(found), len(whole), wilson(split, len(whole)),
+                fleiss_kappa(whole) if rules.people > 1 and whole else float("nan"),
+                krippendorff_alpha(whole) if whole else float("nan"),
+                len(decided), wilson(len(by_people), len(decided)), dict(why),
+                said["skip"], said["flag"],
+            )
+        )  # fmt: skip
+
+    domains = session.scalars(select(Domain).order_by(Domain.id)).all()
+    for one in domains:
+        row(one.name, one.quota, [one.id])
+    if len(domains) > 1:
+        row("all", sum(one.quota for one in domains), [one.id for one in domains])
+    return rows
+
+
+def quota_notes(rows: Sequence[DomainRow]) -> list[str]:
+    """Return where a dataset would not have what was wanted, or not all that is finished."""
+    notes = []
+    for row in (row for row in rows if row.name != "all"):
+        if row.done < row.quota:
+            notes.append(f"{row.name} is not finished: {row.done} of {row.quota} images")
+        elif row.done > row.quota:
+            notes.append(
+                f"{row.name} has {row.done} finished images for a quota of {row.quota}: "
+                f"{row.done - row.quota} left out, the last in its random order"
+            )
+    return notes
+
+
+def pass_reasons(session: Session, kind: str) -> dict[str, int]:
+    """Return how often people gave each reason for a skip or flag that counts.
+
+    What they added in their own words is left out: it may be about somebody.
+    """
+    rows = session.scalars(select(Pass.reason).where(Pass.kind == kind, pass_counts())).all()
+    known = {*(one for reasons in SKIP_REASONS.values() for one in reasons), *FLAG_REASONS}
+    words = (reason.partition(":")[0] for reason in rows)
+    return dict(sorted(Counter(word if word in known else "Other" for word in words).items()))
+
+
+def votes_by_image(session: Session) -> list[tuple[int, int, list[int]]]:
+    """Return (image, domain, votes that count) of all images that have votes, in order."""
+    rows = session.execute(
+        select(Image.id, Image.domain_id, Answer.choice)
+        .join(Slot, Slot.image_id == Image.id)
+        .join(Answer, (Answer.slot_id == Slot.id) & (Answer.round == Slot.round))
+        .where(Slot.kind == "compare", Slot.state == "answered")
+        .order_by(Image.id, Answer.id)
+    ).all()
+    found: dict[int, tuple[int, int, list[int]]] = {}
+    for image, domain, choice in rows:
+        if domain is None or choice is None:
+            raise StoreError(f"image {image} has a vote without a choice or a domain")
+        found.setdefault(image, (image, domain, []))[2].append(choice)
+    return list(found.values())
+
+
+def person_rows(session: Session) -> list[PersonRow]:
+    """Return everybody who was invited or came from a platform."""
+    settings = settings_of(session)
+    void = set(session.scalars(select(Void.answer_id)).all())
+    work: dict[int, list[Answer]] = defaultdict(list)
+    votes: dict[int, list[Answer]] = defaultdict(list)
+    for answer in session.scalars(select(Answer).order_by(Answer.id)).all():
+        work[answer.person_id].append(answer)
+        if answer.kind == "compare" and answer.id not in void:
+            votes[answer.image_id].append(answer)
+    rows = []
+    for person in session.scalars(select(Person).order_by(Person.id)).all():
+        mine = work[person.id]
+        seconds = [worked_seconds(a.seconds, a.worked, settings.lease_seconds) for a in mine]
+        hours = sum(seconds) / 3600
+        shared, agreed = _with_others(person.id, mine, votes)
+        record = work_record(session, person.id)
+        row = PersonRow(
+            person.id, person.name, person.role, person.state, person.reason, len(mine),
+            sum(answer.id in void for answer in mine), hours, hours * settings.pay_per_hour,
+            median(seconds) if seconds else float("nan"),
+            record.gold, record.right, record.quick, shared, agreed,
+        )  # fmt: skip
+        rows.append(row)
+    return rows
+
+
+def worked_seconds(seconds: float, worked: float | None, lease: float) -> float:
+    """Return the time of work on an answer: what was counted with signs of life.
+
+    An earlier version did not count it; its answers have at most one lease each.
+    """
+    return min(seconds, lease) if worked is None else worked
+
+
+def _with_others(
+    person: int, mine: Sequence[Answer], votes: dict[int, list[Answer]]
+) -> tuple[int, int]:
+    shared = agreed = 0
+    for answer in mine:
+        others = [vote.choice for vote in votes[answer.image_id] if vote.person_id != person]
+        if answer.kind == "compare" and 2 * others.count(1) != len(others):
+            shared += 1
+            agreed += answer.choice == int(2 * others.count(1) > len(others))
+    return shared, agreed
+
+
+@dataclass(frozen=True)
+class FlagRow:
+    """A flag or skip: of which image, by whom, why, and whether it counts."""
+
+    id: int
+    """Its number, for :func:`~mceval.organising.set_flag_aside`."""
+    kind: str
+    image: int
+    """The image's number, for its page, ``restore`` and ``take_down``."""
+    domain: str
+    """"" for a gold question."""
+    source: str
+    state: str
+    """The image's state."""
+    person: int
+    name: str
+    reason: str
+    created: float
+    set_aside: str
+    """"" if it counts; otherwise the reason of its :class:`~mceval.tables.PassVoid`."""
+
+
+def flag_rows(session: Session, *, kind: str = "flag", image: int | None = None) -> list[FlagRow]:
+    """Return all flags, or skips, the newest first."""
+    void: dict[int, str] = {}
+    for number, why in session.execute(
+        select(PassVoid.pass_id, PassVoid.reason).order_by(PassVoid.id)
+    ).all():
+        void[number] = why
+    query = (
+        select(Pass, Image.source, Image.state, Domain.name, Person.name)
+        .join(Image, Image.id == Pass.image_id)
+        .join(Domain, Domain.id == Image.domain_id, isouter=True)
+        .join(Person, Person.id == Pass.person_id)
+        .where(Pass.kind == kind)
+        .order_by(Pass.id.desc())
+    )
+    if image is not None:
+        query = query.where(Pass.image_id == image)
+    return [
+        FlagRow(
+            said.id, kind, said.image_id, domain or "", source, state, said.person_id, name,
+            said.reason, said.created, void.get(said.id, ""),
+        )
+        for said, source, state, domain, name in session.execute(query).all()
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PassWarning:
+    """Somebody who flagged or skipped more than the campaign's limit."""
+
+    person: int
+    name: str
+    kind: str
+    passed: int
+    set_aside: int
+    """So many of them do not count, because they were beyond the limit."""
+    dealt_with: int
+
+    def __str__(self) -> str:
+        """Return the warning in words."""
+        word = "flagged" if self.kind == "flag" else "skipped"
+        return (
+            f"{self.name} (person {self.person}) {word} {self.passed} of {self.dealt_with} tasks; "
+            f"{self.set_aside} beyond the limit do not count"
+        )
+
+
+def pass_warnings(session: Session) -> list[PassWarning]:
+    """Return who flagged or skipped beyond the limit and is still active."""
+    limit = select(PassVoid.id).where(PassVoid.pass_id == Pass.id, PassVoid.reason == "limit")
+    rows = session.execute(
+        select(Person.id, Person.name, Pass.kind, func.count())
+        .join(Pass, Pass.person_id == Person.id)
+        .where(Person.state == "active", limit.exists(), ~taken_back())
+        .group_by(Person.id, Person.name, Pass.kind)
+        .order_by(Person.id, Pass.kind)
+    ).all()
+    return [
+        PassWarning(
+            person, name, kind, passes_of(session, person, kind), beyond,
+            dealt_with(session, person),
+        )
+        for person, name, kind, beyond in rows
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SideRow:
+    """How often a person chose the left caption; far from one half, they did not look."""
+
+    person: int | None
+    """``None`` for everybody together, the last row."""
+    name: str
+    compared: int
+    left: Interval
+
+
+def side_rows(session: Session) -> list[SideRow]:
+    """Return the share of left choices, by person and in all, among comparisons that count."""
+    void = select(Void.answer_id).where(Void.answer_id == Answer.id)
+    rows = session.execute(
+        select(Person.id, Person.name, Answer.choice, Answer.swapped)
+        .join(Person, Person.id == Answer.person_id)
+        .where(Answer.choice.is_not(None), Answer.kind != "look", ~void.exists())
+        .order_by(Person.id)
+    ).all()
+    sides: dict[tuple[int, str], list[bool]] = defaultdict(list)
+    for person, name, choice, swapped in rows:
+        sides[person, name].append(choice == int(swapped))  # swapped: the second is on the left
+    found = [
+        SideRow(person, name, len(left), wilson(sum(left), len(left)))
+        for (person, name), left in sides.items()
+    ]
+    every = [one for left in sides.values() for one in left]
+    return [*found, SideRow(None, "all", len(every), wilson(sum(every), len(every)))]
+
+
+@dataclass(frozen=True)
+class FindingRow:
+    """A decision about a person, who made it, and what it was made on."""
+
+    person: int
+    kind: str
+    """careless, reinstated, left or revoked."""
+    reason: str
+    organiser: str
+    """The organiser's name; "" for the checks, the person's own wish, and the command line."""
+    evidence: Evidence
+    created: float
+
+
+def finding_rows(session: Session, person: int | None = None) -> list[FindingRow]:
+    """Return the decisions about a person, or about everybody, in order."""
+    query = select(Finding).order_by(Finding.id)
+    if person is not None:
+        query = query.where(Finding.person_id == person)
+    names = {row[0]: row[1] for row in session.execute(select(Person.id, Person.name)).all()}
+    return [
+        FindingRow(
+            row.person_id, row.kind, row.reason, names.get(row.organiser_id or 0, ""),
+            from_json(Evidence, row.evidence), row.created,
+        )
+        for row in session.scalars(query).all()
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SecondLooks:
+    """What became of revisions where the rules want a second look at them."""
+
+    accepted: int = 0
+    rejected: int = 0
+    waiting: int = 0
+    """Revisions that nobody has looked at yet."""
+
+
+def second_looks(session: Session) -> SecondLooks:
+    """Return how many revisions were accepted, rejected, or wait for a second look."""
+    rows = session.execute(
+        select(Answer.choice, func.count())
+        .join(Slot, (Slot.id == Answer.slot_id) & (Slot.round == Answer.round))
+        .where(Slot.kind == "look", Slot.state == "answered")
+        .group_by(Answer.choice)
+    ).all()
+    count = {row[0]: row[1] for row in rows}
+    waiting = session.scalar(
+        select(func.count()).where(Slot.kind == "look", Slot.state.in_(("open", "leased")))
+    )
+    return SecondLooks(count.get(1, 0), count.get(0, 0), waiting or 0)
+
+
+@dataclass(frozen=True)
+class Timings:
+    """The mean seconds of a task in a campaign, and of how many; NaN where there was none."""
+
+    compare_seconds: float
+    compared: int
+    revise_seconds: float
+    revised: int
+
+
+def task_timings(session: Session) -> Timings:
+    """Return how long a comparison and a revision took, for the plan of the next campaign.
+
+    The mean, since hours are a sum: the time of work on all answers, those taken back included,
+    over the answers that count. Careless people's answers are left out, and so are second looks.
+    """
+    longest = settings_of(session).lease_seconds
+    void = {row[0]: row[1] for row in session.execute(select(Void.answer_id, Void.reason)).all()}
+    seconds = {False: 0.0, True: 0.0}
+    counts: Counter[bool] = Counter()
+    for number, kind, took, worked in session.execute(
+        select(Answer.id, Answer.kind, Answer.seconds, Answer.worked)
+        .where(Answer.kind != "look")
+        .order_by(Answer.id)
+    ).all():
+        if void.get(number) != "careless":
+            seconds[kind == "revise"] += worked_seconds(took, worked, longest)
+            counts[kind == "revise"] += number not in void
+    compare, revise = (
+        seconds[kind] / counts[kind] if counts[kind] else float("nan") for kind in (False, True)
+    )
+    return Timings(compare, counts[False], revise, counts[True])

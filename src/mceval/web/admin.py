@@ -1,0 +1,287 @@
+"""The organisers' pages: progress, agreement, people, flags, invitations, the export."""
+
+from __future__ import annotations
+
+import io
+import re
+import tempfile
+import zipfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastapi import Response
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from discode.errors import HttpError, InputError
+from mceval.checks import WorkRecord, careless_reason
+from mceval.database import Database, settings_of
+from mceval.export import ExportOptions, export_dataset
+from mceval.organising import discarded_images, restore, set_flag_aside, take_down
+from mceval.people import (
+    Invitation,
+    check_new_names,
+    invite,
+    mark_careless,
+    reinstate,
+    reissue,
+    revoke,
+    taken_back,
+)
+from mceval.report import (
+    FlagRow,
+    domain_rows,
+    finding_rows,
+    flag_rows,
+    pass_warnings,
+    person_rows,
+    second_looks,
+    side_rows,
+)
+from mceval.stalls import find_doubts, find_stalls, stuck_images
+from mceval.tables import ROLES, Answer, Login, Pass, Person, Slot
+from mceval.texts import check_text
+from mceval.web.auth import Visitor
+from mceval.web.rendering import Pages
+
+SHOWN = 60
+"""How many discarded images the page shows, the newest first."""
+RECENT_SECONDS = 900.0
+MOST_INVITED = 200
+"""How many people may be invited by one form."""
+
+
+@dataclass(frozen=True)
+class InvitationRow:
+    """Somebody's invitation: whether it was used, and whether its link still works."""
+
+    id: int
+    name: str
+    role: str
+    state: str
+    joined: bool
+    link: str
+    """"open", "expired", or "none" where it was used up or revoked, or there never was one."""
+    expires: float | None
+
+
+class AdminPages:
+    """The organisers' pages."""
+
+    def __init__(self, db: Database, pages: Pages) -> None:
+        self.db = db
+        self.pages = pages
+
+    def overview(self, visitor: Visitor, now: float) -> Response:
+        """Return the overview of the campaign."""
+        with self.db.read() as session:
+            settings = settings_of(session)
+            domains = domain_rows(session)
+            people = [row for row in person_rows(session) if row.role != "admin"]
+            newest = discarded_images(session, SHOWN)
+            flags, skips = flag_rows(session), flag_rows(session, kind="skip")
+            *sides, side = side_rows(session)
+            stalls = [*find_stalls(session, now), *find_doubts(session)]
+            warnings = pass_warnings(session)
+            stuck, looks = stuck_images(session, SHOWN), second_looks(session)
+            lately = session.scalar(
+                select(func.count()).where(Answer.created > now - RECENT_SECONDS)
+            )
+            busy = session.scalar(
+                select(func.count()).where(Slot.state == "leased", Slot.expires > now)
+            )
+        total = domains[-1]
+        hours, pay = sum(row.hours for row in people), sum(row.pay for row in people)
+        return self.pages.show(
+            "admin.html", campaign=settings.name, settings=settings, person=visitor.person,
+            form_token=visitor.form_token, domains=domains, total=total, people=people,
+            discarded=newest, discarded_count=total.states.get("discarded", 0),
+            flags=[flag for flag in flags if flag.set_aside != "undo"][:SHOWN],
+            flag_count=sum(flag.set_aside != "undo" for flag in flags),
+            skip_count=sum(skip.set_aside != "undo" for skip in skips),
+            flags_of=_by_person(flags), skips_of=_by_person(skips),
+            side=side, left={row.person: row.left.value for row in sides},
+            stalls=stalls, warnings=warnings, stuck=stuck, looks=looks,
+            answers=sum(row.answers for row in people), hours=hours, pay=pay, busy=busy or 0,
+            gold=(sum(row.right for row in people), sum(row.gold for row in people)),
+            per_hour=(lately or 0) * 3600 / RECENT_SECONDS,
+            cost=pay / total.done if total.done else float("nan"),
+        )  # fmt: skip
+
+    def invitations(self, visitor: Visitor, now: float) -> Response:
+        """Return the page of invitations; links that were handed out are not known any more."""
+        with self.db.read() as session:
+            settings = settings_of(session)
+            rows = invitation_rows(session, now)
+        return self.pages.show(
+            "invitations.html", campaign=settings.name, settings=settings, person=visitor.person,
+            form_token=visitor.form_token, rows=rows, roles=tuple(ROLES), now=now,
+        )  # fmt: skip
+
+    def links(self, visitor: Visitor, made: Sequence[Invitation], address: str) -> Response:
+        """Return a sheet with new links, to be printed or copied: they are shown once."""
+        with self.db.read() as session:
+            settings = settings_of(session)
+        return self.pages.show(
+            "links.html", campaign=settings.name, person=visitor.person,
+            form_token=visitor.form_token, made=made, address=address,
+        )  # fmt: skip
+
+    def invite(self, admin: Person, form: dict[str, str], now: float) -> list[Invitation]:
+        """Invite people (field ``names``, one per line), or renew the links of those not yet here.
+
+        Actions: invite, renew.
+        """
+        action = form.get("action")
+        if action == "renew":
+            _confirmed(form)
+            with self.db.read() as session:
+                rows = invitation_rows(session, now)
+            waiting = [
+                row.id
+                for row in rows
+                if not row.joined and row.state == "active" and row.id != admin.id
+            ]
+            if not waiting:
+                raise InputError("everybody who was invited has joined; there is no link to renew")
+            days = _days(form)
+            return [reissue(self.db, number, now, days=days, by=admin.id) for number in waiting]
+        if action != "invite":
+            raise InputError(f"action {action!r} is not known; known: invite, renew")
+        names = [line.strip() for line in form.get("names", "").splitlines() if line.strip()]
+        if not 1 <= len(names) <= MOST_INVITED:
+            raise InputError(f"give 1 to {MOST_INVITED} names, one per line, not {len(names)}")
+        with self.db.read() as session:
+            check_new_names(session, names)
+        return invite(self.db, names, form.get("role", ""), now, days=_days(form))
+
+    def export(self) -> tuple[str, bytes]:
+        """Return the dataset so far as a zip file, without the images, and a name for it."""
+        with self.db.read() as session:
+            name = re.sub(r"[^A-Za-z0-9]+", "-", settings_of(session).name).strip("-") or "mceval"
+        with tempfile.TemporaryDirectory() as temp:
+            folder = Path(temp) / "dataset"
+            export_dataset(self.db, folder, ExportOptions(images="hashes"))
+            buffer = io.BytesIO()
+            with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
+                for path in sorted(folder.rglob("*")):
+                    if path.is_file():
+                        file.write(path, f"{name}/{path.relative_to(folder).as_posix()}")
+        return f"{name}.zip", buffer.getvalue()
+
+    def person(self, visitor: Visitor, number: int, now: float) -> Response:
+        """Return the page about one person."""
+        with self.db.read() as session:
+            found = [row for row in person_rows(session) if row.id == number]
+            if not found:
+                raise HttpError(404, "nobody", f"nobody has the number {number}")
+            (row,) = found
+            settings = settings_of(session)
+            passes = session.execute(
+                select(Pass.kind, Pass.reason, func.count())
+                .where(Pass.person_id == number, ~taken_back())
+                .group_by(Pass.kind, Pass.reason)
+                .order_by(func.count().desc())
+                .limit(20)
+            ).all()
+            compared = session.scalar(
+                select(func.count()).where(Answer.person_id == number, Answer.kind != "revise")
+            )
+            findings = finding_rows(session, number)
+            left = {side.person: side.left for side in side_rows(session)}.get(number)
+            invited = any(one.id == number for one in invitation_rows(session, now))
+        record = WorkRecord(gold=row.gold, right=row.right, compared=compared or 0, quick=row.quick)
+        return self.pages.show(
+            "person.html", campaign=settings.name, settings=settings, person=visitor.person,
+            form_token=visitor.form_token, row=row, passes=passes,
+            concern=careless_reason(settings.checks, record), findings=findings, left=left,
+            invited=invited,
+        )  # fmt: skip
+
+    def act_on_person(self, admin: Person, number: int, form: dict[str, str], now: float) -> None:
+        """Return a person's work to the queue, let them work again, or end their part.
+
+        Actions: put_back, reinstate, revoke. A new invitation is :meth:`new_invitation`, since its
+        link is shown once.
+        """
+        _confirmed(form)
+        action = form.get("action")
+        if action == "reinstate":
+            reinstate(self.db, number, now, by=admin.id)
+            return
+        if action not in ("put_back", "revoke"):
+            raise InputError(f"action {action!r} is not known; known: put_back, reinstate, revoke")
+        if action == "revoke":
+            reason = check_text(form.get("reason") or "revoked", "a reason")
+            revoke(self.db, number, reason, now, by=admin.id)
+            return
+        if number == admin.id:
+            raise InputError("you cannot return your own work to the queue")
+        reason = check_text(form.get("reason") or "careless", "a reason")
+        mark_careless(self.db, number, f"{reason} (by {admin.name})", now, by=admin.id)
+
+    def new_invitation(
+        self, admin: Person, number: int, form: dict[str, str], now: float
+    ) -> Invitation:
+        """Reissue a person's invitation; the old link and all their browsers stop working."""
+        _confirmed(form)
+        if number == admin.id:
+            raise InputError("a new link for yourself would end this session; use the command line")
+        return reissue(self.db, number, now, days=_days(form), by=admin.id)
+
+    def act_on_image(self, admin: Person, number: int, form: dict[str, str], now: float) -> None:
+        """Restore an image, take it down, or set one flag on it aside (field ``flag``).
+
+        Actions: restore, take_down, set_aside.
+        """
+        action = form.get("action")
+        if action == "set_aside":
+            flag = form.get("flag", "")
+            if not (flag.isascii() and flag.isdigit() and len(flag) < 10):
+                raise InputError(f"flag {flag!r} is not the number of a flag")
+            set_flag_aside(self.db, int(flag), now, by=admin.id)
+            return
+        if action not in ("restore", "take_down"):
+            raise InputError(
+                f"action {action!r} is not known; known: restore, take_down, set_aside"
+            )
+        act = restore if action == "restore" else take_down
+        reason = check_text(form.get("reason") or "an organiser looked at it", "a reason")
+        act(self.db, number, reason, now, by=admin.id)
+
+
+def invitation_rows(session: Session, now: float) -> list[InvitationRow]:
+    """Return everybody who can have an invitation: all but those from a crowd platform."""
+    browsers = set(session.scalars(select(Login.person_id)).all())
+    people = select(Person).where(Person.worker.is_(None)).order_by(Person.id)
+    rows = []
+    for one in session.scalars(people).all():
+        late = one.token_expires is not None and one.token_expires <= now
+        link = "none" if one.token_hash is None else "expired" if late else "open"
+        joined = one.consented is not None or one.id in browsers
+        rows.append(
+            InvitationRow(one.id, one.name, one.role, one.state, joined, link, one.token_expires)
+        )
+    return rows
+
+
+def _by_person(rows: Sequence[FlagRow]) -> Counter[int]:
+    return Counter(row.person for row in rows if row.set_aside != "undo")
+
+
+def _confirmed(form: dict[str, str]) -> None:
+    if form.get("sure") != "yes":
+        raise InputError("please tick the box to confirm")
+
+
+def _days(form: dict[str, str]) -> float | None:
+    """Return for how long a new invitation is to be valid; ``None`` for as long as it takes."""
+    given = form.get("days", "").strip()
+    if not given:
+        return None
+    try:
+        return float(given)
+    except ValueError:
+        raise InputError(f"{given!r} is not a number of days") from None

@@ -1,0 +1,497 @@
+"""The annotation application: its routes, who may use them, and the pages they answer with.
+
+Every request passes the same four checks: whose browser it is, whether the form is ours, whether
+the person's role allows it, whether consent was given. Handlers are plain functions that run in
+threads, since the database blocks.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import RedirectResponse
+from sqlalchemy import select
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from discode.errors import DiscodeError, HttpError, InputError, NotAllowedError, StoreError
+from discode.http.guard import SECURITY_HEADERS, Guard
+from mceval import people, queue
+from mceval.database import CampaignSettings, Database, settings_of
+from mceval.shown import ShownImage
+from mceval.tables import Image, Person
+from mceval.texts import LONGEST
+from mceval.web.admin import AdminPages
+from mceval.web.auth import (
+    SESSION_SECONDS,
+    GuessLimiter,
+    Visitor,
+    begin_session,
+    end_session,
+    find_visitor,
+    network_of,
+)  # fmt: skip
+from mceval.web.forms import read_form, reason_of
+from mceval.web.images import CampaignImages
+from mceval.web.progress import campaign_progress, open_to, person_progress, why_wait
+from mceval.web.rendering import Pages, annotation_files, file_response
+from discode.version import __version__
+
+HEADERS = SECURITY_HEADERS | {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'",
+    # With "no-referrer", browsers would send our own forms with the origin "null".
+    # The origin alone, so that a link with an invitation's token never travels as the referrer.
+    "referrer-policy": "strict-origin",
+}
+HEADINGS: dict[str | int, str] = {
+    "unknown": "Who are you?",
+    404: "Nothing here",
+    409: "That did not count",
+    429: "One moment",
+    500: "Sorry",
+    503: "Sorry",
+}
+"""The heading of an error page, by the error's code or status."""
+PROGRESS_SECONDS = 3.0
+"""How old the campaign's progress on a page may be."""
+_log = logging.getLogger("discode.web")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnnotationOptions:
+    """How the application is run.
+
+    Attributes:
+        images: Where the images are now, if they were moved.
+        hosts: The names that the server answers to, or None for any.
+        origin: The origin that people's browsers name ("https://NAME"), if there is a proxy.
+        secure: Whether people use https: cookies are then for https only.
+        trust_proxy: Take a visitor's address from X-Forwarded-For, which a proxy of yours sets.
+        pause_every: After this many answers a break is suggested.
+        clock: Returns the time.
+    """
+
+    images: Path | None = None
+    hosts: tuple[str, ...] | None = None
+    origin: str | None = None
+    secure: bool = False
+    trust_proxy: bool = False
+    pause_every: int = 40
+    clock: Callable[[], float] = time.time
+
+
+@dataclass(frozen=True)
+class PageRequest:
+    """A request as handlers see it, with the form and the person who asks."""
+
+    request: Request
+    now: float
+    form: dict[str, str] = field(default_factory=dict)
+    known_visitor: Visitor | None = None
+
+    @property
+    def visitor(self) -> Visitor:
+        """Who asks; 401 where nobody has joined with this browser."""
+        if self.known_visitor is None:
+            raise HttpError(401, "unknown", "please open your invitation link again")
+        return self.known_visitor
+
+    @property
+    def person(self) -> Person:
+        """The person who asks."""
+        return self.visitor.person
+
+
+Handler = Callable[[PageRequest], Response]
+ANYBODY, PERSON, WORKER, ADMIN = "anybody", "person", "worker", "admin"
+"""Who may use a route."""
+
+
+def make_annotation_app(db: Database, options: AnnotationOptions | None = None) -> FastAPI:
+    """Return the application around a campaign, as an ASGI application."""
+    return _AnnotationApp(db, options or AnnotationOptions()).app()
+
+
+class _AnnotationApp:
+    def __init__(self, db: Database, options: AnnotationOptions) -> None:
+        self.db = db
+        self.options = options
+        self.guesses = GuessLimiter()
+        self.images = CampaignImages(db, options.images)
+        self.files = annotation_files()
+        self.pages = Pages(self.files)
+        self.cookie = "__Host-discode" if options.secure else "discode"
+        with db.read() as session:
+            self.settings: CampaignSettings = settings_of(session)
+        self.admin = AdminPages(db, self.pages)
+        self._progress: tuple[float, tuple[int, int]] = (float("-inf"), (0, 0))
+
+    def app(self) -> FastAPI:
+        app = FastAPI(
+            title="discode annotate", version=__version__, openapi_url=None, docs_url=None,
+            redoc_url=None, redirect_slashes=False, lifespan=self.lifespan,
+        )  # fmt: skip
+        for method, path, allowed, handler in (
+            ("GET", "/", ANYBODY, self.home),
+            ("GET", "/join/{token}", ANYBODY, self.invitation),
+            ("POST", "/join", ANYBODY, self.join),
+            ("POST", "/leave", PERSON, self.leave),
+            ("GET", "/guide", PERSON, self.guide),
+            ("POST", "/consent", PERSON, self.consent),
+            ("GET", "/task", WORKER, self.task),
+            ("POST", "/task", WORKER, self.answer),
+            ("POST", "/undo", WORKER, self.undo),
+            ("POST", "/skip", WORKER, self.skip),
+            ("POST", "/flag", WORKER, self.flag),
+            ("POST", "/beat", WORKER, self.heartbeat),
+            ("GET", "/pause", WORKER, self.pause),
+            ("POST", "/withdraw", WORKER, self.withdraw),
+            ("GET", "/image/{lease}", WORKER, self.image),
+            ("GET", "/admin", ADMIN, self.overview),
+            ("GET", "/admin/person/{number}", ADMIN, self.person),
+            ("POST", "/admin/person/{number}", ADMIN, self.act_on_person),
+            ("POST", "/admin/person/{number}/invitation", ADMIN, self.new_invitation),
+            ("GET", "/admin/invitations", ADMIN, self.invitations),
+            ("POST", "/admin/invitations", ADMIN, self.invite),
+            ("GET", "/admin/export", ADMIN, self.download),
+            ("GET", "/admin/image/{number}", ADMIN, self.image_by_id),
+            ("POST", "/admin/image/{number}", ADMIN, self.act_on_image),
+        ):
+            app.add_api_route(path, self.checked(allowed, handler), methods=[method])
+        app.add_api_route("/static/{name}", self.file, methods=["GET"])
+        app.add_api_route("/healthz", self.health, methods=["GET"])
+        app.add_exception_handler(HTTPException, self.error_page)
+        app.add_middleware(
+            Guard, hosts=self.options.hosts, headers=HEADERS, on_error=self.error_page,
+            origin=self.options.origin,
+        )  # fmt: skip
+        return app
+
+    @asynccontextmanager
+    async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
+        yield
+        self.db.close()
+
+    # Checks and errors
+
+    def checked(self, allowed: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        """Return the endpoint that calls a handler after the checks, or shows why not."""
+
+        async def endpoint(request: Request) -> Response:
+            form: dict[str, str] = {}
+            try:
+                if request.method == "POST":
+                    form = await read_form(request)
+                return await run_in_threadpool(self.handle, request, form, allowed, handler)
+            except ClientDisconnect:
+                return Response(status_code=499)
+            except Exception as error:
+                return await self.error_page(request, error, form.get("text", ""))
+
+        return endpoint
+
+    def handle(
+        self, request: Request, form: dict[str, str], allowed: str, handler: Handler
+    ) -> Response:
+        now = self.options.clock()
+        known = find_visitor(self.db, request.cookies.get(self.cookie), now)
+        asked = PageRequest(request, now, form, known)
+        if allowed == ANYBODY:
+            return handler(asked)
+        visitor = asked.visitor
+        if request.method == "POST":
+            visitor.check_form(form.get("form_token", ""))
+        if allowed == ADMIN:
+            if visitor.person.role != "admin":
+                raise HttpError(403, "not_admin", "this page is for the organisers")
+            if visitor.person.state != "active":
+                return self.ended(asked)
+        if allowed == WORKER:
+            if visitor.person.role == "admin":
+                return _redirect("/admin")
+            if visitor.person.state != "active":
+                return self.ended(asked)
+            if visitor.person.consented is None:
+                return _redirect("/guide")
+        return handler(asked)
+
+    async def error_page(self, request: Request, error: Exception, written: str = "") -> Response:
+        """Return a page that says what went wrong, with the caption that somebody had written."""
+        headers: dict[str, str] = {}
+        code, why = "", str(error)
+        if isinstance(error, HttpError):
+            status, headers, code = error.status, error.headers, error.code
+        elif isinstance(error, HTTPException):  # starlette's own: no such path, no such method
+            status = error.status_code
+            why = "there is no such page" if status == 404 else str(error.detail)
+        elif isinstance(error, NotAllowedError):
+            status = 409
+        elif isinstance(error, InputError):
+            status = 400
+        elif isinstance(error, StoreError):
+            status, headers = 503, {"retry-after": "2"}
+            _log.error("the database failed: %s", error)
+        else:
+            status = 500
+            _log.error("a page failed", exc_info=error)
+        if status == 503 or not isinstance(error, DiscodeError | HTTPException):
+            why = "something went wrong here; please try again in a minute"
+        heading = HEADINGS.get(code) or HEADINGS.get(status) or "This is not possible"
+        return self.pages.show(
+            "message.html", status, headers, campaign=self.settings.name, why=why,
+            heading=heading, written=written,
+        )  # fmt: skip
+
+    # Coming and going
+
+    def home(self, asked: PageRequest) -> Response:
+        if asked.known_visitor is None:
+            return self.pages.show("home.html", campaign=self.settings.name)
+        if asked.person.state != "active":
+            return self.ended(asked)
+        return _redirect("/admin" if asked.person.role == "admin" else "/task")
+
+    def invitation(self, asked: PageRequest) -> Response:
+        """Greet somebody who has an invitation.
+
+        The cookie is set by the form of this page and not here: a strict cookie does not travel
+        along when a link in a mail is followed, and programs that open links must not join.
+        """
+        token = str(asked.request.path_params["token"])
+        person = self.invited(asked, token)
+        return self.pages.show("join.html", campaign=self.settings.name, person=person, token=token)
+
+    def join(self, asked: PageRequest) -> Response:
+        person = self.invited(asked, asked.form.get("token", ""))
+        response = _redirect("/")
+        response.set_cookie(
+            self.cookie, begin_session(self.db, person.id, asked.now), max_age=int(SESSION_SECONDS),
+            httponly=True, samesite="strict", secure=self.options.secure, path="/",
+        )  # fmt: skip
+        return response
+
+    def invited(self, asked: PageRequest, token: str) -> Person:
+        address = self.address(asked.request)
+        person = people.person_by_token(self.db, token, asked.now)
+        if person is None:  # only then: a valid link works whatever others at this address tried
+            self.guesses.check(address, asked.now)
+            self.guesses.failed(address, asked.now)
+            why = (
+                "this invitation is unknown or has expired; is the link complete? "
+                "The organisers can send a new one"
+            )
+            raise HttpError(404, "no_invitation", why)
+        return person
+
+    def address(self, request: Request) -> str:
+        """Return where a request comes from; for IPv6 the network, whose holder has all of it."""
+        address = request.client.host if request.client else ""
+        if self.options.trust_proxy:
+            address = request.headers.get("x-forwarded-for", address).split(",")[-1].strip()
+        return network_of(address)
+
+    def leave(self, asked: PageRequest) -> Response:
+        end_session(self.db, asked.visitor.key)
+        if asked.form.get("invitation") == "end":
+            people.use_up_invitation(self.db, asked.person.id, asked.now)
+        response = _redirect("/")
+        response.delete_cookie(self.cookie, path="/", secure=self.options.secure, httponly=True)
+        return response
+
+    def guide(self, asked: PageRequest) -> Response:
+        with self.db.read() as session:
+            gold = self.settings.checks.gold_rate > 0 and session.scalar(
+                select(Image.id).where(Image.state == "gold").limit(1)
+            )
+        return self.page(
+            "guide.html", asked, settings=self.settings, gold=gold,
+            idle_minutes=round(queue.IDLE_SECONDS / 60),
+        )  # fmt: skip
+
+    def consent(self, asked: PageRequest) -> Response:
+        if asked.form.get("agreed") != "yes":
+            raise InputError("please tick the box if you agree; without it there is no task")
+        people.record_consent(self.db, asked.person.id, asked.now)
+        return _redirect("/")
+
+    # Working
+
+    def task(self, asked: PageRequest, refused: str = "") -> Response:
+        """Show the task that a person has; ``refused`` says why what they sent does not count."""
+        task = queue.next_task(self.db, asked.person.id, asked.now)
+        if task is None:
+            with self.db.read() as session:
+                why = why_wait(session, asked.person)
+                self._progress = (asked.now, campaign_progress(session))  # said in words there
+            return self.page("wait.html" if why else "done.html", asked, refused, why=why)
+        # Without a name for the answer there can be none: not to an image that nobody sees.
+        there = self.images.has_file(asked.person.id, task.lease)
+        submission = asked.visitor.new_submission(task.lease) if there else ""
+        written = asked.form.get("text") if asked.form.get("lease") == task.lease else None
+        return self.page(
+            f"{task.kind}.html", asked, refused, task=task, submission=submission,
+            longest=LONGEST, skips=self.settings.rules.skips, written=written,
+            # often enough for both: time counts while there are signs of life, and a lease lasts
+            beat_seconds=min(queue.IDLE_SECONDS, task.expires - task.begun) / 3,
+        )  # fmt: skip
+
+    def answer(self, asked: PageRequest) -> Response:
+        lease, submission = asked.form.get("lease", ""), asked.form.get("submission", "")
+        asked.visitor.check_submission(lease, submission)
+        side = asked.form.get("side")
+        try:
+            queue.submit(
+                self.db, asked.person.id, lease, submission, asked.now,
+                side={"left": 0, "right": 1}.get(side, -1) if side is not None else None,
+                text=asked.form.get("text"), unchanged=asked.form.get("unchanged") == "yes",
+                accepted={"accept": True, "reject": False}.get(asked.form.get("look", "")),
+            )  # fmt: skip
+        except InputError as error:
+            return self.again(asked, error)
+        with self.db.read() as session:
+            count = person_progress(session, asked.person.id).answers
+        return _redirect("/pause" if count and count % self.options.pause_every == 0 else "/task")
+
+    def again(self, asked: PageRequest, error: InputError) -> Response:
+        """Show the task once more, with what was written, unless it is no longer theirs."""
+        if isinstance(error, NotAllowedError):
+            raise error
+        return self.task(asked, str(error))
+
+    def undo(self, asked: PageRequest) -> Response:
+        try:
+            queue.undo(self.db, asked.person.id, asked.now)
+        except InputError as error:
+            return self.again(asked, error)
+        return _redirect("/task")
+
+    def skip(self, asked: PageRequest) -> Response:
+        queue.skip(
+            self.db, asked.person.id, asked.form.get("lease", ""), reason_of(asked.form), asked.now
+        )
+        return _redirect("/task")
+
+    def flag(self, asked: PageRequest) -> Response:
+        queue.flag(
+            self.db, asked.person.id, asked.form.get("lease", ""), reason_of(asked.form), asked.now
+        )
+        return _redirect("/task")
+
+    def heartbeat(self, asked: PageRequest) -> Response:
+        """Hold a task longer, for somebody who is still looking at it."""
+        queue.heartbeat(self.db, asked.person.id, asked.form.get("lease", ""), asked.now)
+        return Response(status_code=204)
+
+    def pause(self, asked: PageRequest) -> Response:
+        return self.page("pause.html", asked, pays=self.settings.pay_per_hour > 0)
+
+    def withdraw(self, asked: PageRequest) -> Response:
+        if asked.form.get("sure") != "yes":
+            raise InputError("please tick the box if you want to leave")
+        people.withdraw(self.db, asked.person.id, asked.now)
+        return _redirect("/")
+
+    def ended(self, asked: PageRequest) -> Response:
+        """Return the last page of somebody whose part has ended; it leads nowhere else."""
+        return self.page("ended.html", asked, code=403)
+
+    def image(self, asked: PageRequest) -> Response:
+        lease = str(asked.request.path_params["lease"])
+        return _image(self.images.of_task(asked.person.id, lease))
+
+    # Organising
+
+    def overview(self, asked: PageRequest) -> Response:
+        return self.admin.overview(asked.visitor, asked.now)
+
+    def person(self, asked: PageRequest) -> Response:
+        return self.admin.person(asked.visitor, _number(asked), asked.now)
+
+    def act_on_person(self, asked: PageRequest) -> Response:
+        self.admin.act_on_person(asked.person, _number(asked), asked.form, asked.now)
+        return _redirect(f"/admin/person/{_number(asked)}")
+
+    def invitations(self, asked: PageRequest) -> Response:
+        return self.admin.invitations(asked.visitor, asked.now)
+
+    def invite(self, asked: PageRequest) -> Response:
+        """Show the links of new invitations, once."""
+        made = self.admin.invite(asked.person, asked.form, asked.now)
+        return self.admin.links(asked.visitor, made, self.address_of(asked.request))
+
+    def new_invitation(self, asked: PageRequest) -> Response:
+        """Show a person's new link, once."""
+        made = self.admin.new_invitation(asked.person, _number(asked), asked.form, asked.now)
+        return self.admin.links(asked.visitor, [made], self.address_of(asked.request))
+
+    def address_of(self, request: Request) -> str:
+        """Return the address under which people reach this server."""
+        return self.options.origin or f"{request.url.scheme}://{request.url.netloc}"
+
+    def download(self, asked: PageRequest) -> Response:
+        name, data = self.admin.export()
+        headers = {"content-disposition": f'attachment; filename="{name}"'}
+        return Response(data, media_type="application/zip", headers=headers)
+
+    def act_on_image(self, asked: PageRequest) -> Response:
+        self.admin.act_on_image(asked.person, _number(asked), asked.form, asked.now)
+        return _redirect(
+            "/admin#flags" if asked.form.get("from") == "flags" else "/admin#discarded"
+        )
+
+    def image_by_id(self, asked: PageRequest) -> Response:
+        return _image(self.images.by_id(_number(asked)))
+
+    # Files and pages
+
+    async def file(self, request: Request) -> Response:
+        """Answer with a file of the table, by its whole path."""
+        found = self.files.get(request.url.path)
+        if found is None:
+            raise HTTPException(404)
+        return file_response(found)
+
+    async def health(self) -> Response:
+        return Response('{"status": "ok"}', media_type="application/json")
+
+    def page(
+        self, name: str, asked: PageRequest, refused: str = "", code: int = 200, **values: Any
+    ) -> Response:
+        """Return a page with the person's progress and the campaign's, and what was refused."""
+        with self.db.read() as session:
+            mine = person_progress(session, asked.person.id)
+            left = open_to(session, asked.person, asked.now)
+            if asked.now - self._progress[0] > PROGRESS_SECONDS:
+                self._progress = (asked.now, campaign_progress(session))
+        undoable = mine.last is not None and asked.now - mine.last < queue.UNDO_SECONDS
+        return self.pages.show(
+            name, 400 if refused else code, campaign=self.settings.name, person=asked.person,
+            mine=mine, left=left, refused=refused, undoable=undoable, progress=self._progress[1],
+            form_token=asked.visitor.form_token, **values,
+        )  # fmt: skip
+
+
+def _number(asked: PageRequest) -> int:
+    text = str(asked.request.path_params["number"])
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise HttpError(404, "no_number", "there is no such page")
+    return int(text)
+
+
+def _redirect(path: str) -> RedirectResponse:
+    return RedirectResponse(path, 303)
+
+
+def _image(found: ShownImage) -> Response:
+    headers = {"cache-control": "private, max-age=900", "content-disposition": "inline"}
+    return Response(found.data, media_type=found.media_type, headers=headers)

@@ -1,0 +1,65 @@
+"""Dataset statistics: counted by hand on small data, and the paper's numbers on the real data."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from discode.benchmarks import load_benchmark
+from discode.benchmarks.base import Benchmark, Preferences, Ratings
+from discode.pairs import Pair
+from discode.paper.dataset import count_dataset
+
+PAIRS = (
+    Pair("a.jpg", "A dog runs .", ("A dog", "One brown dog"), "0"),
+    Pair("a.jpg", "Cats", ("A dog", "One brown dog"), "1"),
+    Pair("b.jpg", "A boat", ("A ship at sea",), "2"),
+)
+IMAGE = np.array([0, 0, 1])
+
+
+def test_ratings_by_hand() -> None:
+    judged = Ratings.of([(0, 4.0, 0), (0, 3.0, 1), (1, 1.0, 0), (2, 2.0, 0)])
+    found = count_dataset(Benchmark("mine", {}, PAIRS, judged, IMAGE, {}))
+    assert (found.captions, found.pairs, found.images, found.judgments) == (3, 3, 2, 4)
+    assert found.words == pytest.approx((4 + 1 + 2) / 3)  # the full stop is a word
+    assert found.reference_words == pytest.approx((2 + 3 + 4) / 3)  # each once per image
+    assert found.references == pytest.approx(1.5)
+    assert found.raters == 2
+    assert found.categories == ()
+
+
+def test_choices_by_hand() -> None:
+    judged = Preferences.of([(0, 1, 0, "real"), (1, 0, 1, "sketch")])
+    bare = tuple(Pair(pair.image, pair.caption, (), pair.id) for pair in PAIRS[:2])
+    found = count_dataset(Benchmark("mine", {}, bare, judged, IMAGE[:2], {}))
+    assert (found.captions, found.pairs, found.judgments) == (4, 2, 2)
+    assert found.words == pytest.approx(2.5)
+    assert math.isnan(found.reference_words)
+    assert found.raters is None
+    assert found.categories == ("real", "sketch")
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "captions", "words"),
+    [("flickr8k-expert", 5664, 11.91), ("flickr8k-cf", 47830, 11.35)],
+)
+def test_the_papers_numbers(name: str, captions: int, words: float, data: Path) -> None:
+    found = count_dataset(load_benchmark(name, data))
+    assert found.captions == captions
+    assert math.floor(100 * found.words) / 100 == words  # cut, not rounded
+
+
+@pytest.mark.data
+def test_the_papers_words_of_pascal_are_those_of_the_references(data: Path) -> None:
+    pytest.importorskip("scipy", reason="the references are in a MATLAB file: discode[bench]")
+    drawn = count_dataset(load_benchmark("pascal50s", data))
+    given = count_dataset(load_benchmark("pascal50s", data, {"references": "given"}))
+    assert drawn.captions == given.captions == 8000
+    assert drawn.judgments == given.judgments == 4000
+    assert drawn.words == given.words == pytest.approx(10.41, abs=0.005)
+    assert drawn.reference_words == pytest.approx(8.75, abs=0.005)

@@ -1,0 +1,144 @@
+"""Examples: the rule of selection by brute force, and captions that try to break the sheet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from discode.benchmarks.base import Benchmark, Preferences, Ratings
+from discode.pairs import Pair
+from discode.paper.examples import (
+    CaptionPanel,
+    ExampleRow,
+    draw_sheet,
+    plain_lines,
+    select_examples,
+)
+from tests.helpers.hostile_captions import HOSTILE
+
+
+def rated(values: list[list[float]]) -> Benchmark:
+    """One image per list, one rating per caption."""
+    pairs: list[Pair] = []
+    rows: list[tuple[int, float, int]] = []
+    image: list[int] = []
+    for number, ratings in enumerate(values):
+        for rating in ratings:
+            rows.append((len(pairs), rating, 0))
+            pairs.append(Pair(f"{number}.jpg", f"caption {len(pairs)}", (), str(len(pairs))))
+            image.append(number)
+    return Benchmark("mine", {}, tuple(pairs), Ratings.of(rows), np.array(image), {})
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=4), min_size=2, max_size=6),
+    st.integers(0, 2**32 - 1),
+    st.integers(2, 8),
+)
+def test_the_rule_by_brute_force(values: list[list[float]], seed: int, count: int) -> None:
+    benchmark = rated(values)
+    rng = np.random.default_rng(seed)
+    one, two = rng.normal(size=(2, len(benchmark.pairs)))
+    a, b = (x / (x.std() or np.inf) for x in (one, two))
+    flat = [r for ratings in values for r in ratings]
+    apart = (max(flat) - min(flat)) / 4
+    judged = benchmark.judgments
+    assert isinstance(judged, Ratings)
+    best: list[dict[int, float]] = [{}, {}]  # by image, for each side
+    for i in range(len(flat)):
+        for j in range(len(flat)):
+            same = benchmark.image[i] == benchmark.image[j]
+            if not same or flat[i] <= flat[j] or flat[i] - flat[j] < apart:
+                continue
+            x, y = a[i] - a[j], b[i] - b[j]
+            if (x > 0) == (y > 0):
+                continue
+            side, image = int(y > 0), int(benchmark.image[i])
+            best[side][image] = max(best[side].get(image, 0.0), abs(x - y))
+    first = sorted(best[0].values(), reverse=True)[: count - count // 2]
+    found = select_examples(benchmark, one, two, count)
+    assert [case.distance for case in found if case.right == 0] == pytest.approx(first)
+    images = [int(benchmark.image[case.better]) for case in found]
+    assert len(set(images)) == len(images)
+    for case in found:
+        assert flat[case.better] > flat[case.worse]
+        assert case.people == (flat[case.better], flat[case.worse])
+        assert (case.margins[0] > 0) != (case.margins[1] > 0)
+    assert sum(case.right == 1 for case in found) <= count // 2
+
+
+def test_choices_take_turns_by_category() -> None:
+    pairs = tuple(Pair(f"{i // 2}.jpg", f"caption {i}", (), str(i)) for i in range(12))
+    left = np.arange(0, 12, 2)
+    judged = Preferences(left, left + 1, np.zeros(6, int), ("x", "x", "x", "y", "y", "z"))
+    benchmark = Benchmark("mine", {}, pairs, judged, np.arange(12) // 2, {})
+    one, two = np.zeros(12), np.zeros(12)
+    one[left] = [9, 8, 7, 3, 2, 1]  # the first metric is right everywhere, the second nowhere
+    found = select_examples(benchmark, one, two, 10)
+    assert [case.category for case in found] == ["x", "y", "z", "x", "y"]
+    assert [case.better // 2 for case in found] == [0, 3, 5, 1, 4]
+    assert all(case.people is None for case in found)
+
+
+def test_a_choice_with_other_references_is_one_case() -> None:
+    pairs = tuple(Pair("a.jpg", text, (f"r{i}",), f"{text}{i}") for i in (0, 1) for text in "xy")
+    judged = Preferences.of([(0, 1, 0, "c"), (2, 3, 0, "c")])
+    benchmark = Benchmark("mine", {}, pairs, judged, np.zeros(4, int), {})
+    assert len(select_examples(benchmark, np.array([1.0, 0, 1, 0]), np.zeros(4), 8)) == 1
+
+
+def test_failed_and_constant_scores_are_on_nobodys_side() -> None:
+    benchmark = rated([[1, 4], [1, 4]])
+    nan = np.full(4, np.nan)
+    assert select_examples(benchmark, nan, nan, 4) == []
+    one = np.array([0.0, 1.0, np.nan, 1.0])
+    assert [case.better for case in select_examples(benchmark, one, np.zeros(4), 4)] == [1]
+
+
+def test_lines_have_a_limit() -> None:
+    for text in HOSTILE:
+        lines = plain_lines(text, 20, 3).split("\n")
+        assert len(lines) <= 3
+        assert max(map(len, lines)) <= 20
+        assert not any(ord(letter) < 32 for letter in "".join(lines))
+
+
+def panel(caption: str, preferred: bool) -> CaptionPanel:
+    answers = tuple("0123456789")
+    p = np.full(10, 0.1)
+    return CaptionPanel(caption, "people 3.00", answers, {"before": p, "after": p}, preferred)
+
+
+def sheet(captions: list[str], image: object, out: Path) -> np.ndarray:
+    rows = [ExampleRow(image, text, (panel(text, True), panel(text, False))) for text in captions]
+    draw_sheet(rows, captions[0], out)
+    with Image.open(out) as drawn:
+        return np.asarray(drawn.convert("RGB"))
+
+
+def test_no_caption_moves_or_hides_what_is_beside_it(tmp_path: Path) -> None:
+    """The image, the bars and the other rows are the same pixels whatever the captions say."""
+    pytest.importorskip("matplotlib", reason="figures want discode[plot]")
+    photo = Image.new("RGB", (40, 30), "blue")
+    plain = sheet(["a dog"] * len(HOSTILE), photo, tmp_path / "plain.png")
+    hostile = sheet(HOSTILE, photo, tmp_path / "hostile.png")
+    assert hostile.shape == plain.shape
+    dpi = 110
+    for number in range(len(HOSTILE)):
+        top = int((0.7 + 2.55 * number) * dpi)
+        image = np.s_[top + int(0.3 * dpi) : top + int(2.3 * dpi), int(0.3 * dpi) : int(2.8 * dpi)]
+        bars = np.s_[top + int(1.1 * dpi) : top + int(2.5 * dpi), int(3.1 * dpi) :]
+        assert (hostile[image] == plain[image]).all(), number
+        assert (hostile[bars] == plain[bars]).all(), number
+
+
+def test_a_lost_image_is_a_box_with_the_reason(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="figures want discode[plot]")
+    drawn = sheet(["a dog"], tmp_path / "nowhere.jpg", tmp_path / "sheet.png")
+    assert drawn.std() > 0

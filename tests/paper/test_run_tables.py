@@ -1,0 +1,148 @@
+"""Tables: ours beside the paper's numbers, in every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from discode.bench import AgreementProtocol, RunLog, measure_agreement, render_table, table_cells
+from discode.bench.layout import TABLE_FORMATS, write_table
+from discode.paper.published import PAPER_TABLES, published_cells
+from discode.paper.run_tables import published_table, table_measures
+from discode.benchmarks import BENCHMARKS, Preferences
+from discode.errors import UnknownNameError
+from discode.signature import Signature
+from tests.helpers.fake_runs import QUICK
+
+
+@pytest.fixture(autouse=True)
+def _published_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the runs that tests make have the published number of images and judgments."""
+    for name in ("composite", "pascal50s"):
+        row = replace(BENCHMARKS[name], published_sizes=lambda options: ((40, 1200), (200, 200)))
+        monkeypatch.setitem(BENCHMARKS, name, row)
+
+
+def test_cells_and_formats(runs: dict[str, RunLog]) -> None:
+    every = {(c.metric, c.benchmark, c.measure): c for c in table_cells(runs)}
+    assert table_measures(runs["choices"]) == ["HC", "MM", "mean"]
+    one = every["cider", "composite", "tau_c"]
+    assert (one.paper, one.difference) == (37.7, one.value - 37.7)
+    assert math.isnan(every["other", "composite", "tau_c"].paper)
+    text = render_table(runs)
+    assert text.splitlines()[0].split() == ["Composite", "Pascal-50S"]
+    assert text.splitlines()[1].split() == ["metric", "τ_b", "τ_c", "HC", "MM", "Mean"]
+    assert sum(line.startswith("  paper") for line in text.splitlines()) == 2
+    assert "from" in render_table(runs, intervals=True)
+    rows = list(csv.DictReader(io.StringIO(render_table(runs, "csv"))))
+    assert len(rows) == 15
+    assert float(rows[0]["low"]) < float(rows[0]["value"]) < float(rows[0]["high"])
+    markdown = [line for line in render_table(runs, "markdown").splitlines() if "|" in line]
+    assert len({line.count("|") for line in markdown}) == 1
+    log = runs["ratings"]
+    latex = render_table({"a": replace(log, results={"a_b&c": log.results["cider"]})}, "latex")
+    assert r"a\_b\&c & " in latex
+    assert r"$\tau_c$" in latex
+    with pytest.raises(UnknownNameError):
+        render_table(runs, "html")
+
+
+def test_categories_have_the_order_of_their_benchmark(runs: dict[str, RunLog]) -> None:
+    log = runs["choices"]
+    for name, expected in (
+        ("mceval", ["real", "infograph", "MM", "mean"]),
+        ("custom", ["MM", "infograph", "real", "mean"]),
+        ("not-in-the-table", ["MM", "infograph", "real", "mean"]),
+    ):
+        rows = [(0, 1, 0, category) for category in ("infograph", "MM", "real")]
+        changed = replace(log, benchmark=name, judgments=Preferences.of(rows))
+        assert table_measures(changed) == expected
+
+
+def test_two_runs_that_disagree_are_told_apart(runs: dict[str, RunLog]) -> None:
+    log = runs["ratings"]
+    changed = replace(log.results["cider"], signature=Signature.of(metric="another"))
+    other = replace(log, results={"cider": changed})
+    names = {cell.metric for cell in table_cells({"a": log, "b": other})}
+    assert {"cider (a)", "cider (b)", "bleu-4"} <= names
+
+
+def test_the_same_benchmark_with_other_data_is_another_column(runs: dict[str, RunLog]) -> None:
+    log = runs["ratings"]
+    other = replace(log, checksums={"a.json": "01"})
+    found = {cell.benchmark for cell in table_cells({"a": log, "b": other})}
+    assert found == {"composite (a)", "composite (b)"}
+    assert "composite (a)" in render_table({"a": log, "b": other})
+
+
+def test_another_protocol_is_not_compared(runs: dict[str, RunLog]) -> None:
+    for changed in (
+        replace(runs["ratings"], options={"references": "all"}),
+        replace(runs["choices"], protocol=AgreementProtocol("half", 100)),
+    ):
+        (*_, one) = (cell for cell in table_cells({"a": changed}) if cell.metric == "cider")
+        assert not math.isnan(one.paper)
+        assert math.isnan(one.difference)
+        assert "  difference" not in render_table({"a": changed})
+
+
+def test_notes_say_why_there_is_no_number(runs: dict[str, RunLog]) -> None:
+    text = render_table(runs)
+    assert "\nother: no number of the paper: not in the paper's tables" in text
+    log = replace(runs["ratings"], options={"references": "all"})
+    both = "cider, bleu-4: not compared with the paper's number: another protocol (references=all)"
+    assert both in render_table({"a": log}, "markdown")
+    assert f"% {both}" in render_table({"a": log}, "latex").splitlines()
+    mixed = {"a": runs["ratings"], "b": replace(runs["choices"], benchmark="mceval")}
+    told = render_table(mixed)
+    assert "cider, bleu-4, other on mceval: no number of the paper: other data: 200 images" in told
+    assert "of the paper" not in render_table({"a": replace(log, benchmark="custom")})
+    (row, *_) = csv.DictReader(io.StringIO(render_table({"a": log}, "csv")))
+    assert row["paper_note"] == "another protocol (references=all)"
+
+
+@pytest.mark.parametrize("name", PAPER_TABLES)
+@pytest.mark.parametrize("form", TABLE_FORMATS)
+def test_every_table_of_the_paper_is_printed(name: str, form: str) -> None:
+    text = write_table(published_table(name), form)
+    for cell in published_cells(name):
+        assert re.search(rf"\b{re.escape(cell.text)}", text)
+
+
+def test_a_table_of_the_paper_is_laid_out_as_there() -> None:
+    lines = write_table(published_table("sota_main")).splitlines()
+    assert lines[1].split() == ["Flickr8k-Expert", "Flickr8k-CF", "Composite", "Pascal-50S"]
+    assert lines[2].split() == ["metric", *["τ_b", "τ_c"] * 3, "Mean"]
+    assert (lines[3], len(lines)) == ("with references", 3 + 2 + 23)
+    assert lines[-1].startswith("  DISCODE-IN (Ours), InternVL-2.5-78B ")
+    assert lines[-1].split()[3:] == ["57.7", "58.1", "40.1", "20.8", "60.5", "64.9", "83.5"]
+    rows = list(csv.DictReader(io.StringIO(write_table(published_table("rice"), "csv"))))
+    assert len(rows) == 12
+    assert rows[-1]["MCEval quickdraw"] == "78.5"
+    assert "all of LLaVA-NeXT-72B" in write_table(published_table("sigma"))
+    foil = write_table(published_table("foil"))
+    assert foil.count("no model is printed: the paper's default") == 1
+    assert "DENEB (ViT-L) (Matsuda et al. 2024), flickr8k-cf tau_b: printed one" in write_table(
+        published_table("refdisode"), "markdown"
+    )
+    assert write_table(published_table("dataset_statistics")).splitlines()[1].split() == [
+        "benchmark", "captions", "words",
+    ]  # fmt: skip
+    with pytest.raises(UnknownNameError, match="did you mean 'sota_main'"):
+        published_table("sota")
+
+
+def test_metrics_without_some_scores_are_marked(runs: dict[str, RunLog]) -> None:
+    log = runs["choices"]
+    value = log.results["cider"].value.copy()
+    value[0] = np.nan
+    some = measure_agreement(log.judgments, log.image, value, QUICK)
+    log = replace(log, results={"cider": replace(log.results["cider"], measures=some)})
+    assert "cider *" in render_table({"a": log})
+    assert "* without a score: cider 0.50 % of pascal50s" in render_table({"a": log}, "markdown")
