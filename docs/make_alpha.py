@@ -1,6 +1,6 @@
 """Make the tables and the plot of reading-of-alpha.md.
 
-    python docs/make_alpha.py [FOLDER [STORE]]        (after pip install 'discode[dev]')
+    python docs/make_alpha.py [FOLDER [STORE]]        (after pip install 'discode-eval[dev]')
 
 Prints the tables and writes images/alpha.png. FOLDER is a Flickr8k-Expert set-up: a folder
 with ``flickr8k/`` and ``fleur/`` as published and ``readings/flickr8k_expert_*.npz``; with it the

@@ -69,8 +69,8 @@ def main() -> None:
                     both.append(image.convert("RGB"))
         height = both[0].height
         stacked = Image.new("RGB", (both[0].width, 2 * height))
-        for number, image in enumerate(both):
-            stacked.paste(image, (0, number * height))
+        for number, half in enumerate(both):
+            stacked.paste(half, (0, number * height))
         stacked.save(shot)
         keep(shot, "notebook.png")
 

@@ -4,10 +4,10 @@
     python docs/make_trust.py adam FILE.onnx ...           the weight nearest to ten Adam steps
 
 Both print tables of reading-of-alpha.md. The choice sees dev images alone: Flickr8k's and COCO's
-photographs, and some hundred of each re-rendered in every domain (``discode.paper.styles``), against the
-pseudo ratings of ``training.questions``. Allowed is a weight that loses no more than 0.1 of τ_c to
-smoothing on any of these sets; of those the one with the best mean gain is advised, and that is
-written into ``discode.backends.embedded`` by hand.
+photographs, and some hundred of each re-rendered in every domain (``discode.paper.styles``),
+against the pseudo ratings of ``training.questions``. Allowed is a weight that loses no more than
+0.1 of τ_c to smoothing on any of these sets; of those the one with the best mean gain is advised,
+and that is written into ``discode.backends.embedded`` by hand.
 
 Readings are kept in training's build folder ($DISCODE_BUILD), where ``training.data`` wrote the dev
 images and what they are asked: NAME_dev.npz, NAME_shifted.npz and NAME_test.npz. What is missing is
@@ -32,9 +32,9 @@ from discode import Readings
 from discode.backends.embedded import Embedded
 from discode.decoders import get_decoder
 from discode.pairs import Pair
+from discode.paper.styles import render
 from discode.prompts import CAPTION_LAST
 from discode.scales import TEN, UNIT
-from discode.paper.styles import render
 from discode.stats import KendallPlan, paired_bootstrap
 from training import agreement, common, questions
 

@@ -27,9 +27,9 @@ import numpy as np
 
 from discode.bench.agreement import AgreementProtocol
 from discode.benchmarks import Preferences, Ratings
+from discode.paper.decoders import ALPHA, candidate_decoders, choose_decoder
 from discode.readings import Readings
 from discode.scales import TEN
-from discode.paper.decoders import ALPHA, candidate_decoders, choose_decoder
 from tests.helpers.simulated_ratings import SimulatedRatings, simulate
 
 TRUTHS = ("nothing", "smoothing", "discode:tau=1,trust=1,prior_variance=1")

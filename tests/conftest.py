@@ -49,7 +49,7 @@ def data() -> Path:
 def build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder in which training/ has run from data to artefact, on eight images."""
     for module in ("torch", "onnx", "onnxscript"):
-        pytest.importorskip(module, reason="training and its artefact want discode[dev]")
+        pytest.importorskip(module, reason="training and its artefact want discode-eval[dev]")
     from tests.helpers.training_stand_ins import make_build
 
     folder = tmp_path_factory.mktemp("training")
@@ -61,7 +61,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """One thread for torch: on a busy machine, tiny models are twenty times slower with two."""
-    torch = pytest.importorskip("torch", reason="local models are tested with discode[dev]")
+    torch = pytest.importorskip("torch", reason="local models are tested with discode-eval[dev]")
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

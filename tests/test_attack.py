@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("fastapi", reason="the service wants discode[serve]")
+pytest.importorskip("fastapi", reason="the service wants discode-eval[serve]")
 
 from discode.backends.embedded import SHIPPED
 from perf.attack.__main__ import ATTACKS

@@ -94,7 +94,7 @@ def test_options_that_are_named_exist(page: Path) -> None:
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     for module in ("mkdocs", "material", "mkdocstrings"):
-        pytest.importorskip(module, reason="the site wants discode[docs]")
+        pytest.importorskip(module, reason="the site wants discode-eval[docs]")
     if not (ROOT / "mkdocs.yml").is_file():
         pytest.skip("no mkdocs.yml here")
     done = subprocess.run(
@@ -110,7 +110,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["hooks", "griffe_docstrings"])
 def test_examples_of_the_scripts_that_make_the_site(name: str) -> None:
     for package in ("mkdocs", "griffe"):
-        pytest.importorskip(package, reason="the site wants discode[docs]")
+        pytest.importorskip(package, reason="the site wants discode-eval[docs]")
     spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

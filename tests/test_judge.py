@@ -259,7 +259,7 @@ def test_different_settings_never_share_a_signature(image: Path) -> None:
 def test_hidden_states_are_asked_for_where_the_solver_needs_them(
     tmp_path: Path, image: Path
 ) -> None:
-    pytest.importorskip("torch", reason="the Adam solver wants discode[adam]")
+    pytest.importorskip("torch", reason="the Adam solver wants discode-eval[adam]")
     with pytest.raises(InputError, match="needs hidden"):
         discode.load(FakeModel(), method="discode:solver=adam")
     model = FakeModel(capabilities=frozenset({"hidden"}))

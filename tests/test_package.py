@@ -188,7 +188,7 @@ def test_no_test_looks_at_the_clock() -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("hatchling", reason="building a wheel wants discode[dev]")
+    pytest.importorskip("hatchling", reason="building a wheel wants discode-eval[dev]")
     folder = tmp_path_factory.mktemp("wheel")
     if not (ROOT / "pyproject.toml").is_file():
         pytest.skip("the package is not tested from its checkout")

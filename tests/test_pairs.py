@@ -65,7 +65,7 @@ def test_formats_read_the_same(tmp_path: Path) -> None:
     )
     for suffix in (".jsonl", ".json", ".csv", ".tsv"):
         assert read_pairs(tmp_path / f"p{suffix}", tmp_path) == want, suffix
-    pa = pytest.importorskip("pyarrow", reason="Parquet wants discode[parquet]")
+    pa = pytest.importorskip("pyarrow", reason="Parquet wants discode-eval[parquet]")
     from pyarrow import parquet
 
     parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "p.parquet")
@@ -129,7 +129,7 @@ def test_only_a_number_or_an_image_id_is_a_number_in_file_names(tmp_path: Path) 
 )
 def test_bad_files_name_the_place(tmp_path: Path, name: str, text: str, match: str) -> None:
     if name.endswith("parquet"):
-        pytest.importorskip("pyarrow", reason="Parquet wants discode[parquet]")
+        pytest.importorskip("pyarrow", reason="Parquet wants discode-eval[parquet]")
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=match):
         read_pairs(tmp_path / name)

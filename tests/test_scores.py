@@ -156,7 +156,7 @@ def test_another_metric_has_no_bars() -> None:
 
 
 def test_scores_to_pandas(scores: Scores, image: Path) -> None:
-    pandas = pytest.importorskip("pandas", reason="frames want discode[pandas]")
+    pandas = pytest.importorskip("pandas", reason="frames want discode-eval[pandas]")
     frame = scores.to_pandas()
     assert list(frame.columns) == [
         "image", "caption", "score", "raw", "distribution", "flags", "error", "signature",

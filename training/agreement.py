@@ -29,9 +29,9 @@ import discode
 from discode.backends.embedded import Embedded
 from discode.backends.embedded.backend import ADVISED_TRUST
 from discode.pairs import Pair
+from discode.paper.styles import render
 from discode.prompts import CAPTION_LAST
 from discode.scales import UNIT
-from discode.paper.styles import render
 from training import common, questions, sources
 
 DOMAINS = ("photo", "sketch", "painting", "quickdraw", "clipart", "infograph", "noisy")

@@ -138,5 +138,5 @@ def require(module: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtraError(
-            f"{module.split('.')[0]} is not installed; run: pip install 'discode[{extra}]'"
+            f"{module.split('.')[0]} is not installed; run: pip install 'discode-eval[{extra}]'"
         ) from error

@@ -20,12 +20,12 @@ from discode.backends.served.backend import Served
 from discode.backends.served.client import ChatModel
 from discode.errors import BackendError, ImageError, InputError
 from discode.images import open_image
+from discode.pairs import ImageIndex, read_pairs
 from mceval.database import Database, rules_of
 from mceval.rules import normalized
 from mceval.states import log_event, prepare_images, reset_unseen
 from mceval.tables import Candidate, Domain, Image
 from mceval.texts import check_label, check_text
-from discode.pairs import ImageIndex, read_pairs
 
 PROMPT = "Describe this image in one sentence."
 _SIDE = 1024  # pixels; models scale images down to about this size themselves

@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 
 from discode.benchmarks.base import sha256
 from discode.errors import InputError, StoreError, require
+from discode.version import __version__
 from mceval.card import DatasetFacts, dataset_card
 from mceval.checks import WorkRecord, careless_reason
 from mceval.copies import checked_copy
@@ -36,7 +37,6 @@ from mceval.report import (
 from mceval.rules import normalized
 from mceval.tables import Candidate, Domain, GuideCopy, Image, Void
 from mceval.user_study import user_study_result
-from discode.version import __version__
 
 IMAGES = ("copy", "hashes")
 

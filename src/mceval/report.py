@@ -22,6 +22,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from discode.errors import StoreError
+from discode.stats.resampling import Interval
+from discode.stats.shares import wilson
 from mceval.checks import Evidence
 from mceval.database import from_json, rules_of, settings_of
 from mceval.guide import FLAG_REASONS, SKIP_REASONS
@@ -40,8 +42,6 @@ from mceval.tables import (
     Slot,
     Void,
 )  # fmt: skip
-from discode.stats.resampling import Interval
-from discode.stats.shares import wilson
 
 DISCARDED = {
     "no_consensus": "no consensus",

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
+from discode.stats.shares import wilson
 from mceval.database import checks_of, rules_of
 from mceval.queue import person_may_have
 from mceval.report import domain_rows, side_rows
 from mceval.rules import Rules
 from mceval.states import not_loaded, pass_counts
 from mceval.tables import ROLES, Answer, Candidate, Domain, Image, Pass, Person, Slot
-from discode.stats.shares import wilson
 
 SPLIT_AFTER = 10
 """So many judged images of a domain show whether people can agree on it."""

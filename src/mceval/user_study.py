@@ -13,12 +13,12 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from discode.errors import InputError
+from discode.stats.resampling import Interval
+from discode.stats.shares import wilson
 from mceval.database import Database, rules_of
 from mceval.rules import random_bits
 from mceval.states import log_event
 from mceval.tables import Answer, Domain, Image, Slot
-from discode.stats.resampling import Interval
-from discode.stats.shares import wilson
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from tests.helpers.fake_model import FakeModel
 @pytest.mark.parametrize("form", ["r.db", "r.jsonl", "r.parquet"])
 def test_replay_equals_the_model(tmp_path: Path, image: Path, form: str) -> None:
     if form.endswith("parquet"):
-        pytest.importorskip("pyarrow", reason="Parquet wants discode[parquet]")
+        pytest.importorskip("pyarrow", reason="Parquet wants discode-eval[parquet]")
     captions = ["a", "bb", "ccc"]
     live = discode.load(FakeModel(), store=tmp_path / "r.db").score(image, captions)
     if form != "r.db":

@@ -192,7 +192,7 @@ def test_names_of_systems(tmp_path: Path) -> None:
 
 
 def test_p_is_that_of_every_possible_swap() -> None:
-    scipy_stats = pytest.importorskip("scipy.stats", reason="the oracle wants discode[dev]")
+    scipy_stats = pytest.importorskip("scipy.stats", reason="the oracle wants discode-eval[dev]")
     rng = np.random.default_rng(0)
     for shift in (0.0, 0.04, 0.1):
         a, b = rng.random(9), rng.random(9)
@@ -284,7 +284,7 @@ def test_a_run_that_is_not_finished_is_refused(write: Write, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("systems", [2, 4])
 def test_a_plot_of_systems(systems: int, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="plots want discode[plot]")
+    pytest.importorskip("matplotlib", reason="plots want discode-eval[plot]")
     found = joined(np.random.default_rng(0).random((systems, 30)))
     done = compare_systems(found, resamples=99)
     plot_systems(done, found, tmp_path / "a.png")

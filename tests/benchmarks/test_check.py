@@ -78,7 +78,7 @@ def test_versions_damage_and_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.usefixtures("small")
 def test_all_benchmarks(tmp_path: Path) -> None:
-    pytest.importorskip("scipy", reason="MATLAB files want discode[bench]")
+    pytest.importorskip("scipy", reason="MATLAB files want discode-eval[bench]")
     (tmp_path / "pascal50s").mkdir()
     mini.pascal50s(tmp_path / "pascal50s")
     mini.flickr8k(tmp_path / "flickr8k")

@@ -12,7 +12,7 @@ from discode.benchmarks.pascal50s import read_candidates
 from discode.errors import InputError
 from tests.helpers import mini_benchmarks as mini
 
-scipy = pytest.importorskip("scipy.io", reason="MATLAB files want discode[bench]")
+scipy = pytest.importorskip("scipy.io", reason="MATLAB files want discode-eval[bench]")
 
 
 @pytest.fixture

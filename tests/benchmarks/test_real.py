@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from discode.paper.published import published_cells
 from discode.benchmarks import Benchmark, Preferences, Ratings, load_benchmark
 from discode.benchmarks.check import check_data
 from discode.benchmarks.composite import join_composite
+from discode.paper.published import published_cells
 
 pytestmark = pytest.mark.data
 
@@ -111,7 +111,7 @@ def test_fleurs_scores_on_the_experts(data: Path) -> None:
 
 def rouge(made: Benchmark) -> np.ndarray:
     """ROUGE-L by pycocoevalcap, on words found without its Java tokenizer."""
-    module = pytest.importorskip("pycocoevalcap.rouge.rouge", reason="wants discode[bench]")
+    module = pytest.importorskip("pycocoevalcap.rouge.rouge", reason="wants discode-eval[bench]")
     scorer = module.Rouge()
 
     def words(text: str) -> str:

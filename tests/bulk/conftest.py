@@ -27,7 +27,7 @@ def lines(tmp_path: Path) -> Callable[[int], Path]:
 @pytest.fixture(scope="package")
 def cluster() -> Iterator[None]:
     """A real Ray on two cores of this machine."""
-    ray = pytest.importorskip("ray", reason="Ray is tested with discode[ray]")
+    ray = pytest.importorskip("ray", reason="Ray is tested with discode-eval[ray]")
     with pytest.MonkeyPatch.context() as patch:
         # Workers import what the driver does.
         patch.setenv("PYTHONPATH", f"{ROOT}:{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}")

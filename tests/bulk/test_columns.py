@@ -22,7 +22,7 @@ from discode.pairs import Pair
 from tests.helpers.instant import make_judge
 from tests.helpers.samples import png, read_parts, write_tar
 
-pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode[parquet]")
+pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode-eval[parquet]")
 pq = pytest.importorskip("pyarrow.parquet")
 
 METHODS = {name: get_decoder(name) for name in ("discode", "raw")}

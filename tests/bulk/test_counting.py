@@ -50,7 +50,7 @@ def test_large_ones_are_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_parquet_says_it_at_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode[parquet]")
+    pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode-eval[parquet]")
     from pyarrow import parquet
 
     monkeypatch.setattr(inputs, "COUNTED_BYTES", 0)

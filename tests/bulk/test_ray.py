@@ -20,8 +20,8 @@ from discode.images import demo_path
 from tests.helpers.instant import make_judge, maker, rows
 from tests.helpers.samples import png, write_tar
 
-ray = pytest.importorskip("ray", reason="Ray is tested with discode[ray]")
-pytest.importorskip("ray.data", reason="Ray is tested with discode[ray]")
+ray = pytest.importorskip("ray", reason="Ray is tested with discode-eval[ray]")
+pytest.importorskip("ray.data", reason="Ray is tested with discode-eval[ray]")
 
 pytestmark = [
     pytest.mark.slow,

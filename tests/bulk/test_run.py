@@ -29,7 +29,7 @@ from discode.pairs import read_pairs
 from tests.helpers.instant import Instant, make_judge, rows
 from tests.helpers.samples import png, read_parts, write_tar
 
-pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode[parquet]")
+pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode-eval[parquet]")
 pq = pytest.importorskip("pyarrow.parquet")
 
 Lines = Callable[..., Path]

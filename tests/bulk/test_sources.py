@@ -24,7 +24,7 @@ from discode.pairs import Pair, read_pairs
 from tests.helpers.instant import make_judge, rows
 from tests.helpers.samples import png, write_tar
 
-pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode[parquet]")
+pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode-eval[parquet]")
 pq = pytest.importorskip("pyarrow.parquet")
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from discode.paper.published import PAPER_TABLES
 from discode.bench.runlog import RunLog
 from discode.benchmarks import load_benchmark
 from discode.images import demo_path
+from discode.paper.published import PAPER_TABLES
 from tests.helpers import mini_benchmarks as mini
 from tests.helpers.command_line import refused, run
 
@@ -205,7 +205,7 @@ def test_score_elsewhere_decode_here(folder: Path) -> None:
 
 
 def test_without_java_the_other_metrics_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pycocoevalcap", reason="text metrics want discode[bench]")
+    pytest.importorskip("pycocoevalcap", reason="text metrics want discode-eval[bench]")
     monkeypatch.setenv("PATH", "/nowhere")
     file = scores(folder, "a.csv", 0)
     done = run("bench", "run", "--benchmark", "custom", "--data", folder, "-m", "cider",

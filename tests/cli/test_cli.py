@@ -468,7 +468,7 @@ def test_interrupt_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("shipped")
 def test_demo(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="the figure wants discode[plot]")
+    pytest.importorskip("matplotlib", reason="the figure wants discode-eval[plot]")
     done = run("demo", "-o", tmp_path / "demo.png")
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[:6] == ["image", "caption", "meant", "as", "raw", "discode"]

@@ -81,7 +81,7 @@ def test_refusals(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore")  # transformers warns a lot
 def test_a_local_model_with_its_chat_template_and_without_its_weights(tmp_path: Path) -> None:
     for module in ("torch", "transformers", "torchvision"):
-        pytest.importorskip(module, reason="local models want discode[hf]")
+        pytest.importorskip(module, reason="local models want discode-eval[hf]")
     from transformers import AutoProcessor
 
     from discode.backends.local.memory import weight_files

@@ -17,8 +17,8 @@ import pytest
 from discode.readings.store import ReadingStore
 from tests.helpers.command_line import CAT, DISCODE, refused, run, start
 
-pytest.importorskip("torch", reason="local models want discode[hf]")
-pytest.importorskip("transformers", reason="local models want discode[hf]")
+pytest.importorskip("torch", reason="local models want discode-eval[hf]")
+pytest.importorskip("transformers", reason="local models want discode-eval[hf]")
 pytest.importorskip("torchvision", reason="the image processors of most families want it")
 
 from discode.backends.local.catalog import CATALOG

@@ -16,7 +16,7 @@ from discode.errors import InputError
 from discode.readings import Readings
 from discode.scales import TEN
 
-pytest.importorskip("torch", reason="the Adam solver needs discode[adam]")
+pytest.importorskip("torch", reason="the Adam solver needs discode-eval[adam]")
 
 
 def readings_with_head(n: int = 6, d: int = 16, seed: int = 0) -> Readings:

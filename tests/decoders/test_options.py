@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,7 +71,8 @@ def test_an_option_is_given_once() -> None:
 
 
 def test_what_is_kept_is_what_the_decoder_computes_with() -> None:
-    decoder = Discode(alpha_clip=(0, 1), sigma2=np.float32(0.5), steps=np.int64(3))
+    numbers: dict[str, Any] = {"sigma2": np.float32(0.5), "steps": np.int64(3)}
+    decoder = Discode(alpha_clip=(0, 1), **numbers)
     kept = decoder.alpha_clip, decoder.sigma2, decoder.steps
     assert kept == ((0.0, 1.0), 0.5, 3)
     assert [type(value) for value in kept[1:]] == [float, int]

@@ -20,7 +20,9 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 @contextmanager
 def chromium() -> Iterator[Any]:
     """Start the browser; skip the test where there is none."""
-    api = pytest.importorskip("playwright.sync_api", reason="pages are tested with discode[dev]")
+    api = pytest.importorskip(
+        "playwright.sync_api", reason="pages are tested with discode-eval[dev]"
+    )
     found = os.environ.get("CHROMIUM") or next(
         filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("uvicorn", reason="servers want discode[serve] or discode[annotate]")
+pytest.importorskip("uvicorn", reason="servers want discode-eval[serve] or discode-eval[annotate]")
 
 from discode.http.server import make_server, open_socket
 

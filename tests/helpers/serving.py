@@ -25,7 +25,7 @@ from discode.scales import Scale
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.servers import PATIENCE, in_thread
 
-pytest.importorskip("fastapi", reason="the service wants discode[serve]")
+pytest.importorskip("fastapi", reason="the service wants discode-eval[serve]")
 
 from discode.http.guard import LOOPBACK
 from discode.serve.app import ServiceOptions, make_service

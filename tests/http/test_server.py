@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-pytest.importorskip("fastapi", reason="the server wants discode[serve]")
+pytest.importorskip("fastapi", reason="the server wants discode-eval[serve]")
 
 from fastapi import FastAPI, Request
 

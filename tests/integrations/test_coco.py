@@ -22,7 +22,7 @@ IMAGES = {3: png("red"), 5: png("green"), 7: png("blue")}
 
 def test_the_interface_is_that_of_pycocoevalcap() -> None:
     cider = pytest.importorskip(
-        "pycocoevalcap.cider.cider", reason="the oracle wants discode[bench]"
+        "pycocoevalcap.cider.cider", reason="the oracle wants discode-eval[bench]"
     )
     judge = discode.load(FakeModel())
     ours, theirs = CocoScorer(IMAGES, judge), cider.Cider()

@@ -15,7 +15,7 @@ from discode.errors import InputError, UnknownNameError
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.samples import png
 
-datasets = pytest.importorskip("datasets", reason="Dataset.map wants discode[datasets]")
+datasets = pytest.importorskip("datasets", reason="Dataset.map wants discode-eval[datasets]")
 
 CAPTIONS = ["a cat", "a dog", "a bad one", "a cup of tea", "x"]
 

@@ -13,7 +13,7 @@ import discode
 from discode.errors import InputError
 from tests.helpers.fake_model import FakeModel
 
-evaluate = pytest.importorskip("evaluate", reason="the module wants discode[evaluate]")
+evaluate = pytest.importorskip("evaluate", reason="the module wants discode-eval[evaluate]")
 
 CAPTIONS = ["a cat", "a bad one", "a dog runs"]
 

@@ -13,7 +13,7 @@ from discode.errors import InputError, MissingExtraError, UnknownNameError
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.samples import png
 
-pandas = pytest.importorskip("pandas", reason="frames want discode[pandas]")
+pandas = pytest.importorskip("pandas", reason="frames want discode-eval[pandas]")
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_what_is_missing_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> Non
         ("evaluate", lambda: discode.integrations.DiscodeEvaluation),
     ):
         monkeypatch.setitem(sys.modules, package, None)
-        with pytest.raises(MissingExtraError, match=rf"pip install 'discode\[{package}\]'"):
+        with pytest.raises(MissingExtraError, match=rf"pip install 'discode-eval\[{package}\]'"):
             ask()
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         discode.integrations.Nothing  # noqa: B018  # asked for

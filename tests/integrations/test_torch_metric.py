@@ -16,8 +16,8 @@ from discode.errors import InputError
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.samples import png
 
-torch = pytest.importorskip("torch", reason="the metric wants discode[torchmetrics]")
-torchmetrics = pytest.importorskip("torchmetrics", reason="it wants discode[torchmetrics]")
+torch = pytest.importorskip("torch", reason="the metric wants discode-eval[torchmetrics]")
+torchmetrics = pytest.importorskip("torchmetrics", reason="it wants discode-eval[torchmetrics]")
 
 CAPTIONS = ["a", "a cat", "a bad one", "a dog runs", "two dogs and a cat"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("sqlalchemy", reason="campaigns want discode[mceval]")
+pytest.importorskip("sqlalchemy", reason="campaigns want discode-eval[mceval]")
 
 from sqlalchemy import event
 
@@ -20,7 +20,7 @@ from tests.helpers import postgres
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """The URL of a PostgreSQL database that is ours alone."""
-    pytest.importorskip("psycopg", reason="PostgreSQL wants discode[postgres]")
+    pytest.importorskip("psycopg", reason="PostgreSQL wants discode-eval[postgres]")
     if not postgres.is_usable():
         pytest.skip("PostgreSQL is not installed, or cannot be run by this user")
     with postgres.server(durable=False) as url:

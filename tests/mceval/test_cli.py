@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-pytest.importorskip("sqlalchemy", reason="campaigns want discode[mceval]")
+pytest.importorskip("sqlalchemy", reason="campaigns want discode-eval[mceval]")
 
 from sqlalchemy import inspect
 
@@ -481,7 +481,7 @@ def test_one_limit_for_duplicates_and_a_second_look(run: Run, tmp_path: Path) ->
 def test_the_server_says_at_its_start_which_images_are_missing(
     run: Run, begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("fastapi", reason="annotating is tested with discode[annotate,dev]")
+    pytest.importorskip("fastapi", reason="annotating is tested with discode-eval[annotate,dev]")
     monkeypatch.setattr("discode.http.server.serve_until_signal", lambda *given, **more: None)
     code, _, err = run("annotate", begun, "--port", 0)
     assert code == 0

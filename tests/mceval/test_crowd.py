@@ -57,7 +57,7 @@ def tasks_of(db: Database, *, gold: bool = True, study: bool = False) -> list[Cr
 
 
 def pages(instructions: str = "") -> Any:
-    pytest.importorskip("jinja2", reason="pages want discode[annotate]")
+    pytest.importorskip("jinja2", reason="pages want discode-eval[annotate]")
     from mceval.web.crowd_page import CrowdPages
 
     return CrowdPages(instructions)

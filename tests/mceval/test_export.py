@@ -105,7 +105,7 @@ def test_our_loader_reads_it(campaign: Database, tmp_path: Path) -> None:
 
 
 def test_the_same_bytes_again(campaign: Database, tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow", reason="Parquet wants discode[parquet]")
+    pytest.importorskip("pyarrow", reason="Parquet wants discode-eval[parquet]")
     options = ExportOptions(parquet=True, writers=True, licence="cc-by-4.0")
     for folder in ("one", "two"):
         export_dataset(campaign, tmp_path / folder, options)
@@ -419,7 +419,7 @@ def test_what_a_dataset_lacks_is_said(campaign: Database, tmp_path: Path) -> Non
 
 def test_agreement_is_over_images_judged_in_full(tmp_path: Path) -> None:
     """As the card says: images with one or two votes of three are left out of both."""
-    oracle = pytest.importorskip("krippendorff", reason="the oracle comes with discode[dev]")
+    oracle = pytest.importorskip("krippendorff", reason="the oracle comes with discode-eval[dev]")
     with Database("sqlite://") as db:
         fill(db, Rules(), {"a": (14, 14)})
         people = invite_people(db, 4)

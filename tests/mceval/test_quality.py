@@ -56,7 +56,7 @@ def test_krippendorffs_own_example() -> None:
 
 @given(st.lists(st.lists(st.integers(0, 2), min_size=0, max_size=4), min_size=1, max_size=15))
 def test_alpha_as_the_package_krippendorff_has_it(votes: Votes) -> None:
-    oracle = pytest.importorskip("krippendorff", reason="the oracle comes with discode[dev]")
+    oracle = pytest.importorskip("krippendorff", reason="the oracle comes with discode-eval[dev]")
     found = krippendorff_alpha(table(votes, 3))
     paired = [item for item in votes if len(item) >= 2]
     if len(set(itertools.chain(*paired))) < 2:

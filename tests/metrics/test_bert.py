@@ -16,9 +16,11 @@ from discode.errors import InputError
 from discode.metrics.bert import BERT_MEASURES, BertScore, greedy_match
 from discode.pairs import Pair
 
-torch = pytest.importorskip("torch", reason="BERTScore is tested with discode[dev]")
+torch = pytest.importorskip("torch", reason="BERTScore is tested with discode-eval[dev]")
 mend_torchvision()
-transformers = pytest.importorskip("transformers", reason="BERTScore is tested with discode[dev]")
+transformers = pytest.importorskip(
+    "transformers", reason="BERTScore is tested with discode-eval[dev]"
+)
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 PAIRS = [
@@ -41,7 +43,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize("idf", [False, True])
 @pytest.mark.parametrize("layer", [1, 2])
 def test_against_bert_score(folder: Path, idf: bool, layer: int) -> None:
-    utils = pytest.importorskip("bert_score.utils", reason="the oracle is in discode[dev]")
+    utils = pytest.importorskip("bert_score.utils", reason="the oracle is in discode-eval[dev]")
     metric = BertScore.open(str(folder), layer=layer, idf=idf, device="cpu", batch_size=2)
     metric.tokenizer.model_max_length = 24  # bert-score cannot do without
     model = transformers.AutoModel.from_pretrained(folder)

@@ -16,9 +16,9 @@ from discode.metrics import MetricFactory
 from discode.metrics.clip import CLIP_PROMPT, ClipEncoder, ClipScore, harmonic
 from discode.pairs import Pair
 
-torch = pytest.importorskip("torch", reason="CLIP is tested with discode[dev]")
+torch = pytest.importorskip("torch", reason="CLIP is tested with discode-eval[dev]")
 mend_torchvision()
-transformers = pytest.importorskip("transformers", reason="CLIP is tested with discode[dev]")
+transformers = pytest.importorskip("transformers", reason="CLIP is tested with discode-eval[dev]")
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 

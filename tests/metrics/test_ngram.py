@@ -32,7 +32,7 @@ from discode.metrics.ngram import (
 from discode.pairs import Pair
 from discode.scores import Floats, Metric
 
-pytest.importorskip("pycocoevalcap", reason="text metrics want discode[bench]")
+pytest.importorskip("pycocoevalcap", reason="text metrics want discode-eval[bench]")
 needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="no Java on the PATH")
 
 DOG = ("A dog runs over the grass.", "The brown dog is running!", 'Someone says "run", he runs')

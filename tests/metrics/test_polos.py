@@ -20,9 +20,9 @@ from discode.metrics import MetricFactory
 from discode.metrics.polos import Polos
 from discode.pairs import Pair
 
-torch = pytest.importorskip("torch", reason="Polos is tested with discode[dev]")
+torch = pytest.importorskip("torch", reason="Polos is tested with discode-eval[dev]")
 mend_torchvision()
-transformers = pytest.importorskip("transformers", reason="Polos is tested with discode[dev]")
+transformers = pytest.importorskip("transformers", reason="Polos is tested with discode-eval[dev]")
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 SETTINGS = {

@@ -108,7 +108,7 @@ def test_judges_read_once_and_decode_often() -> None:
 
 
 def test_hidden_states_are_read_when_a_decoder_wants_them() -> None:
-    pytest.importorskip("torch", reason="the Adam solver wants discode[adam]")
+    pytest.importorskip("torch", reason="the Adam solver wants discode-eval[adam]")
     model = FakeModel(capabilities=frozenset({"hidden"}))
     factory = MetricFactory(model=model)
     factory.make("raw").score_pairs(PAIRS)
@@ -120,7 +120,7 @@ def test_hidden_states_are_read_when_a_decoder_wants_them() -> None:
 @pytest.mark.parametrize("order", [1, -1])
 def test_methods_with_and_without_hidden_states_share_one_reading(order: int) -> None:
     """Each pair is asked for once in a run that says what it will make, in any order."""
-    pytest.importorskip("torch", reason="the Adam solver wants discode[adam]")
+    pytest.importorskip("torch", reason="the Adam solver wants discode-eval[adam]")
     names = ["smoothing", "paper-adam", "ref-raw", "ref-discode:solver=adam"][::order]
     model = FakeModel(capabilities=frozenset({"hidden"}))
     factory = MetricFactory(model=model)
@@ -210,7 +210,7 @@ def test_names_and_options_that_are_missing(
         ("discode:sigm2=1", UnknownNameError, "did you mean 'sigma2'"),
     ):
         if name in ("clip-s", "bertscore"):
-            pytest.importorskip("transformers", reason="encoders want discode[hf]")
+            pytest.importorskip("transformers", reason="encoders want discode-eval[hf]")
         with pytest.raises(error, match=message) as caught:
             factory.make(name)
         assert "\n" not in str(caught.value)

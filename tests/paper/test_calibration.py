@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
 from discode.errors import InputError
-from discode.stats import tie_rate
 from discode.paper.calibration import calibration_error, fit_calibration, isotonic
+from discode.stats import tie_rate
 
 NUMBERS = st.lists(st.tuples(st.integers(-5, 5), st.integers(1, 4)), min_size=1, max_size=40)
 

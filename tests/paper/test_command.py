@@ -28,8 +28,8 @@ def test_without_a_name_all_are_listed() -> None:
 
 @pytest.mark.usefixtures("shipped")
 def test_a_study_is_written_and_goes_on_from_its_logs(data: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="figures want discode[plot]")
-    pytest.importorskip("torch", reason="Adam wants discode[adam]")
+    pytest.importorskip("matplotlib", reason="figures want discode-eval[plot]")
+    pytest.importorskip("torch", reason="Adam wants discode-eval[adam]")
     first = tmp_path / "first"
     arguments = ["--data", data, "-b", "flickr8k-expert", "--resamples", 100]
     done = run("study", "ablation", *arguments, "-o", first)

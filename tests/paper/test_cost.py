@@ -14,7 +14,7 @@ from discode.paper.cost import TIMED, Cost, RunTime, measure
 
 @pytest.mark.usefixtures("shipped")
 def test_the_closed_form_is_cheaper_than_adam() -> None:
-    pytest.importorskip("torch", reason="Adam wants discode[adam]")
+    pytest.importorskip("torch", reason="Adam wants discode-eval[adam]")
     backend = open_backend("embedded")
     rows = measure(backend, backend.prompt, [demo_path() / "cat.jpg"], captions=2, runs=2)
     assert [row.method for row in rows] == list(TIMED)
@@ -54,7 +54,7 @@ def test_the_spread_of_one_run_is_unknown() -> None:
 def test_the_shapes_are_those_of_the_papers_models() -> None:
     """Counted on the meta device, so that none of 73 billion weights is made."""
     for module in ("torch", "transformers"):
-        pytest.importorskip(module, reason="local models want discode[hf]")
+        pytest.importorskip(module, reason="local models want discode-eval[hf]")
     from discode.backends.local.catalog import CATALOG
     from discode.backends.local.random_weights import count_parameters
 

@@ -56,7 +56,7 @@ def test_the_papers_numbers(name: str, captions: int, words: float, data: Path) 
 
 @pytest.mark.data
 def test_the_papers_words_of_pascal_are_those_of_the_references(data: Path) -> None:
-    pytest.importorskip("scipy", reason="the references are in a MATLAB file: discode[bench]")
+    pytest.importorskip("scipy", reason="the references are in a MATLAB file: discode-eval[bench]")
     drawn = count_dataset(load_benchmark("pascal50s", data))
     given = count_dataset(load_benchmark("pascal50s", data, {"references": "given"}))
     assert drawn.captions == given.captions == 8000

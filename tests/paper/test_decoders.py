@@ -16,8 +16,6 @@ from discode.benchmarks import Benchmark, Preferences, Ratings
 from discode.decoders import get_decoder
 from discode.errors import InputError
 from discode.metrics import MetricFactory
-from discode.readings import Readings
-from discode.scales import FIVE, TEN, UNIT
 from discode.paper import StudySetup
 from discode.paper.decoders import (
     STUDY,
@@ -26,6 +24,8 @@ from discode.paper.decoders import (
     choose_decoder,
     write_method,
 )
+from discode.readings import Readings
+from discode.scales import FIVE, TEN, UNIT
 from tests.helpers.command_line import refused, run
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.fake_runs import preferred, rated
@@ -187,7 +187,7 @@ def test_several_judges_and_preferences_have_a_preset_each() -> None:
 
 
 def test_adam_is_tried_where_hidden_states_are_to_be_had() -> None:
-    pytest.importorskip("torch", reason="Adam wants discode[adam]")
+    pytest.importorskip("torch", reason="Adam wants discode-eval[adam]")
     result = STUDY.run(setup(rated(24), FakeModel(capabilities=frozenset({"hidden"})), adam="yes"))
     plain = STUDY.run(setup(rated(24), FakeModel()))
     more = [

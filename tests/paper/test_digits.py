@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from discode.bench import AgreementProtocol
 from discode.errors import InputError
+from discode.paper.digits import above_one_hump, count_digits
 from discode.readings import Readings
 from discode.scales import FIVE, TEN, UNIT
-from discode.paper.digits import above_one_hump, count_digits
 
 rows = st.lists(st.integers(1, 50), min_size=2, max_size=10).map(
     lambda weights: np.array(weights) / sum(weights)

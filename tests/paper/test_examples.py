@@ -124,7 +124,7 @@ def sheet(captions: list[str], image: object, out: Path) -> np.ndarray:
 
 def test_no_caption_moves_or_hides_what_is_beside_it(tmp_path: Path) -> None:
     """The image, the bars and the other rows are the same pixels whatever the captions say."""
-    pytest.importorskip("matplotlib", reason="figures want discode[plot]")
+    pytest.importorskip("matplotlib", reason="figures want discode-eval[plot]")
     photo = Image.new("RGB", (40, 30), "blue")
     plain = sheet(["a dog"] * len(HOSTILE), photo, tmp_path / "plain.png")
     hostile = sheet(HOSTILE, photo, tmp_path / "hostile.png")
@@ -139,6 +139,6 @@ def test_no_caption_moves_or_hides_what_is_beside_it(tmp_path: Path) -> None:
 
 
 def test_a_lost_image_is_a_box_with_the_reason(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="figures want discode[plot]")
+    pytest.importorskip("matplotlib", reason="figures want discode-eval[plot]")
     drawn = sheet(["a dog"], tmp_path / "nowhere.jpg", tmp_path / "sheet.png")
     assert drawn.std() > 0

@@ -54,7 +54,7 @@ def written(folder: Path, name: str, size: int = 300) -> None:
 
 
 def test_digits(ratings: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="figures want discode[plot]")
+    pytest.importorskip("matplotlib", reason="figures want discode-eval[plot]")
     shown = study("digits", "--data", ratings, "-b", "custom", "-o", tmp_path, code=1)
     assert "lies above one hump" in shown  # half a character has no reading: exit code 1
     written(tmp_path, "digits")
@@ -66,7 +66,7 @@ def test_digits(ratings: Path, tmp_path: Path) -> None:
 
 
 def test_examples(ratings: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="figures want discode[plot]")
+    pytest.importorskip("matplotlib", reason="figures want discode-eval[plot]")
     command = ("--data", ratings, "-b", "custom", "-o", tmp_path, "--count", 4)
     shown = study("examples", *command, "--first", "raw", "--second", "smoothing")
     assert "sides with people" in shown
@@ -79,7 +79,7 @@ def test_examples(ratings: Path, tmp_path: Path) -> None:
 
 
 def test_shift(ratings: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="figures want discode[plot]")
+    pytest.importorskip("matplotlib", reason="figures want discode-eval[plot]")
     command = ("--data", ratings, "-b", "custom", "-o", tmp_path, "--styles", "noisy,sketch")
     shown = study("shift", *command, "--rendered", tmp_path / "drawn", "--images", 3)
     assert "3 images, drawn anew" in shown
@@ -127,7 +127,7 @@ def test_dataset_of_a_campaign(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_cost() -> None:
-    pytest.importorskip("torch", reason="Adam wants discode[adam]")
+    pytest.importorskip("torch", reason="Adam wants discode-eval[adam]")
     shown = study("cost", "--captions", 2, "--runs", 2)
     assert "one pair at a time" in shown
     assert "±" in shown

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from discode.bench import PaperMatch, RunLog, match_published, published_cells
+from discode.bench import RunLog
+from discode.paper import PaperMatch, match_published, published_cells
 from discode.paper.published import paper_model
 from discode.prompts import CAPTION_LAST
 from discode.signature import Signature

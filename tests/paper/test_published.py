@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from discode.paper.published import PAPER_TABLES, published_cells
-from discode.paper.run_tables import published_table
 from discode.benchmarks import BENCHMARKS
 from discode.errors import UnknownNameError
+from discode.paper.published import PAPER_TABLES, published_cells
+from discode.paper.run_tables import published_table
 
 # Rows times columns, less the cells printed as "--".
 COUNTS = {
@@ -181,7 +181,7 @@ def test_the_published_cells_are_reproduced(
     data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Every cell but METEOR's, which takes minutes: perf/published.py has it."""
-    pytest.importorskip("pycocoevalcap", reason="text metrics want discode[bench]")
+    pytest.importorskip("pycocoevalcap", reason="text metrics want discode-eval[bench]")
     if shutil.which("java") is None:
         pytest.skip("text metrics want Java")
     script = Path(__file__).parents[2] / "perf" / "published.py"

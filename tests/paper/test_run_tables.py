@@ -11,12 +11,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from discode.bench import AgreementProtocol, RunLog, measure_agreement, render_table, table_cells
+from discode.bench import AgreementProtocol, RunLog, measure_agreement
 from discode.bench.layout import TABLE_FORMATS, write_table
-from discode.paper.published import PAPER_TABLES, published_cells
-from discode.paper.run_tables import published_table, table_measures
 from discode.benchmarks import BENCHMARKS, Preferences
 from discode.errors import UnknownNameError
+from discode.paper import render_table, table_cells
+from discode.paper.published import PAPER_TABLES, published_cells
+from discode.paper.run_tables import published_table, table_measures
 from discode.signature import Signature
 from tests.helpers.fake_runs import QUICK
 

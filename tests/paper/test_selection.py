@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from discode.errors import InputError
-from discode.stats.contributions import Contributions
 from discode.paper.selection import choose, deal_folds
+from discode.stats.contributions import Contributions
 
 
 def normal_candidates(

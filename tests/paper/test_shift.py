@@ -12,8 +12,8 @@ from discode.benchmarks.base import Benchmark, Preferences, Ratings
 from discode.errors import InputError
 from discode.images import image_digest
 from discode.pairs import Pair
-from discode.paper.styles import render
 from discode.paper.shift import chosen_styles, keep_images, render_benchmark
+from discode.paper.styles import render
 
 
 @pytest.fixture

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 
 from discode.bench import RunLog, measure_agreement, run_metrics
-from discode.paper.published import PAPER_TABLES, published_cells
 from discode.benchmarks import BENCHMARKS, Preferences
 from discode.errors import InputError
 from discode.metrics import MetricFactory
 from discode.metrics.registry import asks_judge
-from discode.signature import Signature
-from discode.stats import Interval
 from discode.paper import STUDIES, StudyResult, StudySetup
 from discode.paper.base import run_methods
+from discode.paper.published import PAPER_TABLES, published_cells
 from discode.paper.studies import PAPER_STUDIES
 from discode.paper.tables import system_title
+from discode.signature import Signature
+from discode.stats import Interval
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.fake_runs import QUICK, FakeFactory, FakeMetric, preferred, rated
 
@@ -56,7 +56,7 @@ def test_every_study_names_tables_and_benchmarks_that_exist() -> None:
 
 
 def test_ablation_has_both_solvers_beside_the_paper() -> None:
-    pytest.importorskip("torch", reason="Adam wants discode[adam]")
+    pytest.importorskip("torch", reason="Adam wants discode-eval[adam]")
     model = FakeModel(capabilities=HIDDEN)
     result = STUDIES["ablation"].run(setup_of(model))
     (log,) = result.logs.values()
@@ -183,7 +183,7 @@ def test_domains_that_the_paper_lacks_have_columns_of_their_own() -> None:
 
 def test_sentences_and_panels_have_the_benchmarks_own_tau(tmp_path: Path) -> None:
     """Flickr8k-CF is reported in τ_b, the other ratings in τ_c."""
-    matplotlib = pytest.importorskip("matplotlib", reason="figures want discode[plot]")
+    matplotlib = pytest.importorskip("matplotlib", reason="figures want discode-eval[plot]")
     crowd = replace(rated(), name="flickr8k-cf")
     both = replace(setup_of(FakeModel()), benchmarks={"flickr8k-cf": crowd, "composite": rated()})
     for study in ("models", "sigma"):
@@ -294,7 +294,7 @@ def test_scales_are_readings_of_their_own() -> None:
 
 @pytest.mark.parametrize("name", ["sigma", "ablation"])
 def test_figures_are_drawn(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="figures want discode[plot]")
+    pytest.importorskip("matplotlib", reason="figures want discode-eval[plot]")
     result = STUDIES[name].run(setup_of(FakeModel()))
     for stem, draw in result.figures.items():
         draw(tmp_path / f"{stem}.png")

@@ -41,7 +41,7 @@ def store(tmp_path: Path) -> ReadingStore:
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_round_trip_is_exact(tmp_path: Path, store: ReadingStore, suffix: str) -> None:
     if suffix == ".parquet":
-        pytest.importorskip("pyarrow", reason="Parquet needs discode[parquet]")
+        pytest.importorskip("pyarrow", reason="Parquet needs discode-eval[parquet]")
     path = tmp_path / f"out{suffix}"
     assert export_readings(store, path) == 1201
     with ReadingStore(tmp_path / "b.db") as other:

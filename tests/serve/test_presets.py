@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("fastapi", reason="the service wants discode[serve]")
+pytest.importorskip("fastapi", reason="the service wants discode-eval[serve]")
 
 from discode.decoders.preset import Calibration, Preset  # isort: skip
 from discode.errors import InputError  # isort: skip

@@ -11,7 +11,7 @@ import pytest
 from discode.errors import InputError
 from discode.stats import MeansPlan, bootstrap_all, paired_bootstrap, paired_effect, resample
 
-scipy_stats = pytest.importorskip("scipy.stats", reason="the oracle wants discode[dev]")
+scipy_stats = pytest.importorskip("scipy.stats", reason="the oracle wants discode-eval[dev]")
 
 
 def test_means_by_cluster_are_the_means_by_row() -> None:

@@ -1,16 +1,10 @@
-"""Run metrics on benchmarks, keep the results, and tabulate, plot and compare them."""
+"""Run metrics on benchmarks, keep the results, and compare them."""
 
 from __future__ import annotations
 
 from discode.bench.agreement import AgreementProtocol, measure_agreement
 from discode.bench.compare import MetricComparison, MetricDifference, compare_metrics
-from discode.bench.figures import plot_runs, plot_systems
-from discode.paper.published import (
-    PaperMatch,
-    PublishedCell,
-    match_published,
-    published_cells,
-)
+from discode.bench.figures import plot_systems
 from discode.bench.run import label_metrics, run_metrics
 from discode.bench.runlog import MetricResult, RunLog
 from discode.bench.systems import (
@@ -21,7 +15,6 @@ from discode.bench.systems import (
     compare_systems,
     join_systems,
 )
-from discode.paper.run_tables import TableCell, render_table, table_cells
 
 __all__ = [
     "AgreementProtocol",
@@ -29,23 +22,15 @@ __all__ = [
     "MetricComparison",
     "MetricDifference",
     "MetricResult",
-    "PaperMatch",
-    "PublishedCell",
     "RunLog",
     "SystemComparison",
     "SystemDifference",
     "SystemMean",
-    "TableCell",
     "compare_metrics",
     "compare_systems",
     "join_systems",
     "label_metrics",
-    "match_published",
     "measure_agreement",
-    "plot_runs",
     "plot_systems",
-    "published_cells",
-    "render_table",
     "run_metrics",
-    "table_cells",
 ]

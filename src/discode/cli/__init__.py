@@ -9,8 +9,10 @@ import sys
 import warnings
 from contextlib import suppress
 from io import TextIOWrapper
+from typing import Any
 
 import typer
+import typer.core
 from PIL import _imaging
 
 import discode
@@ -30,11 +32,31 @@ from discode.cli import (
 )
 from discode.cli.output import echo, printable
 from discode.errors import DiscodeError, StoppedError
-from mceval import cli as mceval
 from discode.stats import UndefinedWarning
+
+
+class _Verbs(typer.core.TyperGroup):
+    """The verbs, and ``mceval``, which is found when it is called.
+
+    Types are typer's own: from 0.16 on it brings its click along under another name.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), "mceval"]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name != "mceval":
+            return super().get_command(ctx, cmd_name)
+        from mceval.cli import app as mceval
+
+        command = typer.main.get_command(mceval)
+        command.name = cmd_name
+        return command
+
 
 app = typer.Typer(
     name="discode",
+    cls=_Verbs,
     help="Judge image captions with vision-language models.",
     no_args_is_help=True,
     add_completion=False,
@@ -69,7 +91,6 @@ app.command("scales")(lists.scales)
 app.command("models")(lists.models)
 app.command("prompts")(prompts.prompts)
 app.add_typer(bench.app, name="bench")
-app.add_typer(mceval.app, name="mceval")
 app.add_typer(store.app, name="store")
 app.add_typer(study.app, name="study")
 

@@ -18,10 +18,8 @@ from rich.progress import TaskID
 from discode.backends import kind_of
 from discode.bench.agreement import AgreementProtocol
 from discode.bench.layout import TABLE_FORMATS, write_table
-from discode.paper.published import PAPER_TABLES, published_cells
 from discode.bench.run import label_metrics, pairs_to_judge, run_metrics
 from discode.bench.runlog import RunLog
-from discode.paper.run_tables import published_table, render_table
 from discode.benchmarks import BENCHMARKS, Benchmark, BenchmarkRow, find_folder, load_benchmark
 from discode.benchmarks.base import resolve_options
 from discode.benchmarks.check import check_data, unknown_versions
@@ -46,6 +44,8 @@ from discode.metrics.bert import DEFAULT_BERT
 from discode.metrics.clip import DEFAULT_CLIP
 from discode.metrics.polos import DEFAULT_POLOS_TEXT
 from discode.metrics.registry import asks_judge
+from discode.paper.published import PAPER_TABLES, published_cells
+from discode.paper.run_tables import published_table, render_table
 
 _NAMES = "As discode bench list has it."
 Data = Annotated[Path, typer.Option(help="The benchmark's folder, or a folder of such folders.")]
@@ -528,7 +528,7 @@ def plot(
     out: Annotated[Path, typer.Option("--output", "-o", help=".png, .svg or .pdf.")],
 ) -> None:
     """Plot runs: one panel per benchmark, one line per metric, with intervals."""
-    from discode.bench.figures import plot_runs
+    from discode.paper.run_tables import plot_runs
 
     output.check_writable(out)
     plot_runs(read_runs(runs), out)

@@ -20,9 +20,9 @@ from discode.bench.systems import (
     join_systems,
     label_systems,
 )
-from discode.paper.run_tables import MEASURE_SYMBOLS
 from discode.cli import output
 from discode.errors import InputError
+from discode.paper.run_tables import MEASURE_SYMBOLS
 
 FEW_IMAGES = 30
 """Below this an interval is too narrow; :func:`compare_systems` says by how much."""

@@ -71,7 +71,7 @@ def scales() -> None:
 
 def _check(name: str, revision: str | None) -> None:
     """Print what is known of a model before its weights are downloaded."""
-    from discode.backends.local.check import check_model  # needs discode[hf]
+    from discode.backends.local.check import check_model  # needs discode-eval[hf]
 
     table = table_of("", "")
     table.show_header = False

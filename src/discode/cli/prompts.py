@@ -94,7 +94,7 @@ def _open(model: str | None, options: dict[str, Any]) -> tuple[Prompt, Render, s
         return FLEUR, _plain, "the text alone; --model ORG/NAME shows a chat template around it"
     kind, name = kind_of(model)
     if kind.name == "Local":
-        from discode.backends.local.check import open_vocabulary  # needs discode[hf]
+        from discode.backends.local.check import open_vocabulary  # needs discode-eval[hf]
 
         given = kind.check(options)
         if other := sorted(given.keys() - {"revision"}):

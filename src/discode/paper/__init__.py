@@ -1,12 +1,27 @@
-"""The paper's tables and figures, and what else is worth knowing of a judge, one row each."""
+"""The paper's tables and figures as studies, one row each, and its printed numbers beside ours."""
 
 from __future__ import annotations
 
 from discode.paper import cost, dataset, decoders, digits, examples, shift
 from discode.paper.base import Study, StudyResult, StudySetup
+from discode.paper.published import PaperMatch, PublishedCell, match_published, published_cells
+from discode.paper.run_tables import TableCell, plot_runs, render_table, table_cells
 from discode.paper.studies import PAPER_STUDIES
 
-__all__ = ["STUDIES", "Study", "StudyResult", "StudySetup"]
+__all__ = [
+    "STUDIES",
+    "PaperMatch",
+    "PublishedCell",
+    "Study",
+    "StudyResult",
+    "StudySetup",
+    "TableCell",
+    "match_published",
+    "plot_runs",
+    "published_cells",
+    "render_table",
+    "table_cells",
+]
 
 _OWN = (cost.STUDY, digits.STUDY, examples.STUDY, dataset.STUDY, shift.STUDY, decoders.STUDY)
 STUDIES: dict[str, Study] = {row.name: row for row in (*PAPER_STUDIES, *_OWN)}

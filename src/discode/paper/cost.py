@@ -17,17 +17,17 @@ import numpy as np
 
 from discode.backends import Backend, open_backend
 from discode.bench.layout import CellTable, TableValue
-from discode.paper.published import published_cells
 from discode.benchmarks import BenchmarkOption
 from discode.benchmarks.base import integer_option
 from discode.decoders import get_decoder
 from discode.errors import InputError
 from discode.images import ImageSource, demo_path
 from discode.pairs import Pair
+from discode.paper.base import Study, StudyResult, StudySetup
+from discode.paper.published import published_cells
 from discode.prompts import Prompt
 from discode.readings import Readings
 from discode.scales import UNIT
-from discode.paper.base import Study, StudyResult, StudySetup
 
 TIMED = {
     "raw": "raw",
@@ -152,7 +152,7 @@ _IMAGES = ("astronaut.jpg", "cat.jpg", "coffee.jpg", "city.jpg")
 
 def _open(setup: StudySetup) -> Backend:
     if shape := setup.options["random_weights"]:
-        from discode.backends.local.backend import Local  # needs discode[hf]
+        from discode.backends.local.backend import Local  # needs discode-eval[hf]
         from discode.backends.local.random_weights import random_model
 
         options = next(iter(setup.judges.values())).options

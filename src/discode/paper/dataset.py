@@ -20,11 +20,11 @@ from pathlib import Path
 import numpy as np
 
 from discode.bench.layout import CellTable, TableValue
-from discode.paper.published import published_cells
 from discode.benchmarks import Benchmark, BenchmarkOption, Ratings
 from discode.benchmarks.parsing import read_json_file
 from discode.errors import InputError
 from discode.paper.base import Study, StudyResult, StudySetup
+from discode.paper.published import published_cells
 
 
 @dataclass(frozen=True)

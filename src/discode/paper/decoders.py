@@ -20,6 +20,9 @@ from discode.errors import InputError
 from discode.judge import Judge
 from discode.metrics import MetricFactory
 from discode.metrics.base import unique_keys
+from discode.paper.base import Study, StudyResult, StudySetup, file_stem
+from discode.paper.calibration import CalibrationError, calibration_error, fit_calibration
+from discode.paper.selection import NestedChoice, choose, deal_folds
 from discode.readings import Readings
 from discode.scales import Scale
 from discode.scores import Floats
@@ -29,9 +32,6 @@ from discode.stats.contributions import (
     accuracy_contributions,
     tau_c_contributions,
 )
-from discode.paper.base import Study, StudyResult, StudySetup, file_stem
-from discode.paper.calibration import CalibrationError, calibration_error, fit_calibration
-from discode.paper.selection import NestedChoice, choose, deal_folds
 from discode.version import __version__
 
 BASELINE = "smoothing"

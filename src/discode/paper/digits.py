@@ -27,10 +27,10 @@ from discode.decoders import get_decoder
 from discode.decoders.base import Floats
 from discode.errors import InputError
 from discode.pairs import Pair
-from discode.readings import Readings
-from discode.stats import Interval, bootstrap_all
 from discode.paper.base import Study, StudyResult, StudySetup
 from discode.paper.drawing import BEFORE, BLUE, INK, RED, empty_figure, save_figure
+from discode.readings import Readings
+from discode.stats import Interval, bootstrap_all
 
 SEEN = 0.01
 """A distribution has a second hump where more than this much of it lies above the first."""

@@ -1,10 +1,10 @@
 """The same judgments on re-rendered images: every decoder in every domain, for the same people.
 
 The paper compares decoders across MCEval's domains, whose data is not public. Here the images of a
-benchmark are drawn again as paintings, sketches and so on (:mod:`discode.paper.styles`), and people's
-judgments of the originals are kept: a caption that fits a photograph fits its drawing. What differs
-between the columns is therefore the rendering alone. What is not measured: how people would judge
-the drawings, on which less can be seen.
+benchmark are drawn again as paintings, sketches and so on (:mod:`discode.paper.styles`), and
+people's judgments of the originals are kept: a caption that fits a photograph fits its drawing.
+What differs between the columns is therefore the rendering alone. What is not measured: how people
+would judge the drawings, on which less can be seen.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ import numpy as np
 from discode.bench.agreement import agreement_statistic, main_measure
 from discode.bench.layout import CellTable, TableValue
 from discode.bench.runlog import RunLog
-from discode.paper.run_tables import MEASURE_SYMBOLS
 from discode.benchmarks import Benchmark, BenchmarkOption, Preferences, Ratings
 from discode.benchmarks.base import integer_option
 from discode.decoders import METHODS, get_decoder
 from discode.errors import ImageError, InputError, lookup
 from discode.files import replacing
 from discode.images import ImageSource, image_digest, open_image
-from discode.paper.styles import STYLES, render
-from discode.stats import Interval, paired_bootstrap
 from discode.paper.base import Study, StudyResult, StudySetup, run_methods
 from discode.paper.drawing import BLUE, GREEN, GREY, INK, RED, empty_figure, save_figure
+from discode.paper.run_tables import MEASURE_SYMBOLS
+from discode.paper.styles import STYLES, render
+from discode.stats import Interval, paired_bootstrap
 
 ORIGINAL = "photo"
 """The style that leaves an image as it is: its readings may be stored already."""

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from discode.bench.agreement import main_measure
-from discode.paper.published import published_cells
 from discode.bench.runlog import RunLog
-from discode.paper.run_tables import MEASURE_SYMBOLS, benchmark_title
 from discode.errors import DiscodeError, InputError, require
 from discode.metrics import METRICS
 from discode.paper.base import Study, StudySetup
+from discode.paper.published import published_cells
+from discode.paper.run_tables import MEASURE_SYMBOLS, benchmark_title
 from discode.paper.tables import StudyLine, TableStudy
 
 PHOTOGRAPHS = ("flickr8k-expert", "flickr8k-cf", "composite", "pascal50s")

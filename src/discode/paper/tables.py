@@ -12,8 +12,14 @@ from pathlib import Path
 import numpy as np
 
 from discode.bench.agreement import agreement_statistic, main_measure
-from discode.bench.figures import plot_runs
 from discode.bench.layout import CellTable, TableValue
+from discode.bench.runlog import MetricResult, RunLog
+from discode.benchmarks import BENCHMARKS, Ratings
+from discode.decoders import get_decoder
+from discode.decoders.options import options_text
+from discode.errors import InputError
+from discode.metrics.registry import asks_judge
+from discode.paper.base import StudyResult, StudyRuns, StudySetup, run_methods
 from discode.paper.published import (
     PaperMatch,
     PublishedCell,
@@ -21,15 +27,8 @@ from discode.paper.published import (
     published_cells,
     same_setting,
 )
-from discode.bench.runlog import MetricResult, RunLog
-from discode.paper.run_tables import MEASURE_SYMBOLS, benchmark_title, table_measures
-from discode.benchmarks import BENCHMARKS, Ratings
-from discode.decoders import get_decoder
-from discode.decoders.options import options_text
-from discode.errors import InputError
-from discode.metrics.registry import asks_judge
+from discode.paper.run_tables import MEASURE_SYMBOLS, benchmark_title, plot_runs, table_measures
 from discode.stats import Interval, paired_bootstrap
-from discode.paper.base import StudyResult, StudyRuns, StudySetup, run_methods
 
 _TRUST = re.compile(r",trust=[^,)]*")
 MOST_FAILED = 0.5

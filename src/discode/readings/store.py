@@ -177,7 +177,7 @@ class ReadingStore:
         if version > SCHEMA_VERSION:
             raise StoreError(
                 f"{self.path} was written by a newer discode (schema {version}, this one reads up "
-                f"to {SCHEMA_VERSION}); upgrade with: pip install --upgrade discode"
+                f"to {SCHEMA_VERSION}); upgrade with: pip install --upgrade discode-eval"
             )
         if use_log:
             db.execute("PRAGMA journal_mode = WAL")

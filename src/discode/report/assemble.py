@@ -19,6 +19,10 @@ import numpy as np
 from discode.bench.agreement import main_measure
 from discode.bench.compare import MetricComparison, compare_metrics
 from discode.bench.runlog import RunLog
+from discode.benchmarks import Ratings
+from discode.errors import InputError
+from discode.files import replacing
+from discode.http.static import DISTRIBUTION, ICON
 from discode.paper.run_tables import (
     MEASURE_SYMBOLS,
     TableCell,
@@ -26,10 +30,6 @@ from discode.paper.run_tables import (
     table_cells,
     table_measures,
 )
-from discode.benchmarks import Ratings
-from discode.errors import InputError
-from discode.files import replacing
-from discode.http.static import DISTRIBUTION, ICON
 from discode.report.bars import MetricBars, find_bars
 from discode.report.charts import chart_metric, rating_levels
 from discode.report.disagreement import disagreement

@@ -34,9 +34,9 @@ class GatheredRun:
 def gather_runs(runs: Mapping[str, RunLog], data: Sequence[Path] = ()) -> list[GatheredRun]:
     """Join runs, given by name, that ask the same questions, and load their pairs from ``data``.
 
-    Results have the names that :func:`~discode.paper.run_tables.table_cells` gives them: a metric that
-    two runs made differently has the run's name after its own. Pairs are taken from the first of
-    the folders that holds the very files of the run; otherwise there are none.
+    Results have the names that :func:`~discode.paper.run_tables.table_cells` gives them: a metric
+    that two runs made differently has the run's name after its own. Pairs are taken from the first
+    of the folders that holds the very files of the run; otherwise there are none.
     """
     if not any(log.results for log in runs.values()):
         raise InputError("these runs have no results; discode bench run adds some")

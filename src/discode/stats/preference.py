@@ -254,8 +254,8 @@ def _chunks(
         scores, rows = np.unique(metric, return_inverse=True)  # (G,)
         levels = _codes(human)
         size = int(levels.max(initial=-1)) + 1
-        table = np.bincount(rows * size + levels, minlength=len(scores) * size)
-        table = table.reshape(len(scores), size).astype(np.float64)  # (G, L)
+        counts = np.bincount(rows * size + levels, minlength=len(scores) * size)
+        table = counts.reshape(len(scores), size).astype(np.float64)  # (G, L)
         # Rows at this score with the same level, minus those with a higher one: a lower score's
         # row ties with the former and is concordant with the latter.
         net = weight * (2 * table - np.cumsum(table[:, ::-1], axis=1)[:, ::-1])

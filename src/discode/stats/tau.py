@@ -151,8 +151,8 @@ class KendallPlan:
                     below[:, clusters[i]] += step[level[i]]
             else:  # many rows tied in x: one matrix product instead
                 cell = codes[start:stop] * self._level_count + self._levels[start:stop]
-                table = np.bincount(cell, minlength=size * self._level_count)
-                table = table.reshape(size, -1).astype(np.float64)
+                counts = np.bincount(cell, minlength=size * self._level_count)
+                table = counts.reshape(size, -1).astype(np.float64)
                 matrix += table @ below
                 below += (table @ step).T
         return matrix

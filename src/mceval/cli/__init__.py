@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import typer
 
-app = typer.Typer(help="Build a benchmark of human preferences.", no_args_is_help=True)
+from mceval.cli import annotate, preparing, results, running
 
-# Below the app: the verbs import discode.cli.output, and discode.cli adds this app to its own.
-from mceval.cli import annotate, preparing, results, running  # noqa: E402
+app = typer.Typer(
+    help="Build a benchmark of human preferences.", no_args_is_help=True, add_completion=False
+)
 
 app.command("plan")(preparing.plan)
 app.command("init")(preparing.init)

@@ -13,8 +13,8 @@ from rich.table import Table
 from discode.errors import InputError, require
 
 if TYPE_CHECKING:
-    from mceval.database import Database
     from discode.stats.resampling import Interval
+    from mceval.database import Database
 
 DatabaseArgument = Annotated[
     str, typer.Argument(metavar="DATABASE", help="A file, or postgresql://...")

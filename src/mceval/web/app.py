@@ -24,6 +24,7 @@ from starlette.requests import ClientDisconnect
 
 from discode.errors import DiscodeError, HttpError, InputError, NotAllowedError, StoreError
 from discode.http.guard import SECURITY_HEADERS, Guard
+from discode.version import __version__
 from mceval import people, queue
 from mceval.database import CampaignSettings, Database, settings_of
 from mceval.shown import ShownImage
@@ -43,7 +44,6 @@ from mceval.web.forms import read_form, reason_of
 from mceval.web.images import CampaignImages
 from mceval.web.progress import campaign_progress, open_to, person_progress, why_wait
 from mceval.web.rendering import Pages, annotation_files, file_response
-from discode.version import __version__
 
 HEADERS = SECURITY_HEADERS | {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "

@@ -19,8 +19,8 @@ from discode.pairs import Pair
 from discode.prompts import CAPTION_LAST, FLEUR
 from discode.scales import FIVE, UNIT
 
-pytest.importorskip("transformers", reason="local models need discode[hf]")
-pytest.importorskip("torch", reason="local models need discode[hf]")
+pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
+pytest.importorskip("torch", reason="local models need discode-eval[hf]")
 
 import torch
 from safetensors.torch import load_file, save_file

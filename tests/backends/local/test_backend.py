@@ -18,8 +18,8 @@ from discode.pairs import Pair
 from discode.prompts import CAPTION_LAST, FLEUR
 from discode.scales import FIVE, LETTERS, UNIT, get_scale
 
-pytest.importorskip("torch", reason="local models need discode[hf]")
-pytest.importorskip("transformers", reason="local models need discode[hf]")
+pytest.importorskip("torch", reason="local models need discode-eval[hf]")
+pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
 pytest.importorskip("torchvision", reason="the image processors of most models need it")
 
 from discode.backends.local.backend import Local

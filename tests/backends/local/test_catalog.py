@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("torch", reason="local models need discode[hf]")
-pytest.importorskip("transformers", reason="local models need discode[hf]")
+pytest.importorskip("torch", reason="local models need discode-eval[hf]")
+pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
 pytest.importorskip("torchvision", reason="the image processors of most models need it")
 
 from discode.backends.local.catalog import CATALOG, NO_ADAPTER, STAND_IN, TINY, TRANSLATED, UNTRIED

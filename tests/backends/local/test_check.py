@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="local models need discode[hf]")
-pytest.importorskip("transformers", reason="local models need discode[hf]")
+pytest.importorskip("torch", reason="local models need discode-eval[hf]")
+pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
 pytest.importorskip("torchvision", reason="the image processors of most models need it")
 
 import huggingface_hub

@@ -18,8 +18,8 @@ import discode
 from discode.backends.local import hub, memory
 from discode.errors import BackendError, InputError, MissingExtraError
 
-pytest.importorskip("torch", reason="local models need discode[hf]")
-pytest.importorskip("transformers", reason="local models need discode[hf]")
+pytest.importorskip("torch", reason="local models need discode-eval[hf]")
+pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
 pytest.importorskip("torchvision", reason="the image processors of most models need it")
 
 import huggingface_hub

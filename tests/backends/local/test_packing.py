@@ -13,8 +13,8 @@ from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import UNIT
 
-pytest.importorskip("torch", reason="local models need discode[hf]")
-pytest.importorskip("transformers", reason="local models need discode[hf]")
+pytest.importorskip("torch", reason="local models need discode-eval[hf]")
+pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
 pytest.importorskip("torchvision", reason="the image processors of most models need it")
 
 import torch

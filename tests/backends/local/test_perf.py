@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="local models need discode[hf]")
-pytest.importorskip("transformers", reason="local models need discode[hf]")
+pytest.importorskip("torch", reason="local models need discode-eval[hf]")
+pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
 pytest.importorskip("torchvision", reason="the image processors of most models need it")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers.local_models import noise_image
 
-WANTED = "local models are tested with discode[dev]"
+WANTED = "local models are tested with discode-eval[dev]"
 torch = pytest.importorskip("torch", reason=WANTED)
 hf = pytest.importorskip("transformers", reason=WANTED)
 for module in ("torchvision", "num2words"):

@@ -5,4 +5,4 @@ from __future__ import annotations
 import pytest
 
 for module in ("fastapi", "jinja2", "httpx"):
-    pytest.importorskip(module, reason="annotating is tested with discode[annotate,dev]")
+    pytest.importorskip(module, reason="annotating is tested with discode-eval[annotate,dev]")

@@ -31,6 +31,7 @@ from discode.bench.run import label_metrics, run_metrics
 from discode.benchmarks import load_benchmark
 from discode.cli import app as command_line
 from discode.errors import InputError
+from discode.metrics import MetricFactory
 from mceval.checks import Checks
 from mceval.database import Database, settings_of
 from mceval.export import export_dataset
@@ -39,7 +40,6 @@ from mceval.people import guide_of, invite
 from mceval.report import domain_rows, flag_rows
 from mceval.rules import Rules
 from mceval.tables import Answer, Campaign, Image, Person, Slot, Void
-from discode.metrics import MetricFactory
 from tests.helpers.annotating import (
     Worker,
     fields,

@@ -1,1 +1,1 @@
-"""Local vision-language models, run with transformers (extra ``discode[hf]``)."""
+"""Local vision-language models, run with transformers (extra ``discode-eval[hf]``)."""
