@@ -2,9 +2,9 @@
 
     python perf/screens.py FOLDER
 
-Wants discode-eval[annotate,dev] and Chromium. A small campaign with the package's own images is worked
-on until every page can be met; each page is pictured at 1280x800, 390x844 and 844x390, light and
-dark, and the six are put on one sheet, FOLDER/NAME.png.
+Wants discode-eval[annotate,dev] and Chromium. A small campaign with the package's own images is
+worked on until every page can be met; each page is pictured at 1280x800, 390x844 and 844x390,
+light and dark, and the six are put on one sheet, FOLDER/NAME.png.
 """
 
 from __future__ import annotations

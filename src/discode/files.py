@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import glob
+import hashlib
 import itertools
 import json
 import os
@@ -383,3 +384,15 @@ _READERS: dict[str, Callable[[Path, str], Iterator[PlacedRow]]] = {
     ".json": json_rows,
     ".parquet": _parquet_rows,
 }
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    return digest.hexdigest()

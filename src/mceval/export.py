@@ -16,9 +16,9 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from discode.benchmarks.base import sha256
+from discode import __version__
 from discode.errors import InputError, StoreError, require
-from discode.version import __version__
+from discode.files import sha256
 from mceval.card import DatasetFacts, dataset_card
 from mceval.checks import WorkRecord, careless_reason
 from mceval.copies import checked_copy

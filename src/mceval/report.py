@@ -22,8 +22,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from discode.errors import StoreError
-from discode.stats.resampling import Interval
-from discode.stats.shares import wilson
+from discode.stats import Interval, wilson
 from mceval.checks import Evidence
 from mceval.database import from_json, rules_of, settings_of
 from mceval.guide import FLAG_REASONS, SKIP_REASONS

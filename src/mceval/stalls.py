@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
-from discode.stats.shares import wilson
+from discode.stats import wilson
 from mceval.database import checks_of, rules_of
 from mceval.queue import person_may_have
 from mceval.report import domain_rows, side_rows

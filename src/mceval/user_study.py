@@ -13,8 +13,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from discode.errors import InputError
-from discode.stats.resampling import Interval
-from discode.stats.shares import wilson
+from discode.stats import Interval, wilson
 from mceval.database import Database, rules_of
 from mceval.rules import random_bits
 from mceval.states import log_event

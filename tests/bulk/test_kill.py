@@ -77,9 +77,7 @@ def test_memory_does_not_grow_with_the_input(
     for n in (20_000, 100_000):
         source = lines(n, f"{n}.jsonl")
         if suffix == "parquet":
-            pa = pytest.importorskip(
-                "pyarrow", reason="Parquet is tested with discode-eval[parquet]"
-            )
+            pa = pytest.importorskip("pyarrow", reason="Parquet: discode-eval[parquet]")
             pq = pytest.importorskip("pyarrow.parquet")
             table = [json.loads(line) for line in source.read_text().splitlines()]
             source = source.with_suffix(".parquet")

@@ -20,9 +20,7 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--
 @contextmanager
 def chromium() -> Iterator[Any]:
     """Start the browser; skip the test where there is none."""
-    api = pytest.importorskip(
-        "playwright.sync_api", reason="pages are tested with discode-eval[dev]"
-    )
+    api = pytest.importorskip("playwright.sync_api", reason="pages: discode-eval[dev]")
     found = os.environ.get("CHROMIUM") or next(
         filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
     )
@@ -84,9 +82,3 @@ def wait_until(page: Any, script: str) -> None:
         if time.monotonic() > end:
             raise TimeoutError(f"it never came true: {script}")
         page.wait_for_timeout(20)
-
-
-def ready(page: Any) -> None:
-    """Wait until an annotation page takes answers: not before anybody can have seen it."""
-    early = "document.querySelector('#answer .first:disabled, #undo button:disabled')"
-    wait_until(page, f"document.readyState === 'complete' && !{early}")

@@ -16,11 +16,9 @@ from discode.errors import InputError
 from discode.metrics.bert import BERT_MEASURES, BertScore, greedy_match
 from discode.pairs import Pair
 
-torch = pytest.importorskip("torch", reason="BERTScore is tested with discode-eval[dev]")
+torch = pytest.importorskip("torch", reason="BERTScore: discode-eval[dev]")
 mend_torchvision()
-transformers = pytest.importorskip(
-    "transformers", reason="BERTScore is tested with discode-eval[dev]"
-)
+transformers = pytest.importorskip("transformers", reason="BERTScore: discode-eval[dev]")
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 PAIRS = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.errors import InputError, lookup
+from discode.files import sha256
 from discode.pairs import Pair
 
 
@@ -337,15 +337,3 @@ def _is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):  # a name that the system does not take
         return False
-
-
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-    return digest.hexdigest()

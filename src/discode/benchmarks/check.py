@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from discode.benchmarks import BENCHMARKS, find_folder, load_benchmark
-from discode.benchmarks.base import Benchmark, BenchmarkRow, DataFile, likeliest_form, sha256
+from discode.benchmarks.base import Benchmark, BenchmarkRow, DataFile, likeliest_form
 from discode.errors import DiscodeError, InputError, MissingExtraError
+from discode.files import sha256
 
 
 @dataclass(frozen=True)

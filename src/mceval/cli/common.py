@@ -13,7 +13,7 @@ from rich.table import Table
 from discode.errors import InputError, require
 
 if TYPE_CHECKING:
-    from discode.stats.resampling import Interval
+    from discode.stats import Interval
     from mceval.database import Database
 
 DatabaseArgument = Annotated[

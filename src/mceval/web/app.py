@@ -22,9 +22,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from discode import __version__
 from discode.errors import DiscodeError, HttpError, InputError, NotAllowedError, StoreError
 from discode.http.guard import SECURITY_HEADERS, Guard
-from discode.version import __version__
 from mceval import people, queue
 from mceval.database import CampaignSettings, Database, settings_of
 from mceval.shown import ShownImage
