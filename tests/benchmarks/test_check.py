@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from discode.benchmarks import BENCHMARKS
-from discode.benchmarks.base import DataFile, sha256
+from discode.benchmarks.base import DataFile
 from discode.benchmarks.check import check_data
 from discode.errors import InputError
+from discode.files import sha256
 from tests.helpers import mini_benchmarks as mini
 from tests.helpers.command_line import refused, run
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 
-from discode.bench import AgreementProtocol
+from discode.bench import AgreementProtocol, RunLog, run_metrics
 from discode.benchmarks import Benchmark, Preferences, Ratings
 from discode.errors import InputError
 from discode.metrics import MetricFactory
@@ -85,3 +86,14 @@ def preferred(choices: int = 200) -> Benchmark:
         rows.append((2 * i, 2 * i + 1, better, ("HC", "MM")[i % 2]))
     return Benchmark("pascal50s", {"draws": "1"}, tuple(pairs), Preferences.of(rows),
                      np.array(image), {})  # fmt: skip
+
+
+@cache
+def fake_runs() -> dict[str, RunLog]:
+    """A run on ratings and one on choices: two good metrics and a bad one."""
+    factory = FakeFactory(good=FakeMetric(0, 2.0), bad=FakeMetric(1, 30.0), same=FakeMetric(2, 2.0))
+    labels = {"cider": "good", "bleu-4": "bad", "other": "same"}
+    return {
+        "ratings": run_metrics(rated(), labels, factory, QUICK)[0],
+        "choices": run_metrics(preferred(), labels, factory, QUICK)[0],
+    }
