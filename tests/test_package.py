@@ -46,7 +46,7 @@ PUBLIC_MODULES = {
 
 # A module imports only from lines above its own (docs/architecture.md).
 ROOMS = [
-    "version", "errors", "files", "arrays", "pixels", "images", "pairs", "scales",
+    "version", "errors", "options", "files", "arrays", "pixels", "images", "pairs", "scales",
     "prompts", "readings", "backends", "decoders", "signature", "scores", "rows", "judge",
     "integrations", "stats",
     "benchmarks", "metrics", "bulk", "bench", "paper", "http", "report", "serve",

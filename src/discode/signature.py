@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from discode.decoders import Decoder
-from discode.decoders.options import options_text
+from discode.options import options_text
 from discode.prompts import Prompt
 from discode.readings import Identity
 from discode.scales import Scale

@@ -210,7 +210,7 @@ def test_nan_and_empty_rows_are_nan_and_counted() -> None:
         {"steps": -1},
         {"steps": 1.5},
         {"learning_rate": 0},
-        {"cross_entropy": "no"},
+        {"cross_entropy": "maybe"},
         {"divergence": "kl", "tau": 2.0},
         {"alpha": 0.5, "sigma2": 1.0},
         {"steps": 3},

@@ -10,9 +10,9 @@ from rich.markup import escape
 from discode.backends import KINDS
 from discode.backends.local.catalog import CATALOG
 from discode.cli.output import stdout, table_of
-from discode.decoders import METHODS, DecoderOption, options_of
-from discode.decoders.options import option_text, options_text
+from discode.decoders import METHODS, options_of
 from discode.errors import InputError
+from discode.options import Option, option_text, options_text
 from discode.scales import SCALES
 
 
@@ -37,7 +37,7 @@ def _model_options() -> None:
 def methods() -> None:
     """List the decoders, and the options that a method takes after a colon."""
     table = table_of("method", "what it is", "options it sets")
-    takers: dict[tuple[DecoderOption, ...], list[str]] = {}
+    takers: dict[tuple[Option, ...], list[str]] = {}
     for name, method in METHODS.items():
         options_set = options_text(method.options).replace(",", ", ")  # lines break at blanks
         table.add_row(name, escape(method.about), escape(options_set))

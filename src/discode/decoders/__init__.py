@@ -13,16 +13,15 @@ from typing import Any
 
 from discode.decoders.base import Decoded, Decoder
 from discode.decoders.discode import Discode
-from discode.decoders.options import DecoderOption, options_of, parse_options
 from discode.decoders.preset import is_preset, read_preset
 from discode.decoders.simple import Fleur, Raw, Smoothing
-from discode.errors import InputError, UnknownNameError, lookup, suggest
+from discode.errors import InputError, lookup
+from discode.options import options_of, read_options, split_spec
 
 __all__ = [
     "METHODS",
     "Decoded",
     "Decoder",
-    "DecoderOption",
     "Discode",
     "Fleur",
     "Method",
@@ -128,15 +127,9 @@ def named_decoder(spec: str, **options: Any) -> Decoder:
     >>> named_decoder("smoothing:reading=joint").options()
     {'reading': 'joint'}
     """
-    name, _, rest = spec.partition(":")
+    name, typed = split_spec(spec)
     method = lookup(METHODS, name, "method")
-    if rest:
-        options = parse_options(rest) | options
-    for option in options:
-        known = [row.name for row in options_of(method.make)]
-        if option not in known:
-            hint = suggest(option, known) or f"; it has: {', '.join(known) or 'none'}"
-            raise UnknownNameError(f"method {name!r} has no option {option!r}{hint}")
+    options = read_options(options_of(method.make), {**typed, **options}, f"method {name!r}")
     decoder = method.make(**{**method.options, **options})
     for option in options:
         if options[option] is not None and option not in decoder.options():

@@ -15,8 +15,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.decoders.options import Configurable, option
 from discode.errors import InputError
+from discode.options import Configurable, option
 from discode.readings import Readings
 from discode.scales import Scale
 

@@ -43,7 +43,8 @@ from discode.decoders.base import (
     one_hot,
     softmax,
 )
-from discode.decoders.options import (
+from discode.errors import InputError
+from discode.options import (
     COUNT,
     FRACTION,
     LOW_HIGH,
@@ -53,7 +54,6 @@ from discode.decoders.options import (
     option,
     with_options_documented,
 )
-from discode.errors import InputError
 from discode.readings import Readings
 
 WEIGHTED_KL = {"divergence": ("weighted-kl",)}

@@ -18,8 +18,8 @@ from discode.decoders.base import (
     one_hot,
     softmax,
 )
-from discode.decoders.options import Configurable, option, with_options_documented
 from discode.errors import InputError
+from discode.options import Configurable, option, with_options_documented
 from discode.readings import Readings
 
 

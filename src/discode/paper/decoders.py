@@ -14,12 +14,12 @@ from discode.benchmarks import Benchmark, BenchmarkOption, Preferences, Ratings
 from discode.benchmarks.base import integer_option
 from discode.bulk.judging import raise_if_stopped
 from discode.decoders import METHODS, Decoder, get_decoder, options_of
-from discode.decoders.options import options_text
 from discode.decoders.preset import Calibration, Preset, preset_digest
 from discode.errors import InputError
 from discode.judge import Judge
 from discode.metrics import MetricFactory
 from discode.metrics.base import unique_keys
+from discode.options import options_text
 from discode.paper.base import Study, StudyResult, StudySetup, file_stem
 from discode.paper.calibration import CalibrationError, calibration_error, fit_calibration
 from discode.paper.selection import NestedChoice, choose, deal_folds

@@ -24,9 +24,9 @@ from discode.bench.runlog import RunLog
 from discode.benchmarks import BENCHMARKS, BenchmarkRow, Preferences
 from discode.decoders import get_decoder
 from discode.decoders.discode import POWERS
-from discode.decoders.options import option_text
 from discode.errors import InputError, lookup
 from discode.metrics import METRICS
+from discode.options import option_text
 from discode.prompts import FLEUR
 from discode.scales import SCALES, get_scale
 from discode.signature import Signature

@@ -16,9 +16,9 @@ from discode.bench.layout import CellTable, TableValue
 from discode.bench.runlog import MetricResult, RunLog
 from discode.benchmarks import BENCHMARKS, Ratings
 from discode.decoders import get_decoder
-from discode.decoders.options import options_text
 from discode.errors import InputError
 from discode.metrics.registry import asks_judge
+from discode.options import options_text
 from discode.paper.base import StudyResult, StudyRuns, StudySetup, run_methods
 from discode.paper.published import (
     PaperMatch,

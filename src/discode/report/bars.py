@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from discode.bench.runlog import MetricResult
 from discode.decoders import METHODS, Decoder, get_decoder, without_prior
 from discode.decoders.base import greedy_stem
-from discode.decoders.options import options_text
 from discode.errors import ImageError, InputError, StoreError
 from discode.images import image_digest
+from discode.options import options_text
 from discode.pairs import Pair
 from discode.prompts import needs_neutralising
 from discode.readings import Readings
