@@ -82,3 +82,9 @@ def wait_until(page: Any, script: str) -> None:
         if time.monotonic() > end:
             raise TimeoutError(f"it never came true: {script}")
         page.wait_for_timeout(20)
+
+
+def ready(page: Any) -> None:
+    """Wait until an annotation page takes answers: not before anybody can have seen it."""
+    early = "document.querySelector('#answer .first:disabled, #undo button:disabled')"
+    wait_until(page, f"document.readyState === 'complete' && !{early}")
