@@ -54,7 +54,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture(scope="module")
 def talks(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     root = tmp_path_factory.mktemp("talks")
-    return [make(family, root / family, answers=True) for family in PACKED]
+    return [make(family, root / family, answers=True, begins="rating") for family in PACKED]
 
 
 def local(folder: Path, **options: Any) -> Local:

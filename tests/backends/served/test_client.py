@@ -205,13 +205,10 @@ def test_a_second_answer_is_not_the_next_ones(server: Server, image: Path) -> No
     head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(extra)}\r\n\r\n".encode()
 
     def post(handler: Handler, body: Body) -> Any:
-
         data = json.dumps(completion(model=body["messages"][0]["content"])).encode()
         handler.wfile.write(
             b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(data) + data + head + extra
         )
-
-        handler.wfile.flush()
         handler.send = lambda *_: None  # type: ignore[method-assign]  # all is sent
 
     server.post = post

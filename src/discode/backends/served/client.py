@@ -61,7 +61,8 @@ _MOST_TOKENS = 10**8  # of one request; more cannot be a count
 class ChatAnswer:
     """What a model wrote; its tokens, where log-probabilities were asked for.
 
-    Tokens of reasoning before the text are left out. ``model`` is the name that the server gives, ``usage`` the numbers of tokens read and written.
+    Tokens of reasoning before the text are left out. ``model`` is the name that the server gives,
+    ``usage`` the numbers of tokens read and written.
     """
 
     text: str
