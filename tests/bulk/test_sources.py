@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import itertools
 import json
 import math
@@ -14,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from discode.bulk import score_to_folder
+from discode.bulk import score_to_folder, tars
 from discode.bulk.chunks import PairChunk
+from discode.bulk.counting import RowCount, count_rows
 from discode.bulk.inputs import find_inputs
 from discode.bulk.run import read_chunks
 from discode.bulk.tars import split_name
@@ -516,6 +518,87 @@ def test_a_tar_that_breaks_off_keeps_what_came_before(tmp_path: Path) -> None:
     member = 512 * 13  # a header in the middle overwritten: what follows it cannot be found
     path.write_bytes(whole[: member * 2] + b"\xff" * 2048 + whole[member * 2 + 2048 :])
     assert read(path)[2]
+
+
+@pytest.mark.parametrize("suffix", ["tar", "tar.gz"])
+def test_joined_tars_are_read_to_the_end(tmp_path: Path, suffix: str) -> None:
+    mode = "w:gz" if suffix == "tar.gz" else "w"
+    keys = ["0", "1", "0"]  # a name that comes again costs its own sample
+    parts = [
+        write_tar(tmp_path / f"{i}.part", {f"{key}.jpg": png(), f"{key}.txt": b"x"}, mode)
+        for i, key in enumerate(keys)
+    ]
+    (tmp_path / f"set.{suffix}").write_bytes(b"".join(part.read_bytes() for part in parts))
+    pairs, ids, errors = read(tmp_path / f"set.{suffix}")
+    assert ids == keys
+    assert [pair is None for pair in pairs] == [False, False, True]
+    assert list(errors) == [2]
+
+
+def test_zeros_that_no_tar_ends_with_are_a_row(tmp_path: Path) -> None:
+    files = {f"{i}.{ext}": data for i in range(6) for ext, data in
+             (("jpg", png()), ("txt", b"caption"))}  # fmt: skip
+    path = write_tar(tmp_path / "set.tar", files)
+    whole = path.read_bytes()
+    sample = 512 * 4  # a header and a block each
+    for gap, kept in ((slice(2 * sample, None), 2), (slice(0, None), 0)):
+        data = bytearray(whole + bytes(20480))  # room that a download took beforehand
+        data[gap] = bytes(len(data[gap]))
+        path.write_bytes(data)
+        pairs, _, errors = read(path)
+        assert [pair is None for pair in pairs] == [False] * kept + [True]
+        assert "set.tar has" in errors[kept]
+    long = write_tar(tmp_path / "long.tar", {f"{i:02d}.{ext}": data for i in range(20) for ext, data
+                     in (("jpg", png()), ("txt", b"caption"))})  # fmt: skip
+    data = bytearray(long.read_bytes())
+    data[sample : 15 * sample] = bytes(14 * sample)  # a piece in the middle never came
+    long.write_bytes(data)
+    pairs, ids, errors = read(long)
+    assert ids == ["00", "after 00", *(f"{i}" for i in range(15, 20))]
+    assert list(errors) == [1]
+
+
+@pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.SYMTYPE])
+def test_a_sample_made_of_links_is_a_row(tmp_path: Path, kind: bytes) -> None:
+    path = tmp_path / "set.tar"
+    with tarfile.open(path, "w") as tar:
+        for name, data, target in (
+            ("0.jpg", png(), ""), ("0.txt", b"zero", ""), ("1.jpg", b"", "0.jpg"),
+            ("1.txt", b"", "0.txt"), ("2.jpg", png(), ""), ("2.txt", b"", "0.txt"),
+            ("3.jpg", png(), ""), ("3.txt", b"three", ""),
+        ):  # fmt: skip
+            info = tarfile.TarInfo(name)
+            info.size, info.linkname = len(data), target
+            info.type = kind if target else tarfile.REGTYPE
+            tar.addfile(info, io.BytesIO(data))
+    pairs, ids, errors = read(path)
+    assert [pair and pair.caption for pair in pairs] == ["zero", None, None, "three"]
+    assert ids == ["0", "1", "2", "3"]
+    assert "1.jpg is a link" in errors[1]
+    assert "2.txt is a link" in errors[2]
+    assert count_rows(find_inputs(path)) == RowCount(4)
+
+
+def test_a_sample_that_is_too_large_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tars, "MAX_SAMPLE", 20_000)
+    files = {"0.jpg": png(), "0.txt": b"a"} | {f"0.x{i}": bytes(5000) for i in range(5)}
+    files |= {"1.jpg": png(), "1.txt": b"b"} | {f"1.x{i}": b"" for i in range(50)}
+    files |= {"2.jpg": png(), "2.txt": b"c"} | {f"2.x{i}": bytes(5000) for i in range(3)}
+    chunk, *_ = chunks(write_tar(tmp_path / "set.tar", files), keep=True)
+    assert [pair and pair.caption for pair in chunk.pairs] == [None, None, "c"]
+    assert [sample.weight() for sample in chunk.samples][:2] == [0, 0]
+    assert list(chunk.errors) == [0, 1]
+
+
+def test_a_byte_order_mark_is_no_part_of_a_caption(tmp_path: Path) -> None:
+    mark = b"\xef\xbb\xbf"
+    files = {"0.jpg": png(), "0.txt": mark + b"a cat", "1.jpg": png(),
+             "1.json": mark + b'{"caption": "a dog"}'}  # fmt: skip
+    pairs, _, errors = read(write_tar(tmp_path / "set.tar", files))
+    assert not errors
+    assert [pair and pair.caption for pair in pairs] == ["a cat", "a dog"]
 
 
 def test_the_same_rows_whatever_the_chunk(tmp_path: Path) -> None:
