@@ -25,10 +25,11 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, unless_exists: bool = False) -> Iterator[Path]:
     """Yield a file beside ``path`` to write to, renamed to it at the end.
 
-    A bad path fails before the work begins, and an interrupted run leaves the old file whole.
+    A bad path fails before the work begins, and an interrupted run leaves the old file whole. With
+    ``unless_exists``, a file that is there by the end stays: of several processes, one writes it.
     """
     path = path.resolve()  # through a link, to the file it names
     try:
@@ -44,12 +45,22 @@ def replacing(path: Path) -> Iterator[Path]:
         mask = os.umask(0)
         os.umask(mask)
         temp.chmod(0o666 & ~mask)  # mkstemp's files are private
-        temp.replace(path)
+        if not unless_exists or not _link(temp, path):
+            temp.replace(path)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         os.close(handle)
         temp.unlink(missing_ok=True)
+
+
+def _link(temp: Path, path: Path) -> bool:
+    """Give a file a second name unless there is such a file, at once; False where none can be."""
+    try:
+        path.hardlink_to(temp)
+    except OSError:  # it is there, or the file system has no second names
+        return path.exists()
+    return True
 
 
 def remove_abandoned(path: Path) -> None:

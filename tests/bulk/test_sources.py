@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from discode.bulk import score_to_folder, tars
+from discode.bulk import score_to_file, score_to_folder, tars
 from discode.bulk.chunks import PairChunk
 from discode.bulk.counting import RowCount, count_rows
 from discode.bulk.inputs import find_inputs
@@ -116,6 +116,44 @@ def test_inputs_that_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.xls").write_bytes(b"")
     with pytest.raises(InputError, match="unknown format"):
         find_inputs(tmp_path / "x.xls")
+
+
+@pytest.mark.parametrize("name", ["shards", "shards/*.jsonl", "shards/**/*.jsonl"])
+def test_what_stands_among_the_files_and_is_none_is_told(tmp_path: Path, name: str) -> None:
+    (tmp_path / "shards").mkdir()
+    write(tmp_path / "shards" / "a.jsonl", rows(1))
+    (tmp_path / "shards" / "deep").mkdir()  # no table by its name, and only ** looks into it
+    assert len(find_inputs(tmp_path / name).files) == 1
+    (tmp_path / "shards" / "b.jsonl").symlink_to(tmp_path / "gone.jsonl")
+    with pytest.raises(InputError, match=r"shards/b\.jsonl: it is a link"):
+        find_inputs(tmp_path / name)
+    write(tmp_path / "gone.jsonl", rows(1))
+    assert len(find_inputs(tmp_path / name).files) == 2
+    (tmp_path / "shards" / "c.jsonl").mkdir()
+    with pytest.raises(InputError, match=r"shards/c\.jsonl: it is a folder"):
+        find_inputs(tmp_path / name)
+    with pytest.raises(InputError, match="is a folder"):
+        find_inputs(tmp_path / "shards" / "d*")
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_scores_are_not_judged_beside_what_they_were_made_of(tmp_path: Path, suffix: str) -> None:
+    write(tmp_path / f"a.{suffix}", rows(3))
+    score_to_file(make_judge(), tmp_path, tmp_path / f"run1.{suffix}")
+    for given in (tmp_path, tmp_path / f"*.{suffix}", [*tmp_path.glob(f"*.{suffix}")]):
+        with pytest.raises(InputError, match=f"run1.{suffix} was written by discode"):
+            find_inputs(given)
+    # Alone, they are a table like others: another judge may score them.
+    assert find_inputs(tmp_path / f"run1.{suffix}").count_rows() == 3
+
+
+def test_what_passed_is_not_judged_beside_where_it_came_from(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", {"0.jpg": png(), "0.txt": b"x"})
+    score_to_folder(make_judge(), tmp_path, tmp_path / "out", min_score=0)
+    (passed,) = (tmp_path / "out" / "passed").iterdir()
+    with pytest.raises(InputError, match=passed.name):
+        find_inputs(tmp_path / "**" / "*.tar")
+    assert find_inputs(passed.parent).files == (passed,)
 
 
 def test_broken_json_lines_cost_themselves(tmp_path: Path) -> None:
