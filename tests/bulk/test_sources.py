@@ -410,6 +410,32 @@ def test_chunks_of_large_images_are_small(tmp_path: Path) -> None:
     assert max(sizes) <= 68
 
 
+@pytest.mark.parametrize("kind", ["dictionary", "Arrow's own dictionary", "struct", "prefixes"])
+def test_an_image_that_is_stored_once_does_not_fill_the_memory(tmp_path: Path, kind: str) -> None:
+    image, captions = bytes(1_000_000), [f"c {i}" for i in range(200)]
+    column: Any = [image] * 200
+    options: dict[str, Any] = {}
+    if kind == "Arrow's own dictionary":
+        column = pa.DictionaryArray.from_arrays(pa.array([0] * 200, pa.int32()), pa.array([image]))
+    elif kind == "struct":
+        column = [{"bytes": image, "path": "a.png"}] * 200
+    elif kind == "prefixes":
+        options = {"use_dictionary": False, "column_encoding": {"image": "DELTA_BYTE_ARRAY"}}
+    path = tmp_path / "set.parquet"
+    pq.write_table(pa.table({"image": column, "caption": captions}), path, **options)
+    assert path.stat().st_size < 1_000_000  # nothing in the file itself tells how much it is
+    sizes, pairs = [], []
+    before = pa.total_allocated_bytes()
+    for chunk in chunks(path):
+        sizes.append(len(chunk))
+        pairs += [pair and (pair.caption, pair.image == image) for pair in chunk.pairs]
+        assert pa.total_allocated_bytes() - before < 160_000_000
+        del chunk
+    assert pairs == [(caption, True) for caption in captions]
+    assert max(sizes) <= 68
+    assert min(sizes[:-1]) > 30  # small batches are joined: a model wants many at once
+
+
 def test_a_damaged_row_group_loses_its_rows_and_no_others(tmp_path: Path) -> None:
     path = tmp_path / "set.parquet"
     table = pa.Table.from_pylist(rows(90))
