@@ -58,7 +58,7 @@ class RunSettings:
         format: "jsonl", "csv" or "parquet".
         min_score: Samples with at least this score are written again; None for no threshold.
         images: The folder of the images.
-        begun_in: The current folder where the run began, in which other names are found.
+        begun_in: The current folder where the run began: images are found there without one.
     """
 
     inputs: Inputs
@@ -93,7 +93,7 @@ class RunSettings:
             "files": len(self.inputs.files),
             "files_sha256": self.inputs.digest(),
             "images": self.images,
-            "begun_in": self.begun_in,
+            "begun_in": self.begun_in if self.images is None else None,
             "signatures": dict(signatures),
             "shard_size": self.shard_size,
             "format": self.format,
