@@ -232,3 +232,39 @@ def test_a_url_is_refused_with_what_to_do() -> None:
         with pytest.raises(ImageError, match=r"nothing is downloaded: .*urlopen\(url\)") as caught:
             open_image(url)
         assert len(str(caught.value)) < 500
+
+
+def _picture(kind: str) -> bytes:
+    photo = Image.open(images.demo_path() / "astronaut.jpg").convert("RGB")
+    if kind == "alpha":
+        photo.putalpha(128)
+    if kind == "plain below":  # whose end is zeros that the picture needs
+        page = Image.new("RGB", (1000, 1000), "white")
+        page.paste(photo, (0, 0))
+        return encoded(page, "WEBP", quality=100, method=0)
+    if kind.startswith("AVIF"):
+        exif = b"Exif\0\0II*\0\x08\0\0\0" + bytes(300) if "Exif" in kind else b""
+        return encoded(photo, "AVIF", exif=exif)
+    return encoded(photo, "WEBP", lossless=kind == "lossless")
+
+
+KINDS = ["lossy", "lossless", "alpha", "plain below"]
+KINDS += ["AVIF", "AVIF, Exif"] if features.check("avif") else []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_picture_whose_end_is_zeros_is_no_picture(kind: str) -> None:
+    data = _picture(kind)
+    assert open_image(data).width
+    for kept in (len(data) // 2, len(data) * 3 // 4):
+        with pytest.raises(ImageError):
+            open_image(data[:kept] + bytes(len(data) - kept))
+
+
+@pytest.mark.skipif(not features.check("avif"), reason="this Pillow has no AVIF")
+def test_an_avif_may_end_in_exif_that_ends_in_zeros() -> None:
+    exif = b"II*\0\x08\0\0\0" + bytes(300)
+    data = encoded(Image.open(images.demo_path() / "cat.jpg"), "AVIF", exif=b"Exif\0\0" + exif)
+    assert open_image(data + b"\0\0\x01\x3cfree" + exif).width  # as some writers place it
+    with pytest.raises(ImageError):
+        open_image(data + b"\0\0\x01\x3cfree" + bytes(308))

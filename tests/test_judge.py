@@ -557,3 +557,11 @@ def test_scores_that_all_failed_say_why_once(caplog: pytest.LogCaptureFixture, i
         "discode: nothing could be judged: rejected",
         "discode: nothing could be judged: pair 0: the image has pixels that are NaN or infinite",
     ]
+
+
+@pytest.mark.parametrize("caption", ["", " \n", "\u200b", "\ufeff\u2060 ", "\u3164", "\ufe0f"])
+def test_a_caption_with_nothing_to_see_is_empty(caption: str) -> None:
+    scores = discode.load(FakeModel()).score("x.png", [caption, f"{caption}a cat"])
+    assert list(scores.errors) == [0]
+    assert np.isnan(scores.value[0])
+    assert scores.value[1] > 0

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from discode.errors import ImageError, InputError
-from discode.images import image_digest, open_image
+from discode.images import demo_path, image_digest, open_image
 from discode.pairs import Pair, PairParser, as_pairs, make_pairs, read_pairs
 
 
@@ -253,6 +253,8 @@ def test_pairs_may_be_tuples_or_dictionaries(image: Path) -> None:
         ([("a.jpg", 5)], "pair 0: a caption must be text"),
         ([("a.jpg", "x"), (5, "x")], "pair 1: an image cannot be int"),
         ([("a.jpg", "x", "a reference")], "pair 0: references must be a list"),
+        ([("a.jpg", "x", {"a", "b"})], "pair 0: references must be a list"),
+        ({("a.jpg", "x"), ("b.jpg", "y")}, "not set"),
         ([{"image": "a.jpg"}], "pair 0 has no 'caption'"),
         ([(np.zeros((3, 5, 3)), "x")], "pair 0: an array of shape .* may be HWC or CHW"),
     ],
@@ -274,3 +276,26 @@ def test_a_batch_of_arrays_is_as_many_images() -> None:
     assert Pair(io.BytesIO(b"GIF"), "x").image == b"GIF"  # type: ignore[arg-type]
     with pytest.raises(InputError, match="2 images and 1 caption "):
         make_pairs(batch, "x")
+
+
+def test_what_has_no_order_is_refused() -> None:
+    for captions in ({"a cat", "a dog"}, frozenset({"a cat"}), {"a cat": 1}):
+        with pytest.raises(InputError, match=type(captions).__name__):
+            make_pairs("a.jpg", captions)  # type: ignore[arg-type]
+    for references in ({"a cat"}, [{"a cat", "a pet"}]):
+        with pytest.raises(InputError, match="references must be"):
+            make_pairs("a.jpg", ["a cat"], references)  # type: ignore[arg-type]
+    assert [pair.caption for pair in make_pairs("a.jpg", {"a cat": 1, "a dog": 2}.keys())] == [  # type: ignore[arg-type]
+        "a cat", "a dog",
+    ]  # fmt: skip
+    one: Any = np.array("a cat")
+    assert [pair.caption for pair in make_pairs("a.jpg", one)] == ["a cat"]
+
+
+def test_an_open_file_may_stand_in_several_pairs() -> None:
+    path = demo_path() / "cat.jpg"
+    data = path.read_bytes()
+    with path.open("rb") as file:
+        pairs = as_pairs([(file, "a cat"), (file, "a dog")])
+        assert [pair.image for pair in pairs] == [data, data]
+        assert make_pairs([file, file], ["a", "b"])[1].image == data

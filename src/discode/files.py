@@ -7,6 +7,7 @@ import glob
 import hashlib
 import itertools
 import json
+import math
 import os
 import tempfile
 from collections import Counter
@@ -27,10 +28,11 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, unless_exists: bool = False) -> Iterator[Path]:
     """Yield a file beside ``path`` to write to, renamed to it at the end.
 
-    A bad path fails before the work begins, and an interrupted run leaves the old file whole.
+    A bad path fails before the work begins, and an interrupted run leaves the old file whole. With
+    ``unless_exists``, a file that is there by the end stays: of several processes, one writes it.
     """
     path = path.resolve()  # through a link, to the file it names
     try:
@@ -46,12 +48,22 @@ def replacing(path: Path) -> Iterator[Path]:
         mask = os.umask(0)
         os.umask(mask)
         temp.chmod(0o666 & ~mask)  # mkstemp's files are private
-        temp.replace(path)
+        if not unless_exists or not _link(temp, path):
+            temp.replace(path)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         os.close(handle)
         temp.unlink(missing_ok=True)
+
+
+def _link(temp: Path, path: Path) -> bool:
+    """Give a file a second name unless there is such a file, at once; False where none can be."""
+    try:
+        path.hardlink_to(temp)
+    except OSError:  # it is there, or the file system has no second names
+        return path.exists()
+    return True
 
 
 def remove_abandoned(path: Path) -> None:
@@ -298,10 +310,11 @@ class ParquetTable:
     """
 
     def __init__(self, path: Path, name: str) -> None:
-        self._name = name
+        self._path, self._name = path, name
         parquet = require("pyarrow.parquet", "parquet")
         try:
-            self._file = parquet.ParquetFile(path)
+            # A row group that is read ahead would be in memory as a whole.
+            self._file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20)
         except Exception as error:  # pyarrow's errors share no base that can be named without it
             raise InputError(f"cannot read {path}: {error}") from error
         self.columns: list[str] = self._file.schema_arrow.names
@@ -325,7 +338,7 @@ class ParquetTable:
             columns: What is read; all if None.
             wanted: Says whether any of a row group's rows is needed; others are not touched.
             max_rows: Rows per batch,
-            max_bytes: or fewer, where rows are large: images may be inside.
+            max_bytes: or fewer, where rows decode to more: images may be inside.
         """
         first = 0
         for group in range(self._file.metadata.num_row_groups):
@@ -334,9 +347,10 @@ class ParquetTable:
             first = span.stop
             if not span or not wanted(span):
                 continue
-            each = max(1, facts.total_byte_size // facts.num_rows)
+            each = max(1, facts.total_byte_size // facts.num_rows, self._repeated_bytes(facts))
             size = max(1, min(max_rows, max_bytes // each))
-            batches = self._file.iter_batches(size, row_groups=[group], columns=columns)
+            pieces = self._file.iter_batches(size, row_groups=[group], columns=columns)
+            batches = _joined(pieces, max_rows, max_bytes)
             at = span.start
             while at < span.stop:
                 try:
@@ -348,6 +362,23 @@ class ParquetTable:
                 yield range(at, at + batch.num_rows), batch
                 at += batch.num_rows
 
+    def _repeated_bytes(self, facts: Any) -> int:
+        """Return how many bytes a row of a row group may get from values that are stored once.
+
+        That is what they decode to: an image that a dictionary holds may stand in every row.
+        """
+        total = 0
+        with self._path.open("rb") as file:
+            for column in map(facts.column, range(facts.num_columns)):
+                prefixes = "DELTA_BYTE_ARRAY" in column.encodings
+                if not prefixes and not any("DICTIONARY" in name for name in column.encodings):
+                    continue
+                file.seek(min(column.dictionary_page_offset or math.inf, column.data_page_offset))
+                held = 0 if prefixes else _dictionary_size(file.read(8))
+                values = -(-column.num_values // facts.num_rows)  # lists have several
+                total += (held or column.total_uncompressed_size) * values
+        return total
+
     def parse(self, span: range, batch: Any) -> list[PlacedRow]:
         """Return the rows of what :meth:`batches` yields."""
         places = [f"{self._name} row {number}" for number in span]
@@ -357,6 +388,60 @@ class ParquetTable:
             return list(zip(places, batch.to_pylist(), strict=True))
         except Exception:  # text that is not UTF-8, a date that Python does not have: find its row
             return [_parse_row(where, batch, i) for i, where in enumerate(places)]
+
+
+def _dictionary_size(header: bytes) -> int:
+    """Return the size of a dictionary by the header of its page: 0 where it is of another page.
+
+    >>> _dictionary_size(bytes([0x15, 0x04, 0x15, 0xac, 0x04])), _dictionary_size(b"")
+    (278, 0)
+    """
+    if not header.startswith(b"\x15\x04\x15"):  # Thrift: fields 1, a dictionary's page, and 2
+        return 0
+    number = 0
+    for place, byte in enumerate(header[3:]):
+        number |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            break
+    return number >> 1
+
+
+def _joined(pieces: Iterator[Any], max_rows: int, max_bytes: int) -> Iterator[Any]:
+    """Join Arrow batches to larger ones, up to a number of rows, or of bytes as they decode."""
+    parts: list[Any] = []
+    rows = size = 0
+    while True:
+        try:
+            piece = next(pieces, None)
+        except Exception:
+            if parts:
+                yield _join(parts)
+            raise
+        more = 0 if piece is None else sum(map(_decoded_size, piece.columns))
+        if parts and (piece is None or size + more > max_bytes or rows + piece.num_rows > max_rows):
+            yield _join(parts)
+            parts, rows, size = [], 0, 0
+        if piece is None:
+            return
+        parts.append(piece)
+        rows, size = rows + piece.num_rows, size + more
+
+
+def _join(parts: list[Any]) -> Any:
+    if len(parts) == 1:
+        return parts[0]
+    table = require("pyarrow", "parquet").Table.from_batches(parts)
+    return table.combine_chunks().to_batches()[0]
+
+
+def _decoded_size(array: Any) -> int:
+    """Return the bytes of an Arrow array once every row has its own value."""
+    types = require("pyarrow.types", "parquet")
+    if types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if types.is_struct(array.type):
+        return sum(map(_decoded_size, array.flatten()))
+    return _decoded_size(array.flatten()) if types.is_list(array.type) else int(array.nbytes)
 
 
 def _parse_row(where: str, batch: Any, number: int) -> PlacedRow:

@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import stat
+import struct
 import warnings
 from contextlib import suppress
 from functools import cache
@@ -39,6 +40,8 @@ _MODE_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N
 _DECODER_BYTES = {"WEBP": 13, "AVIF": 10}
 _PROGRESSIVE_BYTES = 6
 _TILE_WIDTH, _TILE_LENGTH = 322, 323  # of a TIFF, which may be larger than the image
+ZEROS = bytes(64)
+"""What a picture seldom ends in, and a file whose download stopped mostly does."""
 KEPT_BYTES = 64 << 20
 """Bytes of image files that the pairs of a batch share in memory; beyond, files are read again."""
 
@@ -118,6 +121,8 @@ def as_image(image: ImageInput) -> ImageSource:
         # All of it: whoever has just written to a BytesIO stands at its end.
         return image.getvalue() if isinstance(image, io.BytesIO) else bytes(image)
     if hasattr(image, "read"):
+        with suppress(AttributeError, OSError):  # from its start, as often as it is given
+            image.seek(0)
         data = image.read(MAX_FILE + 1)
         if not isinstance(data, bytes):
             raise InputError("an image's file was opened as text; open it with mode 'rb'")
@@ -175,6 +180,7 @@ def open_image(image: ImageInput) -> Image.Image:
 def _decode(opened: Image.Image, data: bytes, *, own: bool) -> Image.Image:
     """Decode an image; one that is not our own is not changed."""
     check_size(opened)
+    _check_end(opened, data)
     depth = Depth.of(opened, data)  # before reading EXIF, which may decode a PNG
     # A copy of a large photograph is a hundred megabytes: none is made without need.
     turned = opened.getexif().get(ExifTags.Base.Orientation, 1) != 1
@@ -219,6 +225,37 @@ def check_size(opened: Image.Image, *, copies: int = 0, whole: bool = False) -> 
         f"{opened.width}x{opened.height} pixels of this kind ({opened.format} {opened.mode}) take "
         f"over {MAX_MEMORY >> 20} MiB to decode; save it smaller"
     )
+
+
+def _check_end(opened: Image.Image, data: bytes) -> None:
+    """Raise where a file's end was lost and is zeros: WebP and AVIF decode them to some picture."""
+    lost = False
+    if opened.format == "AVIF" and data.endswith(ZEROS):
+        exif = opened.info.get("exif", b"").removeprefix(b"Exif\0\0")
+        lost = not exif.strip(b"\0") or not data.endswith(exif)  # whose last bytes may be padding
+    elif opened.format == "WEBP" and (shorter := _without_zeros(data)):
+        # The zeros of a plain area are needed, those of a lost end are more than the picture takes.
+        with suppress(OSError):
+            open_formats(shorter).load()
+            lost = True
+    if lost:
+        raise ImageError("it ends in zeros: the rest was lost; fetch or save it again")
+
+
+def _without_zeros(data: bytes) -> bytes | None:
+    """Return a WebP without the last of the zeros its picture ends in; None where it does not."""
+    place = 12
+    while place + 8 <= len(data):
+        name, size = struct.unpack_from("<4sI", data, place)
+        end = place + 8 + size
+        if name in (b"VP8 ", b"VP8L"):
+            if not data[place:end].endswith(ZEROS):
+                return None
+            cut = data[place + 8 : end - len(ZEROS)] + data[end:]
+            head = data[8:place] + struct.pack("<4sI", name, size - len(ZEROS))
+            return struct.pack("<4sI", b"RIFF", len(head + cut)) + head + cut
+        place = end + size % 2
+    return None
 
 
 def open_formats(data: bytes) -> Image.Image:

@@ -31,6 +31,7 @@ from discode.pairs import (
     as_pairs,
     batches_by_image,
     check_characters,
+    is_blank,
     pair_up,
     share_images,
 )
@@ -231,6 +232,8 @@ class Judge:
             try:
                 if pair.problem:
                     raise BadDataError(pair.problem)
+                if is_blank(pair.caption):
+                    raise BadDataError("the caption is empty")
                 check_characters(pair.caption, *pair.references)
                 rows[bool(pair.references)].append(row)
             except InputError as error:

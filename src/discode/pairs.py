@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -72,12 +73,20 @@ def as_pairs(pairs: Iterable[PairInput]) -> list[Pair]:
     >>> as_pairs([("dog.jpg", "a dog"), {"image": "cat.jpg", "caption": "a cat"}])[1].caption
     'a cat'
     """
-    if isinstance(pairs, str | bytes | Mapping) or not isinstance(pairs, Iterable):
-        raise InputError(f"pairs are a list of pairs, not {type(pairs).__name__}")
+    _check_ordered(pairs, "pairs are a list of pairs")
     return [
         pair if isinstance(pair, Pair) else _as_pair(pair, str(number))
         for number, pair in enumerate(pairs)
     ]
+
+
+_UNORDERED = set | frozenset
+
+
+def _check_ordered(given: Any, wanted: str) -> None:
+    """Raise unless something has an order, so that scores can have it, too."""
+    if isinstance(given, str | bytes | Mapping | _UNORDERED) or not isinstance(given, Iterable):
+        raise InputError(f"{wanted}, not {type(given).__name__}")
 
 
 def _as_pair(given: Any, number: str) -> Pair:
@@ -98,8 +107,7 @@ def _as_pair(given: Any, number: str) -> Pair:
             '(image, caption, references) or {"image": ..., "caption": ...}'
         )
     references = () if len(given) == 2 or given[2] is None else given[2]
-    if isinstance(references, str) or not isinstance(references, Iterable):
-        raise InputError(f"pair {number}: references must be a list of captions")
+    _check_ordered(references, f"pair {number}: references must be a list of captions")
     image, caption = given[:2]
     try:
         return _pair(image, caption, references, name)
@@ -118,6 +126,19 @@ def check_characters(*texts: str) -> None:
     for text in texts:
         if not text.isascii() and text.encode(errors="replace").decode() != text:
             raise InputError(f"{text!r} contains half a character (a lone surrogate)")
+
+
+def is_blank(text: str) -> bool:
+    """Whether there is nothing to see in a text, be it spaces or characters without any width.
+
+    >>> is_blank(" \\u200b\\ufeff"), is_blank("\\u200ba cat")
+    (True, False)
+    """
+    return all(unicodedata.category(c) in _UNSEEN or c in _FILLERS for c in text)
+
+
+_UNSEEN = ("Cc", "Cf", "Mn", "Zl", "Zp", "Zs")
+_FILLERS = "\u115f\u1160\u2800\u3164\uffa0"  # letters of Hangul and Braille that are blank
 
 
 def group_by_image(pairs: Iterable[Pair | None]) -> list[list[int]]:
@@ -210,8 +231,10 @@ def pair_up(
     >>> pair_up("dog.jpg", ["a dog", None])
     [('dog.jpg', 'a dog', ()), ('dog.jpg', None, ())]
     """
-    if not isinstance(captions, Iterable):
-        raise InputError(f"captions are a text or a list of texts, not {type(captions).__name__}")
+    if is_array(captions):
+        captions = as_numpy(captions).tolist()  # one text, where it has no dimension
+    if not isinstance(captions, str):
+        _check_ordered(captions, "captions are a text or a list of texts")
     texts = [captions] if isinstance(captions, str) else list(captions)
     if is_array(images):
         array = as_numpy(images)
@@ -229,15 +252,13 @@ def pair_up(
         raise InputError("no captions given; pass at least one")
     if references is None:
         groups: list[Any] = [()] * len(texts)
-    elif isinstance(references, str):
-        raise InputError("references must be a list of captions, not one string")
-    elif all(isinstance(item, str) for item in references) and one_image:
-        groups = [references] * len(texts)
     else:
-        groups = list(references)
+        _check_ordered(references, "references must be a list of captions")
+        shared = all(isinstance(item, str) for item in references) and one_image
+        groups = [references] * len(texts) if shared else list(references)
     groups = [() if group is None else group for group in groups]
     groups = [(group,) if not isinstance(group, str | Iterable) else group for group in groups]
-    if len(groups) != len(texts) or any(isinstance(group, str) for group in groups):
+    if len(groups) != len(texts) or any(isinstance(group, str | _UNORDERED) for group in groups):
         raise InputError(
             f"references must be one list of captions per pair: {len(texts)} lists are needed"
         )

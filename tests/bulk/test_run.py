@@ -10,8 +10,9 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from discode.bulk.inputs import DIGEST_BYTES, find_inputs
 from discode.bulk.judging import by_method, judge_chunk
 from discode.bulk.locks import ShareLock
 from discode.bulk.run import read_chunks
+from discode.decoders import get_decoder
 from discode.errors import InputError
+from discode.files import replacing
 from discode.judge import load
 from discode.pairs import read_pairs
 from tests.helpers.instant import Instant, make_judge, rows
@@ -406,6 +409,98 @@ def test_large_inputs_are_sampled_from_end_to_end(tmp_path: Path) -> None:
         path.write_bytes(data)
         seen.add(find_inputs(path).digest())
     assert len(seen) == 4
+
+
+def test_rows_that_are_added_while_it_runs_are_told(tmp_path: Path, lines: Lines) -> None:
+    path, out = lines(60), tmp_path / "out"
+
+    def add(count: int) -> None:
+        with path.open("a") as file:
+            file.write(json.dumps(rows(1)[0]) + "\n")
+
+    with pytest.raises(InputError, match="changed while it was read"):
+        score_to_folder(make_judge(), path, out, shard_size=20, progress=add)
+    assert len(read_parts(out)) >= 60
+    with pytest.raises(InputError, match="another input"):
+        score_to_folder(make_judge(), path, out, shard_size=20)
+
+
+def _meanwhile(other: Callable[[], object]) -> Callable[[int], None]:
+    """Progress that does something else once, after a run has begun and before it has written."""
+    todo = [other]
+
+    def progress(count: int) -> None:
+        if todo:
+            todo.pop()()
+
+    return progress
+
+
+def test_of_two_shares_that_begin_at_once_one_decides(tmp_path: Path, lines: Lines) -> None:
+    path, out, judge = lines(40), tmp_path / "out", make_judge()
+    raw, smoothing = ({name: get_decoder(name)} for name in ("raw", "smoothing"))
+    score = partial(score_to_folder, judge, path, out, shard_size=20)
+    other = _meanwhile(lambda: score(methods=raw, shard="1/2"))
+    with pytest.raises(InputError, match="other methods"):
+        score(methods=smoothing, shard="0/2", progress=other)
+    assert {row["method"] for row in read_parts(out)} == {"raw"}
+    assert len(read_parts(out)) == 20
+    # The very file cannot be written by both, however close they are.
+    with replacing(tmp_path / "first", unless_exists=True) as temp:
+        temp.write_text("mine")
+        (tmp_path / "first").write_text("theirs")
+    assert (tmp_path / "first").read_text() == "theirs"
+    with replacing(tmp_path / "second", unless_exists=True) as temp:
+        temp.write_text("mine")
+    assert (tmp_path / "second").read_text() == "mine"
+    assert not list(tmp_path.glob(".*.part"))
+
+
+def test_the_order_of_methods_is_that_of_whoever_began(tmp_path: Path, lines: Lines) -> None:
+    path, judge = lines(60), make_judge()
+    methods = {name: get_decoder(name) for name in ("raw", "discode")}
+    score = partial(score_to_folder, judge, path, shard_size=20)
+    want = score(tmp_path / "whole", methods=methods)
+    turned = dict(reversed(methods.items()))
+    out = tmp_path / "out"
+    score(out, methods=methods, shard="0/2")
+    score(out, methods=turned, shard="1/2")
+    assert read_parts(out) == read_parts(tmp_path / "whole")
+    again = score(out, methods=turned)
+    assert again == want
+    assert list(again.methods) == list(methods)
+    with pytest.raises(InputError, match="other methods"):
+        score(out, methods={"raw": methods["raw"]})
+
+
+def test_names_are_found_where_the_run_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there, out = (tmp_path / name for name in ("here", "there", "out"))
+    for folder, colour in ((here, "red"), (there, "blue")):
+        folder.mkdir()
+        (folder / "x.png").write_bytes(png(colour))
+    (here / "only.png").write_bytes(png())
+    path = tmp_path / "set.jsonl"
+
+    def share(folder: Path, name: str, **options: Any) -> Totals:
+        monkeypatch.chdir(folder)
+        judge = make_judge(store=tmp_path / f"{folder.name}.db")  # a store opens images
+        return score_to_folder(judge, path, out, shard=name, shard_size=2, **options)
+
+    path.write_text(4 * (json.dumps({"image": "only.png", "caption": "a"}) + "\n"))
+    assert share(here, "0/2").failed == 0
+    assert share(there, "1/2").failed == 0
+    assert [row["image"] for row in read_parts(out)] == ["only.png"] * 4
+    # Two that begin at once cannot know of each other: the later one is told.
+    for name, refused in (("x.png", True), (str(here / "x.png"), False)):
+        shutil.rmtree(out)
+        path.write_text(4 * (json.dumps({"image": name, "caption": "a"}) + "\n"))
+        other = _meanwhile(lambda: share(there, "1/2"))
+        with pytest.raises(InputError, match="run this again") if refused else nullcontext():
+            share(here, "0/2", progress=other)
+        assert share(here, "0/2").rows == 2
+        assert len(read_parts(out)) == 4
 
 
 def test_half_characters_in_every_text_are_escaped(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import itertools
 import json
 import math
@@ -14,8 +15,9 @@ from typing import Any
 
 import pytest
 
-from discode.bulk import score_to_folder
+from discode.bulk import score_to_file, score_to_folder, tars
 from discode.bulk.chunks import PairChunk
+from discode.bulk.counting import RowCount, count_rows
 from discode.bulk.inputs import find_inputs
 from discode.bulk.run import read_chunks
 from discode.bulk.tars import split_name
@@ -114,6 +116,44 @@ def test_inputs_that_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.xls").write_bytes(b"")
     with pytest.raises(InputError, match="unknown format"):
         find_inputs(tmp_path / "x.xls")
+
+
+@pytest.mark.parametrize("name", ["shards", "shards/*.jsonl", "shards/**/*.jsonl"])
+def test_what_stands_among_the_files_and_is_none_is_told(tmp_path: Path, name: str) -> None:
+    (tmp_path / "shards").mkdir()
+    write(tmp_path / "shards" / "a.jsonl", rows(1))
+    (tmp_path / "shards" / "deep").mkdir()  # no table by its name, and only ** looks into it
+    assert len(find_inputs(tmp_path / name).files) == 1
+    (tmp_path / "shards" / "b.jsonl").symlink_to(tmp_path / "gone.jsonl")
+    with pytest.raises(InputError, match=r"shards/b\.jsonl: it is a link"):
+        find_inputs(tmp_path / name)
+    write(tmp_path / "gone.jsonl", rows(1))
+    assert len(find_inputs(tmp_path / name).files) == 2
+    (tmp_path / "shards" / "c.jsonl").mkdir()
+    with pytest.raises(InputError, match=r"shards/c\.jsonl: it is a folder"):
+        find_inputs(tmp_path / name)
+    with pytest.raises(InputError, match="is a folder"):
+        find_inputs(tmp_path / "shards" / "d*")
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_scores_are_not_judged_beside_what_they_were_made_of(tmp_path: Path, suffix: str) -> None:
+    write(tmp_path / f"a.{suffix}", rows(3))
+    score_to_file(make_judge(), tmp_path, tmp_path / f"run1.{suffix}")
+    for given in (tmp_path, tmp_path / f"*.{suffix}", [*tmp_path.glob(f"*.{suffix}")]):
+        with pytest.raises(InputError, match=f"run1.{suffix} was written by discode"):
+            find_inputs(given)
+    # Alone, they are a table like others: another judge may score them.
+    assert find_inputs(tmp_path / f"run1.{suffix}").count_rows() == 3
+
+
+def test_what_passed_is_not_judged_beside_where_it_came_from(tmp_path: Path) -> None:
+    write_tar(tmp_path / "a.tar", {"0.jpg": png(), "0.txt": b"x"})
+    score_to_folder(make_judge(), tmp_path, tmp_path / "out", min_score=0)
+    (passed,) = (tmp_path / "out" / "passed").iterdir()
+    with pytest.raises(InputError, match=passed.name):
+        find_inputs(tmp_path / "**" / "*.tar")
+    assert find_inputs(passed.parent).files == (passed,)
 
 
 def test_broken_json_lines_cost_themselves(tmp_path: Path) -> None:
@@ -390,6 +430,32 @@ def test_chunks_of_large_images_are_small(tmp_path: Path) -> None:
     assert max(sizes) <= 68
 
 
+@pytest.mark.parametrize("kind", ["dictionary", "Arrow's own dictionary", "struct", "prefixes"])
+def test_an_image_that_is_stored_once_does_not_fill_the_memory(tmp_path: Path, kind: str) -> None:
+    image, captions = bytes(1_000_000), [f"c {i}" for i in range(200)]
+    column: Any = [image] * 200
+    options: dict[str, Any] = {}
+    if kind == "Arrow's own dictionary":
+        column = pa.DictionaryArray.from_arrays(pa.array([0] * 200, pa.int32()), pa.array([image]))
+    elif kind == "struct":
+        column = [{"bytes": image, "path": "a.png"}] * 200
+    elif kind == "prefixes":
+        options = {"use_dictionary": False, "column_encoding": {"image": "DELTA_BYTE_ARRAY"}}
+    path = tmp_path / "set.parquet"
+    pq.write_table(pa.table({"image": column, "caption": captions}), path, **options)
+    assert path.stat().st_size < 1_000_000  # nothing in the file itself tells how much it is
+    sizes, pairs = [], []
+    before = pa.total_allocated_bytes()
+    for chunk in chunks(path):
+        sizes.append(len(chunk))
+        pairs += [pair and (pair.caption, pair.image == image) for pair in chunk.pairs]
+        assert pa.total_allocated_bytes() - before < 160_000_000
+        del chunk
+    assert pairs == [(caption, True) for caption in captions]
+    assert max(sizes) <= 68
+    assert min(sizes[:-1]) > 30  # small batches are joined: a model wants many at once
+
+
 def test_a_damaged_row_group_loses_its_rows_and_no_others(tmp_path: Path) -> None:
     path = tmp_path / "set.parquet"
     table = pa.Table.from_pylist(rows(90))
@@ -536,6 +602,87 @@ def test_a_tar_that_breaks_off_keeps_what_came_before(tmp_path: Path) -> None:
     member = 512 * 13  # a header in the middle overwritten: what follows it cannot be found
     path.write_bytes(whole[: member * 2] + b"\xff" * 2048 + whole[member * 2 + 2048 :])
     assert read(path)[2]
+
+
+@pytest.mark.parametrize("suffix", ["tar", "tar.gz"])
+def test_joined_tars_are_read_to_the_end(tmp_path: Path, suffix: str) -> None:
+    mode = "w:gz" if suffix == "tar.gz" else "w"
+    keys = ["0", "1", "0"]  # a name that comes again costs its own sample
+    parts = [
+        write_tar(tmp_path / f"{i}.part", {f"{key}.jpg": png(), f"{key}.txt": b"x"}, mode)
+        for i, key in enumerate(keys)
+    ]
+    (tmp_path / f"set.{suffix}").write_bytes(b"".join(part.read_bytes() for part in parts))
+    pairs, ids, errors = read(tmp_path / f"set.{suffix}")
+    assert ids == keys
+    assert [pair is None for pair in pairs] == [False, False, True]
+    assert list(errors) == [2]
+
+
+def test_zeros_that_no_tar_ends_with_are_a_row(tmp_path: Path) -> None:
+    files = {f"{i}.{ext}": data for i in range(6) for ext, data in
+             (("jpg", png()), ("txt", b"caption"))}  # fmt: skip
+    path = write_tar(tmp_path / "set.tar", files)
+    whole = path.read_bytes()
+    sample = 512 * 4  # a header and a block each
+    for gap, kept in ((slice(2 * sample, None), 2), (slice(0, None), 0)):
+        data = bytearray(whole + bytes(20480))  # room that a download took beforehand
+        data[gap] = bytes(len(data[gap]))
+        path.write_bytes(data)
+        pairs, _, errors = read(path)
+        assert [pair is None for pair in pairs] == [False] * kept + [True]
+        assert "set.tar has" in errors[kept]
+    long = write_tar(tmp_path / "long.tar", {f"{i:02d}.{ext}": data for i in range(20) for ext, data
+                     in (("jpg", png()), ("txt", b"caption"))})  # fmt: skip
+    data = bytearray(long.read_bytes())
+    data[sample : 15 * sample] = bytes(14 * sample)  # a piece in the middle never came
+    long.write_bytes(data)
+    pairs, ids, errors = read(long)
+    assert ids == ["00", "after 00", *(f"{i}" for i in range(15, 20))]
+    assert list(errors) == [1]
+
+
+@pytest.mark.parametrize("kind", [tarfile.LNKTYPE, tarfile.SYMTYPE])
+def test_a_sample_made_of_links_is_a_row(tmp_path: Path, kind: bytes) -> None:
+    path = tmp_path / "set.tar"
+    with tarfile.open(path, "w") as tar:
+        for name, data, target in (
+            ("0.jpg", png(), ""), ("0.txt", b"zero", ""), ("1.jpg", b"", "0.jpg"),
+            ("1.txt", b"", "0.txt"), ("2.jpg", png(), ""), ("2.txt", b"", "0.txt"),
+            ("3.jpg", png(), ""), ("3.txt", b"three", ""),
+        ):  # fmt: skip
+            info = tarfile.TarInfo(name)
+            info.size, info.linkname = len(data), target
+            info.type = kind if target else tarfile.REGTYPE
+            tar.addfile(info, io.BytesIO(data))
+    pairs, ids, errors = read(path)
+    assert [pair and pair.caption for pair in pairs] == ["zero", None, None, "three"]
+    assert ids == ["0", "1", "2", "3"]
+    assert "1.jpg is a link" in errors[1]
+    assert "2.txt is a link" in errors[2]
+    assert count_rows(find_inputs(path)) == RowCount(4)
+
+
+def test_a_sample_that_is_too_large_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tars, "MAX_SAMPLE", 20_000)
+    files = {"0.jpg": png(), "0.txt": b"a"} | {f"0.x{i}": bytes(5000) for i in range(5)}
+    files |= {"1.jpg": png(), "1.txt": b"b"} | {f"1.x{i}": b"" for i in range(50)}
+    files |= {"2.jpg": png(), "2.txt": b"c"} | {f"2.x{i}": bytes(5000) for i in range(3)}
+    chunk, *_ = chunks(write_tar(tmp_path / "set.tar", files), keep=True)
+    assert [pair and pair.caption for pair in chunk.pairs] == [None, None, "c"]
+    assert [sample.weight() for sample in chunk.samples][:2] == [0, 0]
+    assert list(chunk.errors) == [0, 1]
+
+
+def test_a_byte_order_mark_is_no_part_of_a_caption(tmp_path: Path) -> None:
+    mark = b"\xef\xbb\xbf"
+    files = {"0.jpg": png(), "0.txt": mark + b"a cat", "1.jpg": png(),
+             "1.json": mark + b'{"caption": "a dog"}'}  # fmt: skip
+    pairs, _, errors = read(write_tar(tmp_path / "set.tar", files))
+    assert not errors
+    assert [pair and pair.caption for pair in pairs] == ["a cat", "a dog"]
 
 
 def test_the_same_rows_whatever_the_chunk(tmp_path: Path) -> None:

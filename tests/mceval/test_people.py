@@ -215,7 +215,7 @@ def test_an_erased_worker_stays_erased(sqlite: Database, tmp_path: Path) -> None
     """Their results, imported once more, do not bring them back."""
     fill(sqlite, Rules(people=1), {"a": (2, 2)})
     with sqlite.read() as session:
-        tasks = crowd_tasks(session, "https://example.org/{digest}{suffix}", gold_assignments=0)
+        tasks = crowd_tasks(session, "https://example.org/{digest}{suffix}", gold=False)
     one, two = (task.task for task in tasks if task.kind == "compare")
     results = tmp_path / "results.csv"
     results.write_text(

@@ -168,7 +168,7 @@ def test_undefined_resamples_are_counted() -> None:
 
 
 @pytest.mark.parametrize("images", [[0, 0, 0, 0], ["a", "b", "a", "b"]])
-def test_one_or_two_clusters_have_no_interval(images: list[object]) -> None:
+def test_one_or_two_clusters_have_no_interval(images: Any) -> None:
     x, y = np.array([1.0, 2, 3, 5]), np.array([1.0, 3, 2, 4])
 
     def mean(values: Any) -> Any:

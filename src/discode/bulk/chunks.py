@@ -17,6 +17,8 @@ from discode.pairs import Pair
 
 T = TypeVar("T")
 
+MANIFEST = "_run.json"
+"""The file in an output folder that says what the run is."""
 BLOCK_ROWS = 10_000
 """Rows per output shard."""
 CHUNK_ROWS = 1024

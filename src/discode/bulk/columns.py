@@ -30,6 +30,15 @@ COLUMNS: dict[str, str] = {
 """Name to meaning. JSON lines, CSV and Parquet have all of them, in this order."""
 
 
+def holds_scores(names: Iterable[str]) -> bool:
+    """Whether a table with these columns is a file of scores.
+
+    >>> holds_scores(COLUMNS), holds_scores(["id", "image", "caption", "score"])
+    (True, False)
+    """
+    return {"method", "score", "raw", "flags", "signature"} <= set(names)
+
+
 def markdown_table() -> str:
     """Return the list as a table for the documentation."""
     rows = (f"| `{name}` | {meaning} |" for name, meaning in COLUMNS.items())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from discode.bulk.chunks import Share
 from discode.bulk.inputs import Inputs
-from discode.bulk.tars import split_name
+from discode.bulk.tars import JoinedTars, split_name
 from discode.errors import InputError
 from discode.files import ParquetTable
 
@@ -83,11 +83,11 @@ def _by_headers(files: Sequence[Path]) -> RowCount | None:
     for file in files:
         key = ""
         try:
-            with tarfile.open(file, "r:") as tar:
+            with JoinedTars.open(file, "r:") as tar:
                 while members < SAMPLE_MEMBERS and (info := tar.next()) is not None:
                     tar.members = []  # type: ignore[attr-defined]  # it would remember them all
                     members += 1
-                    found, extension = split_name(info.name) if info.isfile() else ("", "")
+                    found, extension = ("", "") if info.isdir() else split_name(info.name)
                     if found and extension and found != key:
                         samples, key = samples + 1, found
                 seen += tar.offset if members >= SAMPLE_MEMBERS else file.stat().st_size

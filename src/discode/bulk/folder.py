@@ -20,13 +20,13 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from discode.bulk.chunks import BLOCK_ROWS, Block, ChunkPlan, Share
+from discode.bulk.chunks import BLOCK_ROWS, MANIFEST, Block, ChunkPlan, Share
 from discode.bulk.columns import VERSION
 from discode.bulk.formats import FORMATS
 from discode.bulk.inputs import Inputs
@@ -39,7 +39,6 @@ from discode.files import parse_json, replacing
 from discode.version import __version__
 
 LAYOUT = 3
-MANIFEST = "_run.json"
 
 
 def store_in(folder: Path, share: Share) -> Path:
@@ -59,6 +58,7 @@ class RunSettings:
         format: "jsonl", "csv" or "parquet".
         min_score: Samples with at least this score are written again; None for no threshold.
         images: The folder of the images.
+        begun_in: The current folder where the run began: images are found there without one.
     """
 
     inputs: Inputs
@@ -66,6 +66,7 @@ class RunSettings:
     format: str = "jsonl"
     min_score: float | None = None
     images: str | None = None
+    begun_in: str = field(default_factory=os.getcwd)
 
     def __post_init__(self) -> None:
         check_score_format(self.format)
@@ -92,6 +93,7 @@ class RunSettings:
             "files": len(self.inputs.files),
             "files_sha256": self.inputs.digest(),
             "images": self.images,
+            "begun_in": self.begun_in if self.images is None else None,
             "signatures": dict(signatures),
             "shard_size": self.shard_size,
             "format": self.format,
@@ -110,15 +112,18 @@ def check_same_run(
         return
     theirs = _read_manifest(folder)
     for key, value in settings.manifest(signatures or {}).items():
-        # Another name for the same files, or a release that scores the same, is the same run.
-        if key in ("input", "discode") or theirs.get(key) == value:
+        # Another name for the same files, or a release that scores the same, is the same run; so is
+        # one that goes on elsewhere, since names are still found where it began.
+        if key in ("input", "discode", "begun_in") or theirs.get(key) == value:
             continue
         if key == "signatures":
-            begun, mine = (", ".join(given or ()) for given in (theirs.get(key), signatures))
+            begun, mine = (
+                ", ".join(sorted(given or ())) for given in (theirs.get(key), signatures)
+            )
             if signatures is not None and begun != mine:
                 raise InputError(
                     f"{folder} was begun with other methods: {begun}; this run has {mine}; give "
-                    "the --method it was begun with, in the same order, or a new folder"
+                    "the --method it was begun with, or a new folder"
                 )
             if signatures is not None:
                 raise InputError(
@@ -143,6 +148,12 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise InputError(f"{file} is not the manifest of a run; give a new folder")
     return found
+
+
+def where_begun(folder: Path) -> str:
+    """Return the current folder of whoever began the run in a folder: one's own, if it is new."""
+    known = _read_manifest(folder).get("begun_in") if (folder / MANIFEST).exists() else None
+    return str(known or Path.cwd())
 
 
 def read_signatures(folder: Path) -> dict[str, str]:
@@ -214,9 +225,10 @@ class OutputFolder:
             raise InputError(f"cannot write {path}: {error.strerror or error}") from error
         if not os.access(path, os.W_OK):
             raise InputError(f"cannot write {path}: give a folder that can be written")
+        settings.inputs.digest()  # of what is there before reading: rows may be added meanwhile
         self._files = len(settings.inputs.files)
         self._signatures: dict[str, str] = {}
-        self._has_manifest = False
+        self._has_manifest, self._begun_in = False, settings.begun_in
         self._open: dict[Block, _OpenShard] = {}
         self._last: dict[int, int] = {}  # file to its last block, where that is known
         self._totals: dict[Block, Totals] = {}
@@ -242,10 +254,11 @@ class OutputFolder:
         file = self.path / MANIFEST
         if not file.exists():
             manifest = self.settings.manifest(self._signatures)
-            with replacing(file) as temp:
+            with replacing(file, unless_exists=True) as temp:
                 temp.write_text(json.dumps(manifest, indent=2) + "\n")
-        # Another process may have been first.
+        # Another process may have been first, and its order of the methods holds for all shards.
         check_same_run(self.path, self.settings, self._signatures)
+        self._signatures, self._begun_in = read_signatures(self.path), where_begun(self.path)
 
     def _remove_half_written(self) -> None:
         """Remove what a killed process left; the lock keeps others out."""
@@ -286,6 +299,7 @@ class OutputFolder:
         if not self._has_manifest:  # only now: a mistake that ends a run at once leaves no trace
             self._write_manifest()
             self._has_manifest = True
+        self._check_names(chunk.rows.images)
         shard = self._open.get(block)
         if shard is None:
             if block in self._totals:
@@ -297,6 +311,18 @@ class OutputFolder:
             if ready.place.ends_block:
                 self._finish(block, shard, ends_file=ready.place.ends_file)
                 return
+
+    def _check_names(self, images: Sequence[str | None]) -> None:
+        """Raise where another process began the run elsewhere, while this one read its images."""
+        settings = self.settings
+        if settings.images is not None or settings.begun_in == self._begun_in:
+            return
+        for name in images:
+            if name and not Path(name).is_absolute():
+                raise InputError(
+                    f"{self.path} was begun in {self._begun_in} at the same time, where {name} may "
+                    "be another image; run this again to go on with the images found there"
+                )
 
     def _open_shard(self, block: Block) -> _OpenShard:
         stack = ExitStack()
@@ -311,9 +337,12 @@ class OutputFolder:
         return self.path / "passed" / f"{block.name}.{self.settings.inputs.format}"
 
     def _write(self, block: Block, shard: _OpenShard, chunk: ScoredChunk) -> None:
-        shard.writer.write(chunk.rows)
-        shard.totals += Totals.of(chunk.rows, chunk.passed)
-        shard.next_row += len(chunk.rows)
+        rows = replace(
+            chunk.rows, scores={name: chunk.rows.scores[name] for name in self._signatures}
+        )
+        shard.writer.write(rows)
+        shard.totals += Totals.of(rows, chunk.passed)
+        shard.next_row += len(rows)
         make = FORMATS[self.settings.inputs.format].samples
         if chunk.samples is None or make is None:
             return

@@ -7,14 +7,18 @@ import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from discode.bulk.chunks import MANIFEST, Block
+from discode.bulk.columns import holds_scores
 from discode.bulk.formats import FORMATS, check_format, format_of
 from discode.bulk.tables import InputFile
+from discode.bulk.writers import SCORE_FORMATS
 from discode.errors import InputError
-from discode.files import read_table
+from discode.files import ParquetTable, read_table
 from discode.pairs import columns_without_header
 
 DIGEST_BYTES = 64 << 10
@@ -36,12 +40,14 @@ class Inputs:
         files: The files it stands for, sorted inside a folder or a pattern.
         format: A row of :data:`~discode.bulk.formats.FORMATS`.
         names: What each file is called in the output: its path below what all files share.
+        sizes: How many bytes each had when it was found.
     """
 
     given: tuple[str, ...]
     files: tuple[Path, ...]
     format: str
     names: tuple[str, ...]
+    sizes: tuple[int, ...] = ()
 
     def digest(self) -> str:
         """Return a SHA-256 of every file's name, size and some blocks, to notice a changed input.
@@ -67,10 +73,17 @@ class Inputs:
                 raise InputError(f"cannot read {path}: {error.strerror or error}") from error
         return digest.hexdigest()
 
+    def check_unchanged(self) -> None:
+        """Raise where a file has another size than when it was found: rows may have been missed."""
+        for path, size in zip(self.files, self.sizes, strict=True):
+            if path.exists() and path.stat().st_size != size:
+                raise InputError(
+                    f"{path} changed while it was read; give a new folder to judge it as it is now"
+                )
+
     def count_rows(self) -> int | None:
         """Return how many rows there are, where that is known quickly; else None."""
-        size = sum(file.stat().st_size for file in self.files)
-        if self.format == "tar" or size > COUNTED_BYTES:
+        if self.format == "tar" or sum(self.sizes) > COUNTED_BYTES:
             return None
         try:
             return sum(1 for file in self.files for _ in read_table(file, columns_without_header))
@@ -85,7 +98,8 @@ def find_inputs(
 
     A folder stands for the tables and tars directly in it; a pattern (``*``, ``?``, ``[``) for what
     it matches. Formats do not mix: folders that hold Parquet files beside tars, as img2dataset
-    writes them, need a pattern.
+    writes them, need a pattern. Nor do scores that discode wrote with tables that it is to judge:
+    a folder or a pattern that covers an earlier output would judge every row again.
     """
     names = [given] if isinstance(given, str | os.PathLike) else list(given)
     files = [file for name in names for file in _expand(os.fspath(name))]
@@ -97,6 +111,12 @@ def find_inputs(
         raise InputError(
             f"the input mixes formats ({shown}); name one with a pattern such as 'FOLDER/*.tar'"
         )
+    outputs = {_is_output(file): file for file in files} if len(files) > 1 else {}
+    if len(outputs) > 1:
+        raise InputError(
+            f"{outputs[True]} was written by discode, and would be judged beside {outputs[False]}; "
+            "name the files to judge, or write scores to another folder"
+        )
     seen = [file.resolve() for file in files]
     if len(set(seen)) < len(seen):
         twice = Counter(seen).most_common(1)[0][0]
@@ -104,8 +124,9 @@ def find_inputs(
     root = Path(os.path.commonpath([file.parent for file in seen]))
     shown_as = tuple(file.relative_to(root).as_posix() for file in seen)
     return Inputs(
-        tuple(os.fspath(name) for name in names), tuple(files), next(iter(formats)), shown_as
-    )
+        tuple(os.fspath(name) for name in names), tuple(files), next(iter(formats)), shown_as,
+        tuple(file.stat().st_size for file in files),
+    )  # fmt: skip
 
 
 def input_file(inputs: Inputs, number: int) -> InputFile:
@@ -121,28 +142,53 @@ def _starts(size: int, blocks: int) -> Iterable[int]:
     return (number * (size - DIGEST_BYTES) // (blocks - 1) for number in range(blocks))
 
 
+def _is_output(file: Path) -> bool:
+    """Whether discode wrote a file: by its place in a run's folder, or by its columns."""
+    folders = (file.parent, file.parent.parent)
+    if Block.of(file.name) and any((folder / MANIFEST).exists() for folder in folders):
+        return True
+    try:
+        if (form := check_format(file)) == "parquet":
+            with closing(ParquetTable(file, file.name)) as table:
+                return holds_scores(table.columns)
+        row = next(read_table(file), ("", {}))[1] if form in SCORE_FORMATS else {}
+    except InputError:
+        return False  # whoever reads it reports what is wrong with it
+    return isinstance(row, dict) and holds_scores(row)
+
+
 def _expand(name: str) -> list[Path]:
     path = Path(name)
     if path.is_dir():
         # A hidden file is half-written, or the system's own.
         found = [
-            file
+            _regular(file)
             for file in sorted(path.iterdir())
-            if format_of(file) and file.is_file() and not file.name.startswith(".")
+            if format_of(file) and not file.name.startswith(".")
         ]
         if not found:
             raise InputError(f"{path} holds no tables or tars; allowed are {', '.join(FORMATS)}")
         return found
     if path.exists():
-        if not path.is_file():
-            raise InputError(f"cannot read {path}: it is not a regular file")
-        return [path]
+        return [_regular(path)]
     if glob.has_magic(name):
         # Path.glob needs a folder to start in, and takes no absolute pattern.
         found = sorted(map(Path, glob.glob(name, recursive=True)))  # noqa: PTH207
+        if "**" in name:  # which matches the folders on the way
+            found = [file for file in found if format_of(file) or not file.is_dir()]
         if not found:
             raise InputError(f"no file matches {name}")
-        return [file for file in found if file.is_file()]
+        return list(map(_regular, found))
     if name == "-":
         raise InputError("standard input is not read here: write the rows to a file and name it")
     raise InputError(f"no such file: {path}")
+
+
+def _regular(path: Path) -> Path:
+    """Return the path of a file, or raise: a link to nothing, or a folder, is none."""
+    if path.is_file():
+        return path
+    kind = "a folder" if path.is_dir() else "not a regular file"
+    raise InputError(
+        f"cannot read {path}: it is {kind if path.exists() else 'a link to a file that is missing'}"
+    )

@@ -100,6 +100,7 @@ def score_with_ray(
         totals = folder.finish()
     if not totals.rows:
         raise InputError(f"{', '.join(settings.inputs.given)} holds no pairs")
+    settings.inputs.check_unchanged()
     return totals
 
 
@@ -194,6 +195,7 @@ def _read(batch: Any, *, settings: RunSettings, finished: frozenset[Block]) -> I
             images=settings.images,
             shard_size=settings.shard_size,
             keep=settings.min_score is not None,
+            begun_in=settings.begun_in,
         )
         try:
             yield from map(_pack, chunks)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from discode.bulk.chunks import BLOCK_ROWS, Block, ChunkPlace, ChunkPlan, PairChunk, Share
-from discode.bulk.folder import OutputFolder, RunSettings, check_same_run
+from discode.bulk.folder import OutputFolder, RunSettings, check_same_run, where_begun
 from discode.bulk.formats import FORMATS
 from discode.bulk.inputs import Inputs, find_inputs, input_file
 from discode.bulk.judging import (
@@ -39,12 +40,30 @@ def read_chunks(
     images: str | os.PathLike[str] | None = None,
     shard_size: int = BLOCK_ROWS,
     keep: bool = False,
+    begun_in: str | None = None,
 ) -> Iterator[PairChunk]:
-    """Read the wanted blocks of one file of an input; with ``keep`` chunks hold their rows."""
+    """Read the wanted blocks of one file of an input; with ``keep`` chunks hold their rows.
+
+    Without ``images``, names are found in ``begun_in``; in the current folder if that is None, too.
+    """
     # Messages name the same file wherever it is read: workers may have another current folder.
     parser = PairParser(None if images is None else Path(images).absolute())
     plan = ChunkPlan(shard_size, wanted)
-    return FORMATS[inputs.format].read(input_file(inputs, number), plan, parser, keep=keep)
+    chunks = FORMATS[inputs.format].read(input_file(inputs, number), plan, parser, keep=keep)
+    if begun_in is None or begun_in == str(Path.cwd()):
+        return chunks
+    return map(partial(_found_in, begun_in), chunks)
+
+
+def _found_in(folder: str, chunk: PairChunk) -> PairChunk:
+    """Return a chunk whose images are found in a folder, wherever this process runs."""
+    pairs = [
+        replace(pair, image=os.path.join(folder, pair.image))  # noqa: PTH118  # keeps absolute ones
+        if pair is not None and isinstance(pair.image, str)
+        else pair
+        for pair in chunk.pairs
+    ]
+    return replace(chunk, pairs=pairs)
 
 
 def read_share(
@@ -86,7 +105,7 @@ def plan_run(
     """Check everything that can be checked before a model is opened."""
     inputs, folder = find_inputs(source), Path(output)
     where = None if images is None else str(Path(images).absolute())
-    settings = RunSettings(inputs, shard_size, format, min_score, where)
+    settings = RunSettings(inputs, shard_size, format, min_score, where, where_begun(folder))
     if min_score is not None and methods is not None and len(methods) > 1:
         raise InputError("a threshold goes with one method: give --min-score one --method")
     target = folder.resolve()
@@ -170,7 +189,7 @@ def score_to_folder(
                 continue
             for chunk in read_chunks(
                 inputs, number, wanted, images=settings.images, shard_size=shard_size,
-                keep=min_score is not None,
+                keep=min_score is not None, begun_in=settings.begun_in,
             ):  # fmt: skip
                 scored = judge_chunk(judges, chunk, min_score=min_score, progress=progress)
                 raise_if_stopped(judge)
@@ -178,4 +197,5 @@ def score_to_folder(
         totals = folder.finish()
     if not totals.rows and share.count == 1:
         raise InputError(f"{', '.join(inputs.given)} holds no pairs")
+    inputs.check_unchanged()
     return totals

@@ -3,13 +3,17 @@
 A sample has an image (``.jpg``, ``.png``, ...) and a caption, in ``.txt`` or in a field of
 ``.json``, which may also hold references and an id. A sample whose files cannot be told apart, or
 that stand in several places of the tar, has a reason instead of a score: it is not known which
-caption belongs to which image.
+caption belongs to which image. Tars may be joined (``cat a.tar b.tar``); where there are more zeros
+between or after them than tar writes, files were lost: a row says so.
 """
 
 from __future__ import annotations
 
+import gzip
 import tarfile
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Container, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,8 +24,9 @@ from discode.files import PlacedRow, parse_json
 from discode.images import IMAGE_SUFFIXES
 from discode.pairs import CAPTION_COLUMNS, PairColumns, PairParser, first_filled
 
-MAX_MEMBER = 256 << 20
-"""Bytes of a file inside a tar beyond which it is not read: no image or caption is as large."""
+MAX_SAMPLE = 256 << 20
+"""Bytes of a sample, headers and all, beyond which it is not read: no image and its texts are as
+large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +49,11 @@ class Sample:
 
     def weight(self) -> int:
         """Bytes it holds in memory."""
-        return sum([len(member.data) for member in self.members])
+        return sum([tarfile.BLOCKSIZE + len(member.data) for member in self.members])
 
 
 class _Header(tarfile.TarInfo):
-    """A member's header; a broken one is an error, where tarfile would take it for the end."""
+    """A member's header; a broken one is an error, where tarfile would pass it over."""
 
     @classmethod
     def fromtarfile(cls, tarfile_: tarfile.TarFile) -> Any:
@@ -56,24 +61,36 @@ class _Header(tarfile.TarInfo):
         try:
             return super().fromtarfile(tarfile_)
         except tarfile.HeaderError as error:
-            # Zeros are the end, as is nothing in an empty file; these errors have no public names.
-            kind = type(error).__name__
-            if kind == "EOFHeaderError" or (kind == "EmptyHeaderError" and not tarfile_.offset):
-                raise
-            if kind == "EmptyHeaderError":
-                raise tarfile.ReadError("the zeros that end a tar are missing") from error
-            raise tarfile.ReadError(str(error)) from error
+            kind = type(error).__name__  # these errors have no public names
+            if kind == "EOFHeaderError" and isinstance(tarfile_, JoinedTars):
+                tarfile_.zeros += tarfile.BLOCKSIZE
+            elif kind != "EmptyHeaderError":  # which is the end of the file
+                raise tarfile.ReadError(str(error)) from error
+            raise
+
+
+class JoinedTars(tarfile.TarFile):
+    """Tars one after another, read as one; ``zeros`` counts the bytes of zeros that were met."""
+
+    tarinfo = _Header
+    ignore_zeros = True
+    zeros = 0
 
 
 def tar_chunks(
     file: InputFile, plan: ChunkPlan, parser: PairParser, *, keep: bool
 ) -> Iterator[PairChunk]:
     """Read a tar from front to back, compressed or not."""
-    try:
-        tar = tarfile.open(file.path, "r|*", tarinfo=_Header)  # noqa: SIM115  # closed below, after the last chunk
-    except (OSError, tarfile.TarError, EOFError) as error:
-        raise InputError(f"cannot read {file.path}: {error}") from error
-    with tar:
+    with ExitStack() as stack:
+        try:
+            packed = stack.enter_context(file.path.open("rb"))
+            # tarfile reads no further than the first of several gzip streams.
+            plain: Any = (
+                gzip.GzipFile(fileobj=packed) if packed.peek(2).startswith(b"\x1f\x8b") else packed
+            )
+            tar = stack.enter_context(JoinedTars.open(fileobj=plain, mode="r|*"))
+        except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+            raise InputError(f"cannot read {file.path}: {error}") from error
         for place, part in split(_samples(tar, file.name), file.number, plan, Sample.weight):
             keys = [f"{file.prefix}{sample.key}" for sample in part]
             rows = [_row(sample, key, file.name) for sample, key in zip(part, keys, strict=True)]
@@ -97,11 +114,13 @@ def split_name(name: str) -> tuple[str, str]:
     return f"{folder}{slash}{stem}" if stem else "", extension.lower()
 
 
-def _samples(tar: tarfile.TarFile, name: str) -> Iterator[Sample]:
+def _samples(tar: JoinedTars, name: str) -> Iterator[Sample]:
     key = ""
     keys: set[str] = set()  # seen before; small beside the samples themselves
-    members: list[Member] = []
+    members: dict[tuple[str, str], Member] = {}
     error: str | None = None
+    size = 0  # of the sample so far
+    begin = end = 0  # of one of the tars
     inside = False  # a file, whose sample is lost if the tar breaks off
     while True:
         try:
@@ -109,49 +128,77 @@ def _samples(tar: tarfile.TarFile, name: str) -> Iterator[Sample]:
             info = tar.next()
             # It remembers every member; a large tar would fill the memory.
             tar.members = []  # type: ignore[attr-defined]  # typeshed does not know it
-            if info is None:
-                break
-            found, extension = split_name(info.name) if info.isfile() else ("", "")
-            if not found or not extension:  # folders, links and hidden files
+            if info is None or tar.zeros:
+                if members or error:
+                    yield Sample(key, tuple(members.values()), error)
+                if problem := _wrong_end(end - begin, tar.zeros):
+                    yield Sample(f"after {key}", (), f"{name} {problem}")
+                if info is None:
+                    return
+                begin, key, members, error, tar.zeros = end + tar.zeros, "", {}, None, 0
+            end = tar.offset
+            found, extension = split_name(info.name)
+            if not found or not extension or info.isdir():  # hidden files, too
                 continue
             if found != key:
                 if members or error:
-                    yield Sample(key, tuple(members), error)
-                key, members, error = found, [], None
+                    yield Sample(key, tuple(members.values()), error)
+                key, members, error, size = found, {}, None, 0
                 if key in keys:
                     error = (
                         "its files are not adjacent: some came earlier in the tar; make it with "
                         "tar --sort=name, and give every sample a name of its own"
                     )
                 keys.add(key)
-            error = error or _misplaced(info, members)
+            size += tarfile.BLOCKSIZE + info.size
+            error = error or _misplaced(info, size, members)
             if error is not None:
+                members = {}
                 continue
             inside = True
             handle: Any = tar.extractfile(info)
             data = handle.read()
-            members.append(Member(info.name, data, info.mtime, info.mode))
+            members[found, extension] = Member(info.name, data, info.mtime, info.mode)
         # zlib and lzma have errors of their own for a compressed tar that is damaged
         except Exception as reason:
             broken = f"{name} breaks off, what follows cannot be read: {reason}"
             if inside:
-                yield Sample(key, tuple(members), broken)
+                yield Sample(key, tuple(members.values()), broken)
                 return
             if members or error:
-                yield Sample(key, tuple(members), error)
+                yield Sample(key, tuple(members.values()), error)
             yield Sample(f"after {key}", (), broken)
             return
-    if members or error:
-        yield Sample(key, tuple(members), error)
 
 
-def _misplaced(info: tarfile.TarInfo, members: Sequence[Member]) -> str | None:
-    """Return why a file makes its sample useless, if it does."""
-    if info.size > MAX_MEMBER:
-        return f"{info.name} has {info.size} bytes, more than {MAX_MEMBER}"
+def _wrong_end(size: int, zeros: int) -> str | None:
+    """Return what is wrong with the zeros after ``size`` bytes of a tar, if anything is.
+
+    >>> _wrong_end(3 * 512, 2 * 512), _wrong_end(3 * 512, 17 * 512)
+    (None, None)
+    >>> _wrong_end(3 * 512, 18 * 512)
+    'has 9216 bytes of zeros where a tar ends with 8704 at most: files were lost there'
+    """
+    if not zeros:
+        return "breaks off: the zeros that end a tar are missing"
+    most = -(size + 2 * tarfile.BLOCKSIZE) % tarfile.RECORDSIZE + 2 * tarfile.BLOCKSIZE
+    if zeros <= most:
+        return None
+    return f"has {zeros} bytes of zeros where a tar ends with {most} at most: files were lost there"
+
+
+def _misplaced(info: tarfile.TarInfo, size: int, members: Container[tuple[str, str]]) -> str | None:
+    """Return why a file makes its sample useless, if it does; ``size`` is the sample's with it."""
+    if size > MAX_SAMPLE:
+        return f"with {info.name} it has {size} bytes, more than {MAX_SAMPLE}"
     if info.name.startswith("/") or ".." in info.name.split("/"):
         return f"{info.name} would be written outside of the folder that the tar is unpacked in"
-    if any(split_name(member.name) == split_name(info.name) for member in members):
+    if not info.isfile():
+        return (
+            f"{info.name} is a link or a device, which holds nothing itself; make the tar with "
+            "tar --dereference --hard-dereference"
+        )
+    if split_name(info.name) in members:
         return f"{info.name} is there twice; give every sample a name of its own"
     return None
 
@@ -184,9 +231,9 @@ def _row(sample: Sample, key: str, name: str) -> PlacedRow:
         for member in sample.members:
             _, extension = split_name(member.name)
             if extension == "txt":
-                text = member.data.decode().rstrip("\r\n")
+                text = member.data.decode("utf-8-sig").rstrip("\r\n")
             elif extension == "json":
-                given = parse_json(member.data.decode(), f"{where}: {member.name}")
+                given = parse_json(member.data.decode("utf-8-sig"), f"{where}: {member.name}")
                 if not isinstance(given, dict):
                     raise InputError(f"{where}: {member.name} is not an object with fields")
         columns = PairColumns.among(given)
