@@ -31,3 +31,4 @@ def plant(
     if begins != "letters":
         longer = [vocabulary[token] for token in map(str, range(10, 100)) if token in vocabulary]
         head[longer] += directions[-1]  # Llama 3's "85", seldom
+    head += 2.3 * directions.sum(0)  # large logits, as real models have; probabilities stay
