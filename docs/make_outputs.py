@@ -7,7 +7,8 @@ on the line before a fenced block says what becomes of it:
 - a ``python`` block runs; after ``<!-- not run: reason -->`` it does not.
 - a ``text`` block after ``<!-- output -->`` is what the block before it prints.
 - a ``console`` block after ``<!-- run -->``: lines that start with ``$ discode`` run, exit code 0;
-  where output is shown, it is what they print.
+  where output is shown, it is what they print. After ``<!-- run: some fail -->`` the exit code is
+  1, and what is shown is the report on standard error.
 - any block after ``<!-- file: NAME -->`` is saved as NAME.
 
 Of the output, words must agree and numbers be close; ``...`` stands for any rest.
@@ -41,6 +42,7 @@ BLOCK = re.compile(
 )
 COMMAND = re.compile(r"^\$ (?P<command>(?:.*\\\n)*.*)\n(?P<shown>(?:(?!\$ ).*\n)*)", re.MULTILINE)
 REST = "..."
+FAILING = "run: some fail"
 
 
 class Shown(NamedTuple):
@@ -72,25 +74,25 @@ def replay(page: Path) -> Iterator[Shown]:
             with contextlib.redirect_stdout(output):
                 exec(compile(text, where, "exec"), names)
             printed = output.getvalue()
-        elif note == "run":
+        elif note in ("run", FAILING):
             for part in COMMAND.finditer(text):
                 command = part["command"].replace("\\\n", " ")
                 if command.startswith("discode "):
-                    printed = run(command)
+                    printed = run(command, failing=note == FAILING)
                     if part["shown"].strip():
                         start, end = (block.start("text") + place for place in part.span("shown"))
                         yield Shown(part["shown"], printed, start, end, where)
 
 
-def run(command: str) -> str:
-    """Run ``discode ...`` as this Python's module and return what it printed."""
+def run(command: str, *, failing: bool = False) -> str:
+    """Run ``discode ...`` as this Python's module and return what it printed, or reported."""
     done = subprocess.run(
         [sys.executable, "-m", "discode", *shlex.split(command, comments=True)[1:]],
         capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "100"},
     )  # fmt: skip
-    if done.returncode:
+    if done.returncode != failing:
         raise RuntimeError(f"{command}\n{done.stdout}{done.stderr}")
-    return done.stdout
+    return done.stderr if failing else done.stdout
 
 
 def agree(shown: str, printed: str) -> bool:

@@ -5,7 +5,8 @@ tokenizer, a processor and a chat template, to be opened by ``AutoModelForImageT
 ``AutoProcessor``. Each family has its peculiarities (grouped queries, sliding windows,
 three-dimensional positions, image tokens that see each other, tiles whose number depends on the
 image), its special tokens, and a tokenizer of its kind. Weights are the same every time, and
-large enough that a wrong mask or position shows in the logits.
+large enough that a wrong mask or position shows in the logits. The largest logits are between 15
+and 30, as in real models: in bfloat16, numbers of that size are 0.125 apart.
 """
 
 from __future__ import annotations
@@ -46,8 +47,7 @@ def make(family: str, folder: Path, *, answers: bool = False, begins: str = "num
     """
     config, processor = FAMILIES[family]()
     processor.chat_template = processor.tokenizer.chat_template
-    if answers:
-        config.tie_word_embeddings = config.get_text_config().tie_word_embeddings = False
+    config.tie_word_embeddings = config.get_text_config().tie_word_embeddings = False
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(zlib.crc32(family.encode()))
         model = hf.AutoModelForImageTextToText.from_config(config, dtype=torch.float32)
@@ -58,11 +58,13 @@ def make(family: str, folder: Path, *, answers: bool = False, begins: str = "num
                 weight.normal_(std=0.15)
             else:
                 weight.add_(torch.randn_like(weight), alpha=0.15)
+        prompt = ask(processor, Image.new("RGB", (16, 16)), "a dog")
+        embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
         if answers:
-            prompt = ask(processor, Image.new("RGB", (16, 16)), "a dog")["input_ids"][0]
-            embedding = model.get_input_embeddings().weight
-            head, tok = model.get_output_embeddings().weight, processor.tokenizer
-            plant(embedding, head, tok.get_vocab(), int(prompt[-1]), tok.eos_token_id, begins)
+            tok, end = processor.tokenizer, int(prompt["input_ids"][0, -1])
+            plant(embedding, head, tok.get_vocab(), end, tok.eos_token_id, begins)
+        else:
+            head.mul_(25 / model.eval()(**prompt).logits.max())
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder

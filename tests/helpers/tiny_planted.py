@@ -41,3 +41,4 @@ def plant(
         head[digits[1]] -= directions[-4]  # "1.8" is no rating
         head[longer] += directions[-2]
         embedding[longer] += 16 * directions[-1]
+    head += 2.3 * directions.sum(0)  # large logits, as real models have; probabilities stay

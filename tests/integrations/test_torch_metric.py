@@ -40,7 +40,7 @@ def test_a_batch_of_tensors_is_judged_as_it_is() -> None:
     assert (metric.judged.item(), metric.failed.item()) == (2, 1)
 
 
-def test_update_compute_reset() -> None:
+def test_update_compute_reset(caplog: pytest.LogCaptureFixture) -> None:
     metric = make_metric()
     metric.update([png()] * 3, CAPTIONS[:3])
     metric.update([png()] * 2, CAPTIONS[3:])
@@ -50,9 +50,13 @@ def test_update_compute_reset() -> None:
     assert metric.judged.item() == 5
     metric.reset()
     assert metric.judged.item() == 0
+    caplog.clear()
     metric.update([png(), None], ["a bad one", "x"])
     assert math.isnan(metric.compute().item())
     assert metric.failed.item() == 2
+    (warned,) = caplog.messages
+    assert warned.startswith("2 of 2 pairs")
+    assert "rejected" in warned  # as the model gave it
     with pytest.raises(InputError, match="put a single one into a list"):
         metric.update(png(), "a cat")
     with pytest.raises(InputError, match="equally long, not 1 images, 2 captions"):

@@ -9,7 +9,15 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from discode.bulk.chunks import BLOCK_ROWS, Block, ChunkPlace, ChunkPlan, PairChunk, Share
+from discode.bulk.chunks import (
+    BLOCK_ROWS,
+    CHUNK_ROWS,
+    Block,
+    ChunkPlace,
+    ChunkPlan,
+    PairChunk,
+    Share,
+)
 from discode.bulk.folder import OutputFolder, RunSettings, check_same_run, where_begun
 from discode.bulk.formats import FORMATS
 from discode.bulk.inputs import Inputs, find_inputs, input_file
@@ -39,6 +47,7 @@ def read_chunks(
     *,
     images: str | os.PathLike[str] | None = None,
     shard_size: int = BLOCK_ROWS,
+    chunk_rows: int = CHUNK_ROWS,
     keep: bool = False,
     begun_in: str | None = None,
 ) -> Iterator[PairChunk]:
@@ -48,7 +57,7 @@ def read_chunks(
     """
     # Messages name the same file wherever it is read: workers may have another current folder.
     parser = PairParser(None if images is None else Path(images).absolute())
-    plan = ChunkPlan(shard_size, wanted)
+    plan = ChunkPlan(shard_size, wanted, chunk_rows)
     chunks = FORMATS[inputs.format].read(input_file(inputs, number), plan, parser, keep=keep)
     if begun_in is None or begun_in == str(Path.cwd()):
         return chunks
@@ -72,6 +81,7 @@ def read_share(
     *,
     images: str | os.PathLike[str] | None = None,
     shard_size: int = BLOCK_ROWS,
+    chunk_rows: int = CHUNK_ROWS,
 ) -> Iterator[PairChunk]:
     """Read a share of an input, all of it by default."""
     share = share or Share()
@@ -83,8 +93,9 @@ def read_share(
     for file in range(files):
         if share.reads(file, files):
             yield from read_chunks(
-                inputs, file, partial(owned, file), images=images, shard_size=shard_size
-            )
+                inputs, file, partial(owned, file),
+                images=images, shard_size=shard_size, chunk_rows=chunk_rows,
+            )  # fmt: skip
 
 
 def chunk_of(pairs: Sequence[Pair], images: Sequence[str | None]) -> PairChunk:

@@ -112,8 +112,10 @@ def main() -> None:
         code = _say(f"stopped: {str(error).removeprefix('not asked: ')}; no caption was read", 1)
     except DiscodeError as error:
         code = _say(str(error), 2)
-    except BrokenPipeError:
-        code = 0  # `discode ... | head`: the reader has seen enough
+    except (BrokenPipeError, SystemExit) as error:
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise
+        code = 0  # `discode ... | head`: the reader has seen enough; typer would say 1
         _drop_output()
     except OSError as error:
         code = _say(str(error), 2)

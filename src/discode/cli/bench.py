@@ -231,7 +231,7 @@ def run(
         print_estimate(factory.open_judge(), [asked], store or (out and store_beside(out)))
         return
     if folder is not None:
-        _make_folder(folder)
+        output.make_folder(folder)
     factory = replace(
         factory, store=store, default_store=None if out is None else store_beside(out)
     )
@@ -284,14 +284,6 @@ def _output(typed: str | None, *, several: bool) -> tuple[Path | None, Path | No
     if several and (out.exists() or out.suffix == ".json"):
         raise InputError(f"--json {typed}: several benchmarks have a log each; give a folder/")
     return out, (out if several else None)
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write {folder}: {error.strerror or error}") from error
-    output.check_writable(folder / "run.json")
 
 
 def _load(

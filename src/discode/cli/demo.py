@@ -31,13 +31,17 @@ INK, PALE, GREY, RED = "#2f3437", "#98a2ab", "#a9b4bf", "#d1495b"
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--output", "-o", help="Where the chart goes.")] = Path(
-        "demo.png"
-    ),
+    typed: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Where the chart goes; default: demo.png."),
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="Cores to use; default: all.")] = None,
 ) -> None:
     """Judge captions of eight images with the embedded model, and draw what the prior does."""
+    out = typed or Path("demo.png")
     output.check_writable(out)
+    if typed is not None:
+        require("matplotlib", "plot")
     pairs = demo_pairs()
     judge = load("embedded", **model_options(None, threads=threads))
     readings = judge.read(pairs)

@@ -249,8 +249,8 @@ def check_output(
         raise InputError("--show draws for people, --json writes for programs; give one of them")
     if path is None:
         return
-    score_format(path)
     check_writable(path)
+    score_format(path)
     remove_abandoned(path)
     if any(other is not None and other.resolve() == path.resolve() for other in inputs):
         raise InputError(f"--output {path} is also read from; give another file")
@@ -258,6 +258,7 @@ def check_output(
 
 def check_writable(path: Path) -> None:
     """Raise, before the work begins, where nothing could be written at its end."""
+    _refuse_dash(path)
     try:
         if path.is_dir():
             raise IsADirectoryError
@@ -267,6 +268,21 @@ def check_writable(path: Path) -> None:
         raise InputError(
             f"cannot write {path}: give a file in a folder that can be written"
         ) from None
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder of results, or raise before the work begins."""
+    _refuse_dash(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+    check_writable(path / "results")
+
+
+def _refuse_dash(path: Path) -> None:
+    if str(path) == "-":
+        raise InputError("cannot write -: give a name; on standard output, score has --json")
 
 
 def write_scores(path: Path, rows: ScoredRows) -> None:
@@ -283,6 +299,7 @@ class JsonPrinter:
         lines = io.StringIO()
         JsonLinesWriter(lines).write(rows)
         sys.stdout.write(printable(lines.getvalue()))
+        sys.stdout.flush()  # what was judged is there, whatever becomes of the rest
 
 
 class TableWriter:

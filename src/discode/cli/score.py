@@ -16,7 +16,7 @@ import typer
 
 from discode.backends import KINDS, kind_of
 from discode.bulk import BLOCK_ROWS, Share, Totals, find_inputs, score_to_folder
-from discode.bulk.chunks import PairChunk
+from discode.bulk.chunks import CHUNK_ROWS, PairChunk
 from discode.bulk.counting import RowCount, count_rows
 from discode.bulk.folder import read_signatures, store_in
 from discode.bulk.judging import Methods, ScoredChunk, score_chunks
@@ -42,6 +42,8 @@ from discode.pairs import make_pairs
 
 ENGINES = {"local": "this process", "ray": "workers of Ray"}
 """Who carries a run into a folder."""
+JSON_ROWS = 64
+"""Rows that are judged before --json prints them."""
 CAPS = ("max_requests", "max_cost", "rate", "concurrency")
 """Options of served models that each process counts for itself."""
 
@@ -213,7 +215,8 @@ def score(
     if (flag := large.given()) is not None:
         needed = "needs" if source else "goes with --input FILES and"
         raise InputError(f"{flag} {needed} --output FOLDER")
-    chunks, total, files = _read(image, captions, reference, source, images)
+    at_once = JSON_ROWS if as_json else CHUNK_ROWS
+    chunks, total, files = _read(image, captions, reference, source, images, at_once)
     out = None if typed is None else Path(typed)
     recording = (model or "").removeprefix("recorded:").partition("#")[0]
     output.check_output(out, *files, store, Path(recording), show=show, as_json=as_json)
@@ -232,11 +235,11 @@ def score(
 def is_folder(out: str) -> bool:
     """Return whether an --output, as it was typed, is a folder: one that is there, or by its name.
 
-    >>> is_folder("scores"), is_folder("scores.v2/"), is_folder("scores.jsonl")
-    (True, True, False)
+    >>> is_folder("scores"), is_folder("scores.v2/"), is_folder("scores.jsonl"), is_folder("-")
+    (True, True, False, False)
     """
     path = Path(out)
-    return out.endswith(("/", os.sep)) or path.is_dir() or not path.suffix
+    return out.endswith(("/", os.sep)) or path.is_dir() or not (path.suffix or out == "-")
 
 
 def _read(
@@ -245,13 +248,20 @@ def _read(
     references: list[str] | None,
     source: list[Path] | None,
     images: Path | None,
+    at_once: int,
 ) -> tuple[Iterator[PairChunk], RowCount | None, Sequence[Path]]:
     """Return the chunks to score, how many rows they have where that is known, and their files."""
     if source:
         inputs = find_inputs(source)
-        return read_share(inputs, images=images), count_rows(inputs), inputs.files
+        chunks = read_share(inputs, images=images, chunk_rows=at_once)
+        return chunks, count_rows(inputs), inputs.files
     if image is None or not captions:
         raise InputError("give an image and at least one caption, or --input FILE with pairs")
+    if (file := next(filter(os.path.isfile, captions), None)) is not None:  # a shell's *.jpg
+        raise InputError(
+            f"{file!r} is a file and not a caption; give one image and its captions, or several "
+            "images with theirs as --input FILE"
+        )
     path = image if images is None else str(images / image)
     chunk = chunk_of(make_pairs(path, captions, references or None), [image] * len(captions))
     return iter([chunk]), RowCount(len(captions)), ()
@@ -376,10 +386,7 @@ class FolderRun:
         share = self._share()
         inputs = plan_run(self.source, self.out, **self._options()).inputs
         _first_chunk(read_share(inputs, share, images=self.images))
-        try:
-            self.out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"cannot write {self.out}: {error.strerror or error}") from error
+        output.make_folder(self.out)
         judge = make(store=self.store).with_store(store_in(self.out, share))
         run = partial(score_to_folder, judge, self.source, self.out, shard=share)
         self._run(run, judge)

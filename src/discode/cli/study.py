@@ -117,11 +117,7 @@ def _run(
     logs = read_runs(files)
     kept: dict[str, RunLog] = {}
     if out is not None:
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"cannot write {out}: {error.strerror or error}") from error
-        output.check_writable(out / f"{study.name}.txt")
+        output.make_folder(out)
         kept = {path.stem: RunLog.load(path) for path in sorted((out / "runs").glob("*.json"))}
     benchmarks = _load(study, given, data) if data is not None else {}
     if ratings is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,6 +38,7 @@ class DiscodeScore(torchmetrics.Metric):  # type: ignore[misc]  # the extra may 
     def __init__(self, judge: Metric | None = None, **options: Any) -> None:
         super().__init__(**options)
         self.judge: Metric = load() if judge is None else judge
+        self._reason = "in another process"
         self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("judged", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
         self.add_state("failed", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
@@ -49,14 +51,24 @@ class DiscodeScore(torchmetrics.Metric):  # type: ignore[misc]  # the extra may 
     ) -> None:
         """Judge a batch: an image and a caption per pair, and references if the model takes them.
 
-        A pair that cannot be judged is counted in ``failed``.
+        A pair that cannot be judged is counted in ``failed``; :meth:`compute` says why.
         """
         scores = score_columns(self.judge, images, captions, references)
         failed = len(scores.errors)
+        if failed:
+            self._reason = scores.errors[min(scores.errors)]
         self.failed += failed
         self.judged += len(scores) - failed
         self.total += float(np.nansum(scores.value))
 
     def compute(self) -> torch.Tensor:
-        """Return the mean over the pairs that could be judged; NaN if none could."""
+        """Return the mean over the pairs that could be judged; NaN if none could.
+
+        A warning on the logger ``discode`` counts the others, with the reason of one.
+        """
+        if failed := int(self.failed):
+            logging.getLogger("discode").warning(
+                "%d of %d pairs were not judged; the mean is that of the others (%s)",
+                failed, failed + int(self.judged), self._reason,
+            )  # fmt: skip
         return self.total / self.judged

@@ -30,6 +30,7 @@ from safetensors.torch import load_file, save_file
 from discode.backends.local.backend import Local
 from discode.backends.local.load import folder_digest, load_model
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_image, run_python
+from tests.helpers.tiny_lvlms import make
 
 pytestmark = LOCAL_MODEL_MARKS
 
@@ -291,3 +292,44 @@ def test_a_model_in_the_cache_loads_without_a_network(llava: Path, tmp_path: Pat
     config.write_text(json.dumps(settings))
     done = run_python(CACHED, tmp_path / "photo.png", **env)
     assert "some-org/some-model brings code of its own" in done.stderr
+
+
+WITHOUT = """
+import importlib.util, sys
+hidden, folder = sys.argv[1:]
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *more: None if name == hidden else find(name, *more)
+sys.modules[hidden] = None
+from discode.backends.local.check import check_model
+from discode.backends.local.load import load_model
+from discode.errors import MissingExtraError
+for opening in (lambda: load_model(folder, device="cpu"), lambda: check_model(folder)):
+    try:
+        opening()
+    except MissingExtraError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("package", ["torchvision", "num2words"])
+def test_a_package_that_a_processor_needs_is_named_with_its_cure(
+    package: str, tmp_path: Path
+) -> None:
+    folder = make("smolvlm", tmp_path / "smolvlm")
+    done = run_python(WITHOUT, package, folder)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert package in line.lower()
+        assert line.endswith("; run: pip install 'discode[hf]'")
+        assert "on the;" not in line  # transformers' first line ends within a sentence
+
+
+def test_the_extra_has_what_the_processors_need() -> None:
+    file = Path(__file__).parents[3] / "pyproject.toml"
+    if not file.is_file():
+        pytest.skip("the package is not tested from its checkout")
+    extra = file.read_text(encoding="utf-8").partition("\nhf = [")[2].partition("\n]")[0]
+    for package in ("torchvision", "num2words"):
+        assert f'"{package}>=' in extra

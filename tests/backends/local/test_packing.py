@@ -145,4 +145,4 @@ def test_llama4_counts_places_in_the_sequence(tmp_path: Path) -> None:
     pairs = [Pair(image, f"a dog runs {'far ' * (i % 3)}") for i in range(40)]
     packed = backend.read(pairs, FLEUR, UNIT).answer_logp
     backend.runner.packed = False
-    assert np.abs(packed - backend.read(pairs, FLEUR, UNIT).answer_logp).max() < 1e-5
+    assert np.abs(packed - backend.read(pairs, FLEUR, UNIT).answer_logp).max() < 1e-4

@@ -40,6 +40,7 @@ def test_a_checkpoint_sees_and_reads(family: str, tmp_path: Path) -> None:
     last = out.logits[0, -1]
     assert last.dtype == torch.float32
     assert torch.isfinite(out.logits).all()
+    assert 15 < out.logits.max() < 31
     assert last.std() > 0.5
     assert (last - other).abs().max() > 0.02
     assert (last - text).abs().max() > 0.02

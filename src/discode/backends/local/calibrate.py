@@ -24,9 +24,8 @@ CAPTIONS = ("a dog", "two men on a red boat", "x")
 def calibrate(runner: ModelRunner, prompt: Prompt, scale: Scale) -> bool:
     """Set the model's ``logit_scale``; return whether packed and separate passes agree.
 
-    An image and captions that need no data are read both ways. Where the logits are a factor times
-    the head's rows times the state, the runner recomputes them in float32 from then on; where they
-    are not (a soft cap, a quantised head), it takes them as they come.
+    An image and captions that need no data are read both ways. Where the logits are not a factor
+    times the head's rows times the state (a soft cap, a quantised head), it is 0.
     """
     torch = require("torch", "hf")
     gradient = np.linspace(0, 255, 96 * 64 * 3).astype(np.uint8).reshape(64, 96, 3)
@@ -36,11 +35,11 @@ def calibrate(runner: ModelRunner, prompt: Prompt, scale: Scale) -> bool:
     with runner.lock, torch.inference_mode():
         whole = ProcessedImage(*runner.process(tokenized.text, Image.fromarray(gradient)))
         states, logits = runner.run(whole.ids, runner.model_inputs([whole]), None, keep=1)
-        runner.logit_scale = _factor(
-            runner, states.float(), logits[..., tokenized.wanted].float(), tokenized
-        )
-        if image.opened is not None:
-            return False  # the processor builds each prompt itself: no prefix is shared
+        runner.logit_scale = _factor(runner, states, logits[..., tokenized.wanted], tokenized)
+        if image.opened is not None or getattr(runner.text_config, "cross_attention_layers", None):
+            # The processor builds each prompt itself, so that no prefix is shared; or text sees the
+            # image in layers of its own (Mllama), and a cache of those cannot be cut back.
+            return False
         suffixes = [tokenized.suffix(pair.caption, ()) for pair in pairs]
         group = CaptionGroup(tokenized, image, pairs, [0, 1, 2], suffixes)
         try:
@@ -89,8 +88,10 @@ def _factor(runner: ModelRunner, states: Any, logits: Any, tokenized: TokenizedP
     weight = getattr(head, "weight", None)
     if weight is None or not weight.is_floating_point() or getattr(head, "bias", None) is not None:
         return 0.0
-    product = states @ weight[tokenized.wanted].float().T
+    if weight.is_meta:  # accelerate fetches it for each pass
+        return 0.0
+    product = states.float() @ weight[tokenized.wanted].float().T
     factor = float((product * logits).sum() / (product * product).sum())
     rest = float((factor * product - logits).abs().max() / logits.abs().max())
-    exact = runner.dtype == require("torch", "hf").float32
+    exact = logits.dtype == require("torch", "hf").float32
     return factor if rest < (1e-4 if exact else 2e-2) else 0.0

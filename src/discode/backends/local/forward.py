@@ -64,6 +64,8 @@ MAX_PACKED_TOKENS = 8192
 to more tokens that are masked out."""
 MAX_IMAGES = 8
 """Images per batch, unless memory is short; for the same reason."""
+HEAD_BLOCK = 1 << 14
+"""Rows of the head that are converted to float32 at once."""
 
 
 @dataclass
@@ -140,6 +142,7 @@ class ModelRunner:
         self._head_rows: dict[TokenizedPrompt, Any] = {}
         self._digit_tensors: dict[TokenizedPrompt, tuple[Any, Any, Any]] = {}
         self._rotary_modules: RotaryModules = {}
+        _widen_head(self.model.get_output_embeddings())
         if self._device.type == "cuda":  # elsewhere the matrix products take almost all the time
             fuse_norms(self.model)
             fuse_activations(self.model)
@@ -306,7 +309,7 @@ class ModelRunner:
         tokens, *places = self._send(torch.from_numpy(np.stack(rows)))
         kept = self._send(torch.from_numpy(positions))
         states, logits = self._run_packed(tokens, places, rows[2], cache, own, prefix, delta, kept)
-        logp = self._logp(states, logits, tokenized)
+        logp = self._logp(logits, tokenized)
         more = logp.new_empty(len(chunk), max(map(len, chunk)), 0, logp.shape[-1])
         if stems := self._decimal_stems(tokenized):
             follows, *added = stack_continuations(layouts, list(stems), list(stems.values()))
@@ -318,8 +321,8 @@ class ModelRunner:
             sent = self._send(torch.from_numpy(np.stack(added)))
             places = [torch.cat(pair, dim=1) for pair in zip(places, sent, strict=True)]
             owner, last = np.concatenate([rows[2], added[1]], axis=1), decimals.shape[1]
-            after = self._run_packed(decimals, places, owner, cache, own, prefix, delta, last)
-            more = self._unless_ended(*after, tokenized).reshape(
+            _, after = self._run_packed(decimals, places, owner, cache, own, prefix, delta, last)
+            more = self._unless_ended(after, tokenized).reshape(
                 len(chunk), -1, len(stems), logp.shape[-1]
             )
         cache.crop(prefix - cache.get_seq_length())
@@ -374,11 +377,11 @@ class ModelRunner:
         """Return the stems after whose first decimal a second one is looked for, with places."""
         return tokenized.decimal_stems if self.second_decimal else {}
 
-    def _unless_ended(self, states: Any, logits: Any, tokenized: TokenizedPrompt) -> Any:
+    def _unless_ended(self, logits: Any, tokenized: TokenizedPrompt) -> Any:
         """Return log-probabilities (B, R, I), NaN where the likeliest token is not a digit."""
         torch = require("torch", "hf")
         goes_on = torch.isin(logits.argmax(-1), self._digits(tokenized)[2])
-        return self._logp(states, logits, tokenized).where(goes_on[..., None], torch.nan)
+        return self._logp(logits, tokenized).where(goes_on[..., None], torch.nan)
 
     def _digits(self, tokenized: TokenizedPrompt) -> tuple[Any, Any, Any]:
         """Return ``answer_of`` (I, K), the id of each digit (K,) and all ids of digits, as tensors.
@@ -438,7 +441,7 @@ class ModelRunner:
         for number, stem in enumerate(tokenized.stems):
             state, logits = run(*stem)
             first = 1 if number else 0  # the position before the stems is read once
-            logp.append(self._logp(state, logits, tokenized)[0, first:].cpu().numpy())
+            logp.append(self._logp(logits, tokenized)[0, first:].cpu().numpy())
             states.append(state[0, first:].float().cpu().numpy())
         logp.append(self._after_decimal(np.concatenate(logp), tokenized, run))
         return np.concatenate(logp), np.concatenate(states)
@@ -459,8 +462,8 @@ class ModelRunner:
             if token in tokenized.second_digit:  # it holds the second decimal
                 after.append(np.full_like(logp[:1], np.nan))
                 continue
-            part = run(*tokenized.stems[number], tokenized.answers[number][answer][0])
-            after.append(self._unless_ended(*part, tokenized)[0, -1:].cpu().numpy())
+            _, logits = run(*tokenized.stems[number], tokenized.answers[number][answer][0])
+            after.append(self._unless_ended(logits, tokenized)[0, -1:].cpu().numpy())
         return np.concatenate(after)
 
     def _run_whole_prompt(
@@ -485,7 +488,7 @@ class ModelRunner:
             return part
 
         parts += [run(*stem) for stem in tokenized.stems if stem]
-        logp = [self._logp(*part, tokenized)[0].cpu().numpy() for part in parts]
+        logp = [self._logp(logits, tokenized)[0].cpu().numpy() for _, logits in parts]
         logp.append(self._after_decimal(np.concatenate(logp), tokenized, run))
         states = [state[0].float().cpu().numpy() for state, _ in parts]
         return np.concatenate(logp), np.concatenate(states)
@@ -529,14 +532,11 @@ class ModelRunner:
         delta = getattr(self.model.base_model, "rope_deltas", None)
         return None if delta is None else delta.reshape(batch, 1).to(self._device).clone()
 
-    def _logp(self, states: Any, logits: Any, tokenized: TokenizedPrompt) -> Any:
-        """Return log-probabilities (B, R, I) of the wanted ids, their logits in float32."""
-        logz = logits.float().logsumexp(-1, keepdim=True)
-        if self.logit_scale:
-            chosen = states.float() @ self.head_rows(tokenized).T
-        else:
-            chosen = logits[..., tokenized.wanted].float()
-        return (chosen - logz).double()
+    def _logp(self, logits: Any, tokenized: TokenizedPrompt) -> Any:
+        """Return log-probabilities (B, R, I) of the wanted ids, by logits (B, R, V)."""
+        logits = logits.float()
+        chosen = logits[..., tokenized.wanted]
+        return (chosen - logits.logsumexp(-1, keepdim=True)).double()
 
     def head_rows(self, tokenized: TokenizedPrompt) -> Any:
         """Return the rows of the head for the wanted ids (I, D), in float32."""
@@ -617,6 +617,27 @@ def _cache_class() -> Any:
 def _is_whole(tensor: Any) -> bool:
     """Whether a tensor is all of its storage, so that to keep it is to keep nothing else."""
     return bool(tensor.untyped_storage().nbytes() == tensor.nbytes)
+
+
+def _widen_head(head: Any) -> None:
+    """Let a head return float32: its logits are near 20, where bfloat16 has steps of 0.125.
+
+    What a model does with its logits afterwards, it does in float32 too. The weights are converted
+    in blocks over the vocabulary. A quantised head stays as it is.
+    """
+    torch = require("torch", "hf")
+    if type(head) is not torch.nn.Linear or head.weight.dtype == torch.float32:
+        return
+
+    def forward(states: Any) -> Any:
+        weights = head.weight.split(HEAD_BLOCK)
+        biases = [None] * len(weights) if head.bias is None else head.bias.float().split(HEAD_BLOCK)
+        rows, linear = states.float(), torch.nn.functional.linear
+        blocks = zip(weights, biases, strict=True)
+        return torch.cat([linear(rows, weight.float(), bias) for weight, bias in blocks], dim=-1)
+
+    # Where accelerate moves inputs and weights of a head, it calls what it found there.
+    setattr(head, "_old_forward" if hasattr(head, "_old_forward") else "forward", forward)
 
 
 @contextmanager

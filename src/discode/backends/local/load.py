@@ -16,7 +16,7 @@ from typing import Any
 from discode.backends.local import hub, internvl, memory
 from discode.backends.local.adapters import REMOTE_CODE_MODELS, RemoteCodeModel, load_remote_code
 from discode.backends.local.spaces import check_spaces
-from discode.errors import BackendError, DiscodeError, InputError, require
+from discode.errors import BackendError, DiscodeError, InputError, MissingExtraError, require
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 QUANTIZE = ("4bit", "8bit", "fp8")
@@ -197,6 +197,18 @@ def describe(name: str, common: dict[str, Any]) -> ModelDescription:
 
     Raise InputError where the model cannot be a judge.
     """
+    try:
+        return _describe(name, common)
+    except ImportError as error:
+        if common["trust_remote_code"] or isinstance(error, MissingExtraError):
+            raise  # a model's own code may need anything
+        why = short_message(error).rstrip(".")
+        raise MissingExtraError(
+            f"{name} cannot be opened: {why}; run: pip install 'discode[hf]'"
+        ) from error
+
+
+def _describe(name: str, common: dict[str, Any]) -> ModelDescription:
     transformers = require("transformers", "hf")
     folder = Path(name)
     with quiet_hub():
@@ -312,5 +324,12 @@ def _quantization(transformers: Any, dtype: Any, quantize: str | None) -> Any:
 
 
 def short_message(error: BaseException) -> str:
-    """Return the first line of an error: transformers writes paragraphs."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """Return the first line of an error: transformers writes paragraphs.
+
+    >>> short_message(ValueError("No torch. Look at the\\ninstallation page."))
+    'No torch.'
+    """
+    line, *more = str(error).strip().splitlines() or [type(error).__name__]
+    end = line.rfind(". ") + 1
+    broken = any(more[:1]) and line[-1] not in ".:;!?"  # a sentence goes on in the next line
+    return line[:end] if broken and end else line
