@@ -122,7 +122,7 @@ def as_image(image: ImageInput) -> ImageSource:
         return image.getvalue() if isinstance(image, io.BytesIO) else bytes(image)
     if hasattr(image, "read"):
         with suppress(AttributeError, OSError):  # from its start, as often as it is given
-            image.seek(0)
+            image.seek(0)  # type: ignore[union-attr]  # AttributeError is caught
         data = image.read(MAX_FILE + 1)
         if not isinstance(data, bytes):
             raise InputError("an image's file was opened as text; open it with mode 'rb'")
