@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import shutil
 import threading
 from pathlib import Path
@@ -164,7 +165,9 @@ def test_reports_that_images_do_not_load_discard_none(sqlite: Database, tmp_path
     made = images_in(tmp_path / "in", {"a": 3})
     make_campaign(sqlite, made, 3)
     away = [path.rename(path.with_suffix(".away")) for path in made["a"]]
-    with running(sqlite, clock=lambda: 1000.0) as where:
+    later = [0.0]
+    clock = itertools.count(1000.0).__next__
+    with running(sqlite, clock=lambda: clock() + later[0]) as where:
         people = [Worker(where, one) for one in invite(sqlite, ["A", "B", "C"], "comparer", 0.0)]
         for worker in people:
             page = worker.join()
@@ -175,7 +178,6 @@ def test_reports_that_images_do_not_load_discard_none(sqlite: Database, tmp_path
         assert states == {"active"}, "none discarded, and no answer was taken"
         for path in away:
             path.rename(path.with_suffix(".png"))
-        (late,) = invite(sqlite, ["D"], "comparer", 0.0)
-        worker = Worker(where, late)
-        worker.join()
-        assert worker.work() == 3
+        assert kind(people[0].http.get("/task")) == "wait", "there is nothing else for them"
+        later[0] = 3600.0
+        assert [worker.work() for worker in people] == [3, 3, 3], "and nobody is used up by it"

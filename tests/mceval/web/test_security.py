@@ -52,8 +52,13 @@ class Place:
 @pytest.fixture
 def place(sqlite: Database, tmp_path: Path) -> Iterator[Place]:
     clock = [1000.0]
+
+    def tick() -> float:
+        clock[0] += 1  # between two requests: nobody answers sooner
+        return clock[0]
+
     make_campaign(sqlite, images_in(tmp_path, {"a": 6}), 6, name="<script>alert(1)</script>")
-    with running(sqlite, clock=lambda: clock[0]) as where:
+    with running(sqlite, clock=tick) as where:
         yield Place(sqlite, where, clock)
 
 
