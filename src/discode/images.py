@@ -121,9 +121,10 @@ def as_image(image: ImageInput) -> ImageSource:
         # All of it: whoever has just written to a BytesIO stands at its end.
         return image.getvalue() if isinstance(image, io.BytesIO) else bytes(image)
     if hasattr(image, "read"):
+        file: Any = image
         with suppress(AttributeError, OSError):  # from its start, as often as it is given
-            image.seek(0)
-        data = image.read(MAX_FILE + 1)
+            file.seek(0)
+        data = file.read(MAX_FILE + 1)
         if not isinstance(data, bytes):
             raise InputError("an image's file was opened as text; open it with mode 'rb'")
         if len(data) > MAX_FILE:

@@ -80,12 +80,10 @@ def as_pairs(pairs: Iterable[PairInput]) -> list[Pair]:
     ]
 
 
-_UNORDERED = set | frozenset
-
-
 def _check_ordered(given: Any, wanted: str) -> None:
     """Raise unless something has an order, so that scores can have it, too."""
-    if isinstance(given, str | bytes | Mapping | _UNORDERED) or not isinstance(given, Iterable):
+    unordered = isinstance(given, str | bytes | Mapping | set | frozenset)
+    if unordered or not isinstance(given, Iterable):
         raise InputError(f"{wanted}, not {type(given).__name__}")
 
 
@@ -258,7 +256,7 @@ def pair_up(
         groups = [references] * len(texts) if shared else list(references)
     groups = [() if group is None else group for group in groups]
     groups = [(group,) if not isinstance(group, str | Iterable) else group for group in groups]
-    if len(groups) != len(texts) or any(isinstance(group, str | _UNORDERED) for group in groups):
+    if len(groups) != len(texts) or any(isinstance(g, str | set | frozenset) for g in groups):
         raise InputError(
             f"references must be one list of captions per pair: {len(texts)} lists are needed"
         )
