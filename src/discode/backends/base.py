@@ -45,6 +45,7 @@ class Backend(Protocol):
 
     def check(self, prompt: Prompt, scale: Scale) -> None:  # most can do all
         """Raise :class:`~discode.errors.InputError` unless it can be asked this way."""
+        return
 
     def read(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
