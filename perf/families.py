@@ -25,6 +25,7 @@ import numpy as np
 import torch
 import transformers
 
+from discode.backends import read_all
 from discode.backends.local.backend import Local
 from discode.backends.local.load import mend_torchvision
 from discode.backends.local.vocabulary import Vocabulary
@@ -56,10 +57,10 @@ def measure(backend: Local, pairs: list[Pair]) -> tuple[float, int, float]:
     """Return the mean forced mass, how many pairs were generated, and milliseconds per pair."""
     with count_generated(backend) as count:
         start = time.perf_counter()
-        backend.read(pairs, FLEUR, UNIT)
+        read_all(backend, pairs, FLEUR, UNIT)
         took = time.perf_counter() - start
     backend._read_by = "forced"
-    lead = np.asarray(backend.read(pairs, FLEUR, UNIT).lead_logp)
+    lead = np.asarray(read_all(backend, pairs, FLEUR, UNIT).lead_logp)
     backend._read_by = "auto"
     return float(np.exp(lead).sum(axis=1).mean()), len(count), took / len(pairs) * 1e3
 
@@ -77,7 +78,7 @@ def before_and_after(folder: Path, family: str, begins: str) -> list[tuple[float
     measured = []
     for tokenized in (one, every):
         vocabulary._prompts = {(FLEUR.template(False), UNIT): tokenized}
-        backend.read(pairs[:2], FLEUR, UNIT)
+        read_all(backend, pairs[:2], FLEUR, UNIT)
         measured.append(measure(backend, pairs))
     return measured
 

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from discode.backends import read_all
 from discode.backends.local.backend import Local
 from discode.backends.local.calibrate import packing_error
 from discode.backends.local.forward import ProcessedImage
@@ -152,15 +153,15 @@ def main() -> None:
     backend = Local(loaded, read="forced")
     if args.fp8:
         six = [Pair(image, f"{CAPTION} {i}") for image in images for i in range(6)]
-        before = backend.read(six, FLEUR, UNIT)
+        before = read_all(backend, six, FLEUR, UNIT)
         use_fp8(loaded.model, loaded.device)
         backend = Local(loaded, read="forced")
-        print(compared(backend.read(six, FLEUR, UNIT), before))
+        print(compared(read_all(backend, six, FLEUR, UNIT), before))
     some = [Pair(image, f"{CAPTION} {i}") for image in images[:2] for i in range(3)]
-    together = backend.read(some, FLEUR, UNIT)
+    together = read_all(backend, some, FLEUR, UNIT)
     runner = backend.runner
     was, runner.packed = runner.packed, False
-    plain = backend.read(some, FLEUR, UNIT)
+    plain = read_all(backend, some, FLEUR, UNIT)
     apart, allowed = packing_error(runner, together.answer_logp, plain.answer_logp)
     runner.packed = was
     dtype = backend.identity.dtype
@@ -187,12 +188,12 @@ def main() -> None:
     rows = []
     for count in args.captions:
         pairs = [Pair(image, f"{CAPTION} {i}") for image in images for i in range(count)]
-        pair = seconds(lambda p=pairs: backend.read(p, FLEUR, UNIT)) / len(pairs)  # type: ignore[misc]  # bound at once
+        pair = seconds(lambda p=pairs: read_all(backend, p, FLEUR, UNIT)) / len(pairs)  # type: ignore[misc]  # bound at once
         rows.append({"captions": count, "packed": pair, "ratio": alone / pair})
         print(f"| {count} | {1e3 * pair:.2f} | {1 / pair:.0f} | x{alone / pair:.1f} |", flush=True)
     if args.second:
         runner.second_decimal = False
-        less = seconds(lambda: backend.read(pairs, FLEUR, UNIT)) / len(pairs)
+        less = seconds(lambda: read_all(backend, pairs, FLEUR, UNIT)) / len(pairs)
         runner.second_decimal = True
         print(f"without the second decimal, {count} captions: {1e3 * less:.2f} ms per pair")
     many = together.take(np.resize(np.arange(len(together)), 10_000))

@@ -26,35 +26,33 @@ from typing import Any
 
 import numpy as np
 
-from discode.backends import KINDS, Kind
+from discode.backends import KINDS, Backend, Blocks, Kind
 from discode.images import demo_path
 from discode.judge import load
 from discode.pairs import Pair
-from discode.prompts import FLEUR, Prompt
+from discode.prompts import Prompt
 from discode.readings import Identity, Readings
-from discode.scales import UNIT, Scale
+from discode.scales import Scale
 
 DIGITS = np.log(np.arange(1.0, 11.0) / 60)
 
 
-class Fake:
+class Fake(Backend):
     """A judge whose digits depend on the caption's length alone."""
 
     identity = Identity("fake")
-    capabilities: frozenset[str] = frozenset()
-    prompt: Prompt = FLEUR
-    scale: Scale = UNIT
 
     def __init__(self, spec: str) -> None:
         """Take what stands after the colon, and do nothing with it."""
 
     def read(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
-    ) -> Readings:
+    ) -> Blocks:
         """Read N pairs."""
         rows = [np.roll(DIGITS, len(pair.caption)) for pair in pairs]
         answers = np.repeat(np.array(rows)[:, None], 2, axis=1)
-        return Readings(scale, answers, np.log(np.array([[0.9, 0.05]] * len(pairs))))
+        stems = np.log(np.array([[0.9, 0.05]] * len(pairs)))
+        yield range(len(pairs)), Readings(scale, answers, stems)
 
 
 KINDS["fake"] = Kind("a fake", __name__, "Fake")

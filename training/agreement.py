@@ -26,6 +26,7 @@ from PIL import Image
 from scipy.stats import kendalltau
 
 import discode
+from discode.backends import read_all
 from discode.backends.embedded import Embedded
 from discode.backends.embedded.backend import ADVISED_TRUST
 from discode.pairs import Pair
@@ -135,7 +136,7 @@ def said(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return log P of the stems (N, 2) and of the digits after "0." (N, 10)."""
     pairs = [Pair(images[i], t) for i, t in zip(image, text, strict=True)]
-    readings = backend.read(pairs, CAPTION_LAST, UNIT)
+    readings = read_all(backend, pairs, CAPTION_LAST, UNIT)
     return readings.stem_logp, readings.answer_logp[:, 0]
 
 

@@ -75,11 +75,11 @@ class StandIn(Instant):
         super().__init__(log=Path(log) if log else None)
         self._seconds = float(seconds or 0)
 
-    def read(
+    def answer(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Readings:
         """Read N pairs, and wait."""
-        readings = super().read(pairs, prompt, scale, hidden=hidden)
+        readings = super().answer(pairs, prompt, scale, hidden=hidden)
         time.sleep(self._seconds)
         return readings
 

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from discode.backends import (
-    Backend,
-    DeclaresReferences,
-    SupportsAdvice,
-    SupportsBlocks,
-    SupportsCheck,
-    open_backend,
-)
+from discode.backends import Backend, Blocks, open_backend
 from discode.backends.embedded import introduce
 from discode.backends.served.parse_logprobs import readings_from_json
 from discode.decoders import Decoder, Discode, get_decoder
@@ -50,6 +43,8 @@ if TYPE_CHECKING:
 
 
 LOG = logging.getLogger("discode")
+_OwnedBlock = tuple[Sequence[Sequence[int]], Readings]
+"""Readings, and for each of them the rows it is for."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +66,7 @@ class Judge:
     needs = frozenset({"image"})
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "decoder", self._advised(self.decoder))
-        if isinstance(self.backend, SupportsCheck):
-            self.backend.check(self.prompt, self.scale)
+        self.backend.check(self.prompt, self.scale)
         lacking = self.decoder.requires - self.backend.capabilities
         if lacking:
             raise InputError(
@@ -86,24 +79,19 @@ class Judge:
     @cached_property
     def signature(self) -> Signature:
         """How this judge's numbers are made; scores say whether their pairs had references."""
-        return self._sign(self.decoder)
+        return sign(
+            self.backend.identity, self.scale, self.decoder, self.prompt, references="as given"
+        )
 
-    def _sign(self, decoder: Decoder) -> Signature:
-        identity = self.backend.identity
-        return sign(identity, self.scale, decoder, self.prompt, references="as given")
-
-    def _advised(self, decoder: Decoder) -> Decoder:
-        """Return the decoder, with the weight that the model advises where it leaves it open."""
-        return _with_trust(decoder, self._trust)
-
-    @property
-    def _trust(self) -> float | None:
-        return self.backend.advised_trust if isinstance(self.backend, SupportsAdvice) else None
+    def with_method(self, method: str | Decoder) -> Judge:
+        """Return this judge with another decoder; the model's weight where it leaves it open."""
+        decoder = _with_trust(get_decoder(method), self.backend.advised_trust)
+        return self if decoder is self.decoder else replace(self, decoder=decoder)
 
     @property
     def takes_references(self) -> bool:
         """Whether the model is shown the references of pairs that have some."""
-        return not isinstance(self.backend, DeclaresReferences) or self.backend.takes_references
+        return self.backend.takes_references
 
     def references_of(self, pairs: Sequence[Pair]) -> str:
         """Return what a signature says of the references of pairs.
@@ -173,19 +161,17 @@ class Judge:
         """
         if len(pairs) != len(readings):
             raise InputError(f"{len(readings)} readings are not those of {len(pairs)} pairs")
-        decoder = self.decoder if decoder is None else self._advised(get_decoder(decoder))
-        own = decoder is self.decoder
+        if decoder is not None:
+            return self.with_method(decoder).decode(pairs, readings)
         pairs = as_pairs(pairs)
         asked = self._as_asked(pairs)
         defused = np.array([needs_neutralising(p.caption, *p.references) for p in asked], bool)
-        decoded = decoder.decode(readings)
-        made = self.signature if own else self._sign(decoder)
         return Scores.build(
-            decoded,
+            self.decoder.decode(readings),
             readings,
-            made.with_fields(references=self.references_of(pairs)),
+            self.signature.with_fields(references=self.references_of(pairs)),
             {"defused": defused},
-            truncation_bound(decoder, readings) if np.any(readings.truncated) else None,
+            truncation_bound(self.decoder, readings) if np.any(readings.truncated) else None,
             pairs,
         )
 
@@ -205,29 +191,22 @@ class Judge:
             hidden = "hidden" in self.decoder.requires
         pairs = as_pairs(pairs)
         asked, references = self._as_asked(pairs), self.references_of(pairs)
-        origin = Origin(self.backend.identity, self.prompt, references, self._trust)
+        origin = Origin(self.backend.identity, self.prompt, references, self.backend.advised_trust)
         collector = ReadingsCollector(self.scale, len(asked), origin)
-        done = told = 0
-
-        def tell(count: int) -> None:
-            nonlocal told
-            told += count
-            if progress and count:
-                progress(count)
-
         for numbers in batches_by_image(asked, self.batch_size):
-            collector.add(self._read_batch(share_images(asked, numbers), hidden, tell), numbers)
-            done += len(numbers)
-            tell(done - told)
+            for owners, block in self._read_batch(share_images(asked, numbers), hidden):
+                collector.add(block, [[numbers[row] for row in rows] for rows in owners])
+                if progress and owners:
+                    progress(sum(map(len, owners)))
         return collector.readings()
 
-    def _read_batch(self, pairs: Sequence[Pair], hidden: bool, tell: Progress) -> Readings:
-        """Read pairs with references and pairs without: their prompts differ.
+    def _read_batch(self, pairs: Sequence[Pair], hidden: bool) -> Iterator[_OwnedBlock]:
+        """Yield blocks, each reading with the rows it is for.
 
-        ``tell`` is called with the number of pairs that are done, as far as that is known here.
+        With a store a pair that stands twice is asked about once.
         """
-        rows: dict[bool, list[int]] = {True: [], False: []}
-        broken: dict[int, str] = {}
+        groups: dict[str, dict[PairKey | int, list[int]]] = {}
+        reasons: dict[int, str] = {}
         for row, pair in enumerate(pairs):
             try:
                 if pair.problem:
@@ -235,85 +214,62 @@ class Judge:
                 if is_blank(pair.caption):
                     raise BadDataError("the caption is empty")
                 check_characters(pair.caption, *pair.references)
-                rows[bool(pair.references)].append(row)
-            except InputError as error:
-                broken[row] = str(error)
-        if broken or (rows[True] and rows[False]):
-            collector = ReadingsCollector(self.scale, len(pairs))
-            collector.add(Readings.failed(self.scale, list(broken.values())), list(broken))
-            for mine in filter(None, rows.values()):
-                collector.add(self._read_batch([pairs[row] for row in mine], hidden, tell), mine)
-            return collector.readings()
-        try:
-            template = self.prompt.template(bool(rows[True]))
-        except InputError as error:  # such pairs cannot be asked about
-            return Readings.failed(self.scale, [str(error)] * len(pairs))
-        if self.store is not None:
-            return self._read_stored(self.store, pairs, template, hidden, tell)
-        collector = ReadingsCollector(self.scale, len(pairs))
-        for numbers, readings in self._ask(pairs, hidden):
-            collector.add(readings, numbers)
-            tell(len(numbers))
-        return collector.readings()
+                template = self.prompt.template(bool(pair.references))
+                key: PairKey | int = row
+                if self.store is not None:
+                    key = PairKey(image_digest(pair.image), pair.caption, pair.references)
+            except (ImageError, InputError) as error:
+                reasons[row] = str(error)
+                continue
+            groups.setdefault(template, {}).setdefault(key, []).append(row)
+        for template, rows in groups.items():
+            yield from self._read_group(pairs, template, rows, hidden)
+        if reasons:
+            yield [[row] for row in reasons], Readings.failed(self.scale, list(reasons.values()))
 
-    def _read_stored(
+    def _read_group(
         self,
-        store: ReadingStore,
         pairs: Sequence[Pair],
         template: str,
+        rows: Mapping[Any, list[int]],
         hidden: bool,
-        tell: Progress,
-    ) -> Readings:
-        """Return what the store has, and ask for the rest; a pair that stands twice, once."""
-        collector = ReadingsCollector(self.scale, len(pairs))
-        run = RunKey(self.backend.identity, template, self.scale)
-        rows: dict[PairKey, list[int]] = {}
-        for row, pair in enumerate(pairs):
-            try:
-                key = PairKey(image_digest(pair.image), pair.caption, pair.references)
-            except (ImageError, InputError) as error:
-                collector.add(Readings.failed(self.scale, [str(error)]), [row])
-                continue
-            rows.setdefault(key, []).append(row)
+    ) -> Iterator[_OwnedBlock]:
+        """Yield what the store has of pairs with one template, and ask for the rest."""
         keys, owners = list(rows), list(rows.values())
-        kept, here = store.get(run, keys, hidden=hidden)
-        collector.add(kept, [owners[i] for i in here])
-        tell(sum(len(owners[i]) for i in here))
-        missing = sorted(set(range(len(keys))) - set(here))
-        if missing:
-            for found, new in self._ask([pairs[owners[i][0]] for i in missing], hidden):
-                places = [missing[place] for place in found]
-                store.put(run, [keys[i] for i in places], new)
-                collector.add(new, [owners[i] for i in places])
-                tell(sum(len(owners[i]) for i in places))
-        return collector.readings()
+        missing: Sequence[int] = range(len(keys))
+        if self.store is not None:
+            run = RunKey(self.backend.identity, template, self.scale)
+            stored, places = self.store.get(run, keys, hidden=hidden)
+            yield [owners[place] for place in places], stored
+            missing = sorted({*missing} - {*places})
+        for numbers, block in self._ask([pairs[owners[place][0]] for place in missing], hidden):
+            places = [missing[number] for number in numbers]
+            if self.store is not None:
+                self.store.put(run, [keys[place] for place in places], block)
+            yield [owners[place] for place in places], block
 
-    def _ask(self, pairs: Sequence[Pair], hidden: bool) -> Iterator[tuple[list[int], Readings]]:
+    def _ask(self, pairs: Sequence[Pair], hidden: bool) -> Blocks:
         """Yield readings with the numbers of their pairs; what the model fails at, as failed rows.
 
         What it answered before it failed is kept.
         """
-        blocks, left = self._blocks(pairs, hidden), set(range(len(pairs)))
-        while left:
-            numbers, nothing = sorted(left), Readings.failed(self.scale, [])
-            try:
-                numbers, readings = next(blocks, (numbers, nothing))
-            except BackendError as error:
-                readings = Readings.failed(self.scale, [str(error)] * len(numbers))
-            if len(readings) != len(numbers) or not left.issuperset(numbers):
-                raise BackendError(
-                    f"{self.backend.identity.model} returned {len(readings)} readings for "
-                    f"{len(numbers)} pairs"
-                )
-            left.difference_update(numbers)
-            yield numbers, readings
-
-    def _blocks(self, pairs: Sequence[Pair], hidden: bool) -> Iterator[tuple[list[int], Readings]]:
-        asked = pairs, self.prompt, self.scale
-        if isinstance(self.backend, SupportsBlocks):
-            yield from self.backend.blocks(*asked, hidden=hidden)
-        else:
-            yield list(range(len(pairs))), self.backend.read(*asked, hidden=hidden)
+        left = set(range(len(pairs)))
+        try:
+            for numbers, block in self.backend.read(pairs, self.prompt, self.scale, hidden=hidden):
+                if len(block) != len(numbers) or not left.issuperset(numbers):
+                    break
+                left.difference_update(numbers)
+                yield numbers, block
+            else:
+                if not left:
+                    return
+        except BackendError as error:
+            yield sorted(left), Readings.failed(self.scale, [str(error)] * len(left))
+            return
+        raise BackendError(
+            f"{self.backend.identity.model} did not return one reading for each of {len(pairs)} "
+            "pairs"
+        )
 
     def score_frame(self, frame: Any, **columns: Unpack[RowOptions]) -> Any:
         """Return a copy of a ``pandas.DataFrame`` with scores beside its images and captions.
@@ -391,11 +347,11 @@ def load(
         prompt = get_prompt(str(prompt))
     judge = Judge(
         backend,
-        method if isinstance(method, Decoder) else get_decoder(method),
+        _with_trust(get_decoder(method), backend.advised_trust),
         prompt or backend.prompt,
         backend.scale if scale is None else get_scale(scale),
         store,
-        getattr(backend, "batch_size", 64) if batch_size is None else batch_size,
+        backend.batch_size if batch_size is None else batch_size,
     )
     if model is None:
         introduce(backend.identity)

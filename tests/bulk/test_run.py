@@ -516,8 +516,8 @@ def test_half_characters_in_every_text_are_escaped(tmp_path: Path) -> None:
 class Truncating(Instant):
     """A server that leaves answers out of every second row."""
 
-    def read(self, pairs: Any, prompt: Any, scale: Any, *, hidden: bool = False) -> Any:
-        read = super().read(pairs, prompt, scale, hidden=hidden)
+    def answer(self, pairs: Any, prompt: Any, scale: Any, *, hidden: bool = False) -> Any:
+        read = super().answer(pairs, prompt, scale, hidden=hidden)
         marks = np.array([int(pair.id[1:]) % 2 == 1 for pair in pairs])
         return replace(read, truncated=marks)
 

@@ -72,10 +72,10 @@ def test_a_reader_that_has_seen_enough_is_no_failure(
 class InterruptedModel(FakeModel):
     """Ctrl-C comes with the second question of all."""
 
-    def read(self, *arguments: Any, **options: Any) -> Any:
+    def answer(self, *arguments: Any, **options: Any) -> Any:
         if self.asked:
             raise KeyboardInterrupt
-        return super().read(*arguments, **options)
+        return super().answer(*arguments, **options)
 
 
 def test_json_has_what_was_judged_before_an_interrupt(

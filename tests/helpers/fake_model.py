@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from discode.backends import Backend, Blocks
 from discode.pairs import Pair
 from discode.prompts import FLEUR, Prompt
 from discode.readings import Identity, Readings
@@ -23,7 +24,7 @@ def random_logp(rng: np.random.Generator, n: int, k: int, gap: float = 8.0) -> n
 
 
 @dataclass
-class FakeModel:
+class FakeModel(Backend):
     """A backend that answers by the caption's length and keeps a list of what it was asked."""
 
     name: str = "fake"
@@ -34,10 +35,15 @@ class FakeModel:
     rejects: str = "\0"
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> Identity:  # type: ignore[override]  # tests rename it
         return Identity(self.name, "r1", "float32")
 
     def read(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
+    ) -> Blocks:
+        yield range(len(pairs)), self.answer(pairs, prompt, scale, hidden=hidden)
+
+    def answer(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Readings:
         parts = []

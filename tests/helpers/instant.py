@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import discode
+from discode.backends import Blocks
 from discode.judge import Judge
 from discode.pairs import Pair
 from discode.prompts import FLEUR, Prompt
@@ -19,11 +20,21 @@ from discode.scales import UNIT, Scale
 
 
 class Instant:
-    """Answers by the caption's letters; an 'x!' in it is a failure. It may be told to be slow."""
+    """Answers by the caption's letters; an 'x!' in it is a failure. It may be told to be slow.
+
+    An object with the names of a backend, which inherits nothing.
+    """
 
     capabilities: frozenset[str] = frozenset()
     prompt: Prompt = FLEUR
     scale: Scale = UNIT
+    takes_references = True
+    advised_trust: float | None = None
+    batch_size = 64
+    stopped = ""
+
+    def check(self, prompt: Prompt, scale: Scale) -> None:
+        """It can be asked anything."""
 
     def __init__(self, name: str = "instant", wait: float = 0.0, log: Path | None = None) -> None:
         self.identity = Identity(name, "1", "none")
@@ -32,6 +43,11 @@ class Instant:
         self._answers = logits - np.logaddexp.reduce(logits, axis=2, keepdims=True) - 0.1
 
     def read(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
+    ) -> Blocks:
+        yield range(len(pairs)), self.answer(pairs, prompt, scale, hidden=hidden)
+
+    def answer(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Readings:
         time.sleep(self._wait)

@@ -45,7 +45,7 @@ class BusyModel(FakeModel):
     def __post_init__(self) -> None:
         self.free.set()
 
-    def read(
+    def answer(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Readings:
         self.batches.append(list(pairs))
@@ -59,7 +59,7 @@ class BusyModel(FakeModel):
             open_image(pair.image)
         except ImageError as error:
             return Readings.failed(scale, [str(error)])
-        return super().read([pair], prompt, scale)
+        return super().answer([pair], prompt, scale)
 
 
 @dataclass(frozen=True)

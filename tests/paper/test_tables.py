@@ -237,7 +237,7 @@ def test_the_papers_number_stands_below_ours_on_the_published_data(
 
 def test_what_failed_is_told_and_left_out() -> None:
     class Broken(FakeModel):
-        def read(self, *args: Any, **more: Any) -> Any:
+        def answer(self, *args: Any, **more: Any) -> Any:
             raise InputError("it is broken")
 
     with pytest.raises(InputError, match="it is broken"):

@@ -361,14 +361,14 @@ RUN = """
     class Slow(FakeModel):
         count = 0
 
-        def read(self, pairs, prompt, scale, *, hidden=False):
+        def answer(self, pairs, prompt, scale, *, hidden=False):
             with (folder / "asked.txt").open("a") as log:
                 log.writelines(f"{pair.caption}\\n" for pair in pairs)
             self.count += len(pairs)
             if self.count >= kill_after > 0 and not die.is_alive():
                 die.start()
             time.sleep(think)
-            return super().read(pairs, prompt, scale, hidden=hidden)
+            return super().answer(pairs, prompt, scale, hidden=hidden)
 
     pairs = [Pair(folder / "image.png", f"caption {i}") for i in range(total)]
     scores = load(Slow(), store=folder / "r.db", batch_size=4).score_pairs(pairs)

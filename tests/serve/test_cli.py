@@ -28,10 +28,10 @@ import os, pathlib, time
 from discode.backends import KINDS, Kind
 from tests.helpers.fake_model import FakeModel
 class Waiting(FakeModel):
-    def read(self, pairs, prompt, scale, *, hidden=False):
+    def answer(self, pairs, prompt, scale, *, hidden=False):
         while not pathlib.Path(os.environ["FREE"]).exists():
             time.sleep(0.02)
-        return super().read(pairs, prompt, scale, hidden=hidden)
+        return super().answer(pairs, prompt, scale, hidden=hidden)
 KINDS["waiting"] = Kind("a model that waits for a file", __name__, "Waiting")
 """
 

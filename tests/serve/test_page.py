@@ -36,11 +36,11 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True}
 class ShortModel(FakeModel):
     """Reads twenty characters and flags the rest as cut."""
 
-    def read(
+    def answer(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
     ) -> Readings:
         how = np.array(["cut" if len(pair.caption) > 20 else "forced" for pair in pairs])
-        return replace(super().read(pairs, prompt, scale, hidden=hidden), how=how)
+        return replace(super().answer(pairs, prompt, scale, hidden=hidden), how=how)
 
 
 @pytest.fixture(scope="module")

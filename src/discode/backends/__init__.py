@@ -9,15 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
-from discode.backends.base import (
-    Backend,
-    DeclaresReferences,
-    SupportsAdvice,
-    SupportsBlocks,
-    SupportsCheck,
-    SupportsEstimate,
-    SupportsStop,
-)
+from discode.backends.base import Backend, Blocks, read_all
 from discode.errors import InputError, UnknownNameError, lookup, suggest
 
 if TYPE_CHECKING:
@@ -29,10 +21,7 @@ if TYPE_CHECKING:
         """Every option of every kind of model, for type checkers: plain keywords of ``load``."""
 
 
-__all__ = [
-    "KINDS", "Backend", "DeclaresReferences", "Kind", "SupportsAdvice", "SupportsBlocks",
-    "SupportsCheck", "SupportsEstimate", "SupportsStop", "kind_of", "open_backend",
-]  # fmt: skip
+__all__ = ["KINDS", "Backend", "Blocks", "Kind", "kind_of", "open_backend", "read_all"]
 
 
 @dataclass(frozen=True)
@@ -193,7 +182,8 @@ embedded model takes: threads
     if isinstance(model, os.PathLike):
         model = os.fspath(model)
     if not isinstance(model, str):
-        if not isinstance(model, Backend):
+        # What inherits is not looked at: the identity of a served model asks its server.
+        if Backend not in type(model).__mro__ and not isinstance(model, Backend):
             raise InputError(f"a model is a name or a Backend, not {type(model).__name__}")
         for name, value in (options or {}).items():
             if value is not None:

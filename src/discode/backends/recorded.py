@@ -6,18 +6,19 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from discode.backends.base import Backend, Blocks
 from discode.backends.embedded.backend import MODEL, advised_trust
 from discode.errors import DiscodeError, InputError
 from discode.images import image_digest
 from discode.pairs import Pair
 from discode.prompts import PROMPTS, Prompt
-from discode.readings import Identity, Readings, ReadingsCollector
+from discode.readings import Readings
 from discode.readings.exchange import import_readings
 from discode.readings.store import PairKey, ReadingStore, RunKey
 from discode.scales import Scale
 
 
-class Recorded:
+class Recorded(Backend):
     """A backend that answers from a store (``.db``) or an export of one (JSONL, Parquet).
 
     Args:
@@ -42,10 +43,10 @@ class Recorded:
                 f"{path} holds readings of {len(models)} models ({names}); name one of them: "
                 "recorded:FILE#MODEL"
             )
-        self.identity: Identity = chosen[0]
+        self.identity = chosen[0]
         asks = [ask for ask, count in self._store.run_keys() if ask.identity == chosen[0] and count]
-        self.prompt: Prompt = _prompt_of([ask.prompt for ask in asks])
-        self.scale: Scale = asks[0].scale
+        self.prompt = _prompt_of([ask.prompt for ask in asks])
+        self.scale = asks[0].scale
         self.capabilities = frozenset(
             {"recorded", *(["hidden"] if self._store.has_hidden() else [])}
         )
@@ -55,32 +56,31 @@ class Recorded:
 
     def read(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
-    ) -> Readings:
+    ) -> Blocks:
         """Look N pairs up; what was not recorded is a NaN row."""
-        gather = ReadingsCollector(scale, len(pairs))
         groups: dict[str, list[tuple[int, PairKey]]] = {}
         for number, pair in enumerate(pairs):
             try:
                 template = prompt.template(bool(pair.references))
                 item = PairKey(image_digest(pair.image), pair.caption, pair.references)
             except DiscodeError as error:
-                gather.add(Readings.failed(scale, [str(error)]), [[number]])
+                yield [number], Readings.failed(scale, [str(error)])
                 continue
             groups.setdefault(template, []).append((number, item))
         for template, members in groups.items():
             try:
                 ask = RunKey(self.identity, template, scale)
             except InputError as error:  # a scale that no record can be of
-                gather.add(Readings.failed(scale, [str(error)]), [[row for row, _ in members]])
+                yield (
+                    [row for row, _ in members],
+                    Readings.failed(scale, [str(error)] * len(members)),
+                )
                 continue
-            found, places = self._store.get(ask, [item for _, item in members], hidden=hidden)
-            gather.add(found, [[members[place][0]] for place in places])
-            reasons: dict[str, list[int]] = {}
-            for place in sorted(set(range(len(members))) - set(places)):
-                number, item = members[place]
-                reasons.setdefault(self._why(ask, item, hidden), []).append(number)
-            gather.add(Readings.failed(scale, list(reasons)), list(reasons.values()))
-        return gather.readings()
+            readings, places = self._store.get(ask, [item for _, item in members], hidden=hidden)
+            yield [members[place][0] for place in places], readings
+            absent = [members[place] for place in sorted({*range(len(members))} - {*places})]
+            reasons = [self._why(ask, item, hidden) for _, item in absent]
+            yield [number for number, _ in absent], Readings.failed(scale, reasons)
 
     def _why(self, ask: RunKey, item: PairKey, hidden: bool) -> str:
         scale = ask.scale

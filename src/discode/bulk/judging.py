@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from discode.backends import SupportsStop
 from discode.bulk.chunks import ChunkPlace, PairChunk
 from discode.bulk.columns import ScoredRows
 from discode.bulk.samples import select
@@ -159,10 +158,7 @@ def by_method(judge: Judge, methods: Methods | None = None) -> dict[str, Judge]:
     """Return a judge for each method, with one model and one store; its own method by default."""
     if methods is None:
         return {judge.decoder.name: judge}
-    return {
-        name: judge if decoder is judge.decoder else replace(judge, decoder=decoder)
-        for name, decoder in methods.items()
-    }
+    return {name: judge.with_method(decoder) for name, decoder in methods.items()}
 
 
 def judge_chunk(
@@ -254,5 +250,5 @@ def raise_if_stopped(judge: Judge) -> None:
 
     A chunk that it stopped in is not to be kept: its rows were not asked, which is not a result.
     """
-    if isinstance(judge.backend, SupportsStop) and judge.backend.stopped:
+    if judge.backend.stopped:
         raise StoppedError(judge.backend.stopped)

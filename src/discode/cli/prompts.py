@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from discode.backends import SupportsCheck, kind_of, open_backend
+from discode.backends import kind_of, open_backend
 from discode.cli import output
 from discode.cli.model_options import ModelOption, model_options
 from discode.errors import InputError
@@ -109,8 +109,7 @@ def _open(model: str | None, options: dict[str, Any]) -> tuple[Prompt, Render, s
     backend = open_backend(model, options)
 
     def checked(asked: Prompt, scale: Scale, caption: str, given: Sequence[str]) -> str:
-        if isinstance(backend, SupportsCheck):
-            backend.check(asked, scale)
+        backend.check(asked, scale)
         if given and kind.name == "Embedded":
             raise InputError("the embedded model takes no references")
         return _plain(asked, scale, caption, given)

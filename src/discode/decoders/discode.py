@@ -27,7 +27,8 @@ writes q(k) in Λ_k where log q(k) is meant.)
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -160,7 +161,11 @@ class Discode(DistributionDecoder):
         >>> Discode(trust=None).advised(99.0).trust, Discode().advised(99.0).trust
         (99.0, 0.0)
         """
-        return replace(self, trust=trust) if self.trust is None else self
+        if self.trust is not None:
+            return self
+        decoder = copy(self)  # checked when it was made
+        object.__setattr__(decoder, "trust", trust)
+        return decoder
 
     def prepare(self, seen: Alternatives, readings: Readings) -> Solve:
         """Compute what depends on the raw answer alone, and return the solver of a block."""

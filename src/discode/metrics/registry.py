@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -97,7 +97,7 @@ class MetricFactory:
     def judge_metric(self, name: str) -> JudgeMetric:
         """Return the judge with the decoder ``name``, which sees references after "ref-"."""
         method = name.removeprefix("ref-")
-        judge = replace(self.judge, decoder=get_decoder(method))
+        judge = self.judge.with_method(method)
         return JudgeMetric(name, judge, method != name, self.readings)
 
     def open_judge(self) -> Judge:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from discode.backends import Backend, open_backend
+from discode.backends import Backend, open_backend, read_all
 from discode.bench.layout import CellTable, TableValue
 from discode.benchmarks import BenchmarkOption
 from discode.benchmarks.base import integer_option
@@ -115,7 +115,7 @@ def measure(
     hidden = "hidden" in backend.capabilities
 
     def read(pairs: list[Pair]) -> Readings:
-        return backend.read(pairs, prompt, UNIT, hidden=hidden)
+        return read_all(backend, pairs, prompt, UNIT, hidden=hidden)
 
     readings = read(many)  # also warms up
     if readings.errors:

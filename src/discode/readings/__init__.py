@@ -1,5 +1,5 @@
 """Readings: what a model said about pairs, and the store that keeps it."""
 
-from discode.readings.base import Identity, Origin, Readings, ReadingsCollector
+from discode.readings.base import COLUMNS, Identity, Origin, Readings, ReadingsCollector
 
-__all__ = ["Identity", "Origin", "Readings", "ReadingsCollector"]
+__all__ = ["COLUMNS", "Identity", "Origin", "Readings", "ReadingsCollector"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,38 @@ SUM_TOLERANCE = 0.02
 
 # How tokenizers mark a space or a line break at the start of a token.
 _SPACE_MARKS = " \t\r\n▁ĠĊ"
+
+
+class ReadingColumn(NamedTuple):
+    """One column of readings: its name, its axes, its type, and what stands where nothing is.
+
+    The axes are "n" (rows), "b" (stems), "k" (answers) and "d" (the width of hidden states).
+    """
+
+    name: str
+    axes: str
+    dtype: type[np.generic]
+    empty: object = math.nan
+    optional: bool = False
+
+    @property
+    def per_row(self) -> bool:
+        """Whether each reading has a value of its own."""
+        return self.axes[0] == "n"
+
+
+COLUMNS = (
+    ReadingColumn("answer_logp", "nbk", np.float64),
+    ReadingColumn("stem_logp", "nb", np.float64),
+    ReadingColumn("lead_logp", "nb", np.float64, optional=True),
+    ReadingColumn("second_logp", "nk", np.float64, optional=True),
+    ReadingColumn("truncated", "n", np.bool_, False),
+    ReadingColumn("how", "n", np.str_, "forced"),
+    ReadingColumn("hidden", "nd", np.float32, optional=True),
+    ReadingColumn("head", "kd", np.float32, optional=True),
+    ReadingColumn("bias", "k", np.float32, optional=True),
+)
+"""The columns of readings, in the order in which they are stored."""
 
 
 @dataclass(frozen=True)
@@ -96,36 +128,52 @@ class Readings:
     origin: Origin | None = None
 
     def __post_init__(self) -> None:
-        scale, n = self.scale, len(self.answer_logp)
-        b, k = len(scale.stems), len(scale.answers)
-        for name, shape in (
-            ("answer_logp", (n, b, k)),
-            ("stem_logp", (n, b)),
-            ("lead_logp", (n, b)),
-            ("second_logp", (n, k)),
-        ):
-            if getattr(self, name) is not None:
-                _freeze(self, name, shape, np.float64)
-                _check_logp(getattr(self, name), name)
-        _check_sum(self.answer_logp, "answers'")
-        _check_sum(self.stem_logp[:, None], "stems'")
-        if self.truncated is None:
-            object.__setattr__(self, "truncated", np.zeros(n, bool))
-        if self.how is None:
-            object.__setattr__(self, "how", np.full(n, "forced"))
-        _freeze(self, "truncated", (n,), np.bool_)
-        _freeze(self, "how", (n,), np.str_)
-        if self.hidden is not None:
+        sizes = {"n": len(self.answer_logp), **_sizes(self.scale)}
+        if self.hidden is None:
+            object.__setattr__(self, "head", None)
+            object.__setattr__(self, "bias", None)
+        else:
             if self.head is None:
                 raise InputError(
                     "readings with hidden states also need the head's rows of the answers"
                 )
-            d = self.hidden.shape[-1]
+            sizes["d"] = self.hidden.shape[-1]
             if self.bias is None:
-                object.__setattr__(self, "bias", np.zeros(k, np.float32))
-            _freeze(self, "hidden", (n, d), np.float32)
-            _freeze(self, "head", (k, d), np.float32)
-            _freeze(self, "bias", (k,), np.float32)
+                object.__setattr__(self, "bias", np.zeros(sizes["k"], np.float32))
+        for column in COLUMNS:
+            array = getattr(self, column.name)
+            if array is None and column.optional:
+                continue
+            shape = tuple(sizes[axis] for axis in column.axes)
+            # A read-only copy: what was checked stays as it was.
+            array = np.full(shape, column.empty) if array is None else np.array(array, column.dtype)
+            if array.shape != shape:
+                raise InputError(
+                    f"{column.name} has shape {array.shape}; scale {self.scale.name!r} needs "
+                    f"{shape}"
+                )
+            array.setflags(write=False)
+            object.__setattr__(self, column.name, array)
+            if column.name.endswith("_logp"):
+                _check_logp(array, column.name)
+        _check_sum(self.answer_logp, "answers'")
+        _check_sum(self.stem_logp[:, None], "stems'")
+
+    @classmethod
+    def _trusted(
+        cls,
+        scale: Scale,
+        columns: Mapping[str, NDArray[Any] | None],
+        errors: Mapping[int, str],
+        origin: Origin | None = None,
+    ) -> Readings:
+        """Return readings made of checked ones, which are not checked again."""
+        readings = object.__new__(cls)
+        for array in columns.values():
+            if array is not None:
+                array.setflags(write=False)
+        readings.__dict__.update(columns, scale=scale, errors=errors, origin=origin)
+        return readings
 
     def __len__(self) -> int:
         return len(self.answer_logp)
@@ -133,37 +181,26 @@ class Readings:
     def take(self, rows: Sequence[int] | NDArray[np.intp]) -> Readings:
         """Return the given rows, in the given order."""
         rows = np.asarray(rows, dtype=np.intp)
-
-        def pick(array: NDArray[Any] | None) -> Any:
-            return None if array is None else array[rows]
-
-        return Readings(
-            self.scale,
-            self.answer_logp[rows],
-            self.stem_logp[rows],
-            lead_logp=pick(self.lead_logp),
-            second_logp=pick(self.second_logp),
-            truncated=pick(self.truncated),
-            how=pick(self.how),
-            hidden=pick(self.hidden),
-            head=self.head,
-            bias=self.bias,
-            errors={
-                i: self.errors[row] for i, row in enumerate(rows.tolist()) if row in self.errors
-            },
-            origin=self.origin,
-        )
+        columns = {column.name: getattr(self, column.name) for column in COLUMNS}
+        for column in COLUMNS:
+            if column.per_row and columns[column.name] is not None:
+                columns[column.name] = columns[column.name][rows]
+        errors = {
+            place: self.errors[row] for place, row in enumerate(rows.tolist()) if row in self.errors
+        }
+        return self._trusted(self.scale, columns, errors, self.origin)
 
     @classmethod
     def failed(cls, scale: Scale, reasons: Sequence[str]) -> Readings:
         """Return one NaN row per reason."""
-        n, b, k = len(reasons), len(scale.stems), len(scale.answers)
-        return cls(
-            scale,
-            np.full((n, b, k), np.nan),
-            np.full((n, b), np.nan),
-            errors=dict(enumerate(reasons)),
-        )
+        sizes = {"n": len(reasons), **_sizes(scale)}
+        columns = {
+            column.name: None
+            if column.optional
+            else np.full([sizes[axis] for axis in column.axes], column.empty)
+            for column in COLUMNS
+        }
+        return cls._trusted(scale, columns, dict(enumerate(reasons)))
 
     @classmethod
     def concat(
@@ -174,47 +211,38 @@ class Readings:
         Hidden states are kept when every part has them (they share one head), and so is an origin
         that all parts share; ``origin`` replaces it.
         """
-        parts = [part for part in parts if len(part)]
-        if not parts:
-            return replace(cls.failed(scale, []), origin=origin)
-        origins = {part.origin for part in parts}
-        k, b = len(scale.answers), len(scale.stems)
-
-        def join(name: str, width: int) -> Any:
-            arrays = [getattr(part, name) for part in parts]
-            if all(array is None for array in arrays):
-                return None
-            return np.concatenate(
-                [
-                    np.full((len(part), width), np.nan) if array is None else array
-                    for part, array in zip(parts, arrays, strict=True)
-                ]
-            )
-
-        starts = np.cumsum([0] + [len(part) for part in parts]).tolist()
+        parts = [part for part in parts if len(part)] or [cls.failed(scale, [])]
+        if origin is None and len({part.origin for part in parts}) == 1:
+            origin = parts[0].origin
         # A failed row has no hidden state: it is NaN, as everywhere.
         heads = [part for part in parts if part.hidden is not None]
-        with_hidden = bool(heads) and all(
-            part.hidden is not None or len(part.errors) == len(part) for part in parts
-        )
-        return cls(
-            scale,
-            np.concatenate([part.answer_logp for part in parts]),
-            np.concatenate([part.stem_logp for part in parts]),
-            lead_logp=join("lead_logp", b),
-            second_logp=join("second_logp", k),
-            truncated=np.concatenate([np.asarray(part.truncated) for part in parts]),
-            how=np.concatenate([np.asarray(part.how) for part in parts]),
-            hidden=join("hidden", len(np.asarray(heads[0].head).T)) if with_hidden else None,
-            head=heads[0].head if with_hidden else None,
-            bias=heads[0].bias if with_hidden else None,
-            errors={
-                start + row: reason
-                for start, part in zip(starts, parts, strict=False)
-                for row, reason in part.errors.items()
-            },
-            origin=origins.pop() if origin is None and len(origins) == 1 else origin,
-        )
+        if any(part.hidden is None and len(part.errors) < len(part) for part in parts):
+            heads = []
+        columns: dict[str, NDArray[Any] | None] = dict.fromkeys(column.name for column in COLUMNS)
+        for column in COLUMNS:
+            if "d" in column.axes and not heads:
+                continue
+            if not column.per_row:
+                columns[column.name] = getattr(heads[0], column.name) if heads else None
+                continue
+            arrays = [getattr(part, column.name) for part in parts]
+            shape = next((array.shape[1:] for array in arrays if array is not None), None)
+            if shape is not None:
+                columns[column.name] = np.concatenate(
+                    [
+                        np.full((len(part), *shape), np.nan, column.dtype)
+                        if array is None
+                        else array
+                        for part, array in zip(parts, arrays, strict=True)
+                    ]
+                )
+        starts = np.cumsum([0] + [len(part) for part in parts]).tolist()
+        errors = {
+            start + row: reason
+            for start, part in zip(starts, parts, strict=False)
+            for row, reason in part.errors.items()
+        }
+        return cls._trusted(scale, columns, errors, origin)
 
     @classmethod
     def of(cls, log_probs: Any, scale: Scale, *, missing: str = "nan") -> Readings:
@@ -325,7 +353,9 @@ class ReadingsCollector:
 
     def readings(self) -> Readings:
         """Return all rows in order."""
-        return Readings.concat(self._scale, self._blocks, self._origin).take(self._place)
+        joined = Readings.concat(self._scale, self._blocks, self._origin)
+        in_order = np.array_equal(self._place, np.arange(len(joined)))
+        return joined if in_order else joined.take(self._place)
 
 
 def absent_answers(absent: Sequence[str], answers: int) -> str:
@@ -336,15 +366,8 @@ def absent_answers(absent: Sequence[str], answers: int) -> str:
     return f"no log-probability for {names}; ask for more, or give missing='spread' to estimate it"
 
 
-def _freeze(readings: Readings, name: str, shape: tuple[int, ...], dtype: Any) -> None:
-    """Check an array's shape and keep a read-only copy: what was checked stays as it was."""
-    array = np.array(getattr(readings, name), dtype=None if dtype is np.str_ else dtype)
-    if array.shape != shape:
-        raise InputError(
-            f"{name} has shape {array.shape}; scale {readings.scale.name!r} needs {shape}"
-        )
-    array.setflags(write=False)
-    object.__setattr__(readings, name, array)
+def _sizes(scale: Scale) -> dict[str, int]:
+    return {"b": len(scale.stems), "k": len(scale.answers)}
 
 
 def _check_logp(array: Floats, name: str) -> None:

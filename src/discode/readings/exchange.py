@@ -12,11 +12,12 @@ import numpy as np
 
 from discode.errors import InputError, require
 from discode.files import read_rows, replacing
-from discode.readings import Identity, Readings
+from discode.readings.base import COLUMNS, Identity, ReadingColumn, Readings
 from discode.readings.store import PairKey, ReadingStore, RunKey
 from discode.scales import Scale, get_scale
 
 BATCH = 1000
+EXPORTED = [column for column in COLUMNS if column.per_row and column.name != "hidden"]
 
 
 def export_readings(store: ReadingStore, path: str | os.PathLike[str]) -> int:
@@ -45,7 +46,13 @@ def _write_jsonl(store: ReadingStore, path: Path) -> int:
 def _write_parquet(store: ReadingStore, path: Path) -> int:
     pa = require("pyarrow", "parquet")
     parquet = require("pyarrow.parquet", "parquet")
-    floats = pa.list_(pa.float64())
+
+    def arrow_type(column: ReadingColumn) -> Any:
+        kind = {np.bool_: pa.bool_, np.str_: pa.string}.get(column.dtype, pa.float64)()
+        for _ in column.axes[1:]:
+            kind = pa.list_(kind)
+        return kind
+
     text = dict.fromkeys(
         ("model", "revision", "dtype", "prompt", "scale", "image", "caption"), pa.string()
     )
@@ -53,13 +60,8 @@ def _write_parquet(store: ReadingStore, path: Path) -> int:
         text
         | {
             "references": pa.list_(pa.string()),
-            "answer_logp": pa.list_(floats),
-            "stem_logp": floats,
-            "lead_logp": floats,
-            "second_logp": floats,
-            "truncated": pa.bool_(),
-            "how": pa.string(),
         }
+        | {column.name: arrow_type(column) for column in EXPORTED}
     )
     count = 0
     with parquet.ParquetWriter(path, schema) as writer:
@@ -83,13 +85,8 @@ def _batches(store: ReadingStore) -> Iterator[list[dict[str, Any]]]:
                     "image": pair.image,
                     "caption": pair.caption,
                     "references": list(pair.references),
-                    "answer_logp": _floats(readings.answer_logp, i),
-                    "stem_logp": _floats(readings.stem_logp, i),
-                    "lead_logp": _floats(readings.lead_logp, i),
-                    "second_logp": _floats(readings.second_logp, i),
-                    "truncated": bool(np.asarray(readings.truncated)[i]),
-                    "how": str(np.asarray(readings.how)[i]),
                 }
+                | {column.name: _exported(getattr(readings, column.name), i) for column in EXPORTED}
                 for i, pair in enumerate(pairs)
             ]
 
@@ -144,19 +141,18 @@ def _parse(row: dict[str, Any], where: str) -> tuple[RunKey, PairKey, Readings]:
 
 def reading_from_row(row: dict[str, Any], scale: Scale) -> Readings:
     """Return the reading in a row whose columns are named as an export names them."""
+    values: dict[str, Any] = {"stem_logp": np.full((1, len(scale.stems)), np.nan)}
+    for column in EXPORTED:
+        cell = row["answer_logp"] if column.name == "answer_logp" else row.get(column.name)
+        if cell is None or (isinstance(cell, list | str) and not cell):
+            continue
+        number = column.dtype is np.float64
+        values[column.name] = _to_array(cell)[None] if number else np.array([cell], column.dtype)
     shape = (1, len(scale.stems), len(scale.answers))
-    answers = _to_array(row["answer_logp"])
+    answers = values.get("answer_logp", np.empty(0))
     if answers.size != shape[1] * shape[2]:
-        raise InputError(f"answer_logp has shape {answers.shape}, not {shape[1:]}")
-    return Readings(
-        scale,
-        answers.reshape(shape),
-        _to_array(row.get("stem_logp") or [None] * len(scale.stems))[None],
-        lead_logp=_optional(row.get("lead_logp")),
-        second_logp=_optional(row.get("second_logp")),
-        truncated=np.array([bool(row.get("truncated"))]),
-        how=np.array([row.get("how") or "forced"]),
-    )
+        raise InputError(f"answer_logp has shape {answers.shape[1:]}, not {shape[1:]}")
+    return Readings(scale, **values | {"answer_logp": answers.reshape(shape)})
 
 
 def _to_array(values: Any) -> Any:
@@ -164,13 +160,11 @@ def _to_array(values: Any) -> Any:
     return np.array(values, dtype=object).astype(np.float64)
 
 
-def _optional(values: Any) -> Any:
-    return None if values is None else _to_array(values)[None]
-
-
-def _floats(array: Any, row: int) -> Any:
+def _exported(array: Any, row: int) -> Any:
     """Return one row as nested lists with None for NaN; None where the row holds nothing."""
-    if array is None or (array[row].ndim == 1 and np.isnan(array[row]).all()):
+    if array is None or array.dtype.kind != "f":
+        return None if array is None else array[row].item()
+    if array[row].ndim == 1 and np.isnan(array[row]).all():
         return None
     values = array[row].astype(object)
     values[np.isnan(array[row])] = None

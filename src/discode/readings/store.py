@@ -28,7 +28,7 @@ import numpy as np
 
 from discode.errors import InputError, StoreError
 from discode.pairs import check_characters
-from discode.readings import Identity, Readings
+from discode.readings.base import COLUMNS, Identity, ReadingColumn, Readings
 from discode.scales import Scale, get_scale
 
 LOG = logging.getLogger("discode")
@@ -51,16 +51,13 @@ CREATE TABLE readings (
   key TEXT PRIMARY KEY,
   ask INTEGER NOT NULL REFERENCES asks (id),
   image TEXT NOT NULL, caption TEXT NOT NULL, refs TEXT NOT NULL,
-  answer_logp BLOB NOT NULL, stem_logp BLOB NOT NULL, lead_logp BLOB, second_logp BLOB,
-  truncated INTEGER NOT NULL, how TEXT NOT NULL,
-  hidden BLOB, head INTEGER REFERENCES heads (id),
+  {columns}, head INTEGER REFERENCES heads (id),
   digest BLOB              -- of all the other columns; NULL in rows from before it
 ) WITHOUT ROWID;
 """
-_COLUMNS = (
-    "key, ask, image, caption, refs, answer_logp, stem_logp, lead_logp, second_logp, "
-    "truncated, how, hidden, head"
-)
+_PER_ROW = [column for column in COLUMNS if column.per_row]
+_SQL_TYPES = {np.bool_: "INTEGER", np.str_: "TEXT"}
+_NAMES = ["key", "ask", "image", "caption", "refs", *(column.name for column in _PER_ROW), "head"]
 DIGEST_BYTES = 8
 """Of a row's digest: one damaged row in 10^19 passes for whole."""
 
@@ -159,6 +156,7 @@ class ReadingStore:
             )
         # Damage can make a text unreadable: then its row is damaged, and the others are not.
         self._db.text_factory = _decode_text
+        self._db.row_factory = sqlite3.Row
         try:
             with self._use():
                 self._prepare(use_log=not (memory or frozen), create=create)
@@ -188,7 +186,8 @@ class ReadingStore:
             with self.transaction():
                 # Another process may have made the tables since we looked.
                 if not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                    for statement in _SCHEMA.split(";\n"):
+                    columns = ", ".join(map(_declared, _PER_ROW))
+                    for statement in _SCHEMA.format(columns=columns).split(";\n"):
                         db.execute(statement)
                     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                     db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
@@ -314,36 +313,23 @@ class ReadingStore:
             run.fields(),
         ).fetchone()[0]
 
-        def cell(array: Any, row: int) -> bytes | None:
-            return None if array is None or np.isnan(array[row]).all() else _blob(array[row])
-
-        def columns(row: int, pair: PairKey) -> tuple[Any, ...]:
-            return (
-                reading_key(run, pair),
-                run_id,
-                pair.image,
-                pair.caption,
-                json.dumps(pair.references, ensure_ascii=False),
-                _blob(readings.answer_logp[row]),
-                _blob(readings.stem_logp[row]),
-                cell(readings.lead_logp, row),
-                cell(readings.second_logp, row),
-                int(np.asarray(readings.truncated)[row]),
-                str(np.asarray(readings.how)[row]),
-                cell(readings.hidden, row),
-                head,
-            )
+        def values(row: int, pair: PairKey) -> tuple[Any, ...]:
+            references = json.dumps(pair.references, ensure_ascii=False)
+            cells = [_cell(column, getattr(readings, column.name), row) for column in _PER_ROW]
+            key = reading_key(run, pair)
+            return key, run_id, pair.image, pair.caption, references, *cells, head
 
         # A reading counts when at least one stem has all its answers.
         complete = np.any(np.all(~np.isnan(readings.answer_logp), axis=2), axis=1).tolist()
-        rows = [columns(row, pair) for row, pair in enumerate(pairs) if complete[row]]
+        rows = [values(row, pair) for row, pair in enumerate(pairs) if complete[row]]
         if self._damaged:
             mended = [(row[0],) for row in rows if row[0] in self._damaged]
             db.executemany("DELETE FROM readings WHERE key = ?", mended)
         # What is kept stays as it is, unless hidden states come with the new reading.
         verb = "REPLACE" if head is not None else "IGNORE"
         db.executemany(
-            f"INSERT OR {verb} INTO readings ({_COLUMNS}, digest) VALUES ({', '.join('?' * 14)})",
+            f"INSERT OR {verb} INTO readings ({', '.join(_NAMES)}, digest) "
+            f"VALUES ({', '.join('?' * (len(_NAMES) + 1))})",
             ((*row, _row_digest(row)) for row in rows),
         )
 
@@ -368,22 +354,24 @@ class ReadingStore:
                     part,
                 ).fetchall()
             # In a damaged file a key may lead to the row of another one.
-            rows = self._whole([row for row in rows if row[0] in numbers])
+            rows = self._whole([row for row in rows if row["key"] in numbers])
             if hidden:
-                rows = self._with_head([row for row in rows if row[11] is not None])
+                rows = self._with_head([row for row in rows if row["hidden"] is not None])
             readings = self._build(run.scale, rows, hidden=hidden)
-        order = [(number, place) for place, row in enumerate(rows) for number in numbers[row[0]]]
+        order = [
+            (number, place) for place, row in enumerate(rows) for number in numbers[row["key"]]
+        ]
         order.sort()
         return readings.take([place for _, place in order]), [number for number, _ in order]
 
     def _columns(self) -> str:
-        return f"{_COLUMNS}, {'digest' if self._has_digests else 'NULL'}"
+        return f"{', '.join(_NAMES)}, {'digest' if self._has_digests else 'NULL AS digest'}"
 
     def _whole(self, rows: Sequence[Any]) -> list[Any]:
         """Return the rows that match their digests; the others are remembered."""
         whole = []
         for row in rows:
-            if row[13] is None or row[13] == _row_digest(row[:13]):
+            if row["digest"] in (None, _row_digest(row[: len(_NAMES)])):
                 whole.append(row)
             else:
                 self._report(row)
@@ -392,15 +380,15 @@ class ReadingStore:
     def _with_head(self, rows: Sequence[Any]) -> list[Any]:
         """Return the rows whose output head is whole."""
         broken = set()
-        for head in {row[12] for row in rows}:
+        for head in {row["head"] for row in rows}:
             query = "SELECT weight, bias, digest FROM heads WHERE id = ?"
-            found = self._db.execute(query, (head,)).fetchone()
-            if found is None or hashlib.sha256(found[0] + found[1]).hexdigest() != found[2]:
+            stored = self._db.execute(query, (head,)).fetchone()
+            if stored is None or _digest_of(stored) != stored["digest"]:
                 broken.add(head)
         for row in rows:
-            if row[12] in broken:
+            if row["head"] in broken:
                 self._report(row)
-        return [row for row in rows if row[12] not in broken]
+        return [row for row in rows if row["head"] not in broken]
 
     def _report(self, row: Any) -> None:
         if not self._damaged:
@@ -408,9 +396,9 @@ class ReadingStore:
                 "%s is damaged: a reading does not match its digest (key %.12s...); such readings "
                 "count as absent",
                 self.path,
-                row[0],
+                row["key"],
             )
-        self._damaged.add(row[0])
+        self._damaged.add(row["key"])
 
     def _build(self, scale: Scale, rows: Sequence[Any], *, hidden: bool = False) -> Readings:
         try:
@@ -422,42 +410,33 @@ class ReadingStore:
             ) from error
 
     def _decode_rows(self, scale: Scale, rows: Sequence[Any], hidden: bool) -> Readings:
-        b, k = len(scale.stems), len(scale.answers)
-        n = len(rows)
-        weight = bias = states = None
+        sizes = {"b": len(scale.stems), "k": len(scale.answers)}
+        values: dict[str, Any] = {}
+        for column in _PER_ROW:
+            cells = [row[column.name] for row in rows]
+            shape = tuple(sizes.get(axis, -1) for axis in column.axes[1:])
+            if column.name == "hidden" and not hidden:
+                continue
+            if column.dtype in _SQL_TYPES:
+                values[column.name] = np.array(cells, column.dtype)
+            elif any(cell is not None for cell in cells):
+                empty = np.full(shape, np.nan) if -1 not in shape else None
+                values[column.name] = np.stack(
+                    [
+                        empty if cell is None else _array(cell, column.dtype).reshape(shape)
+                        for cell in cells
+                    ]
+                )
+            elif not column.optional:
+                values[column.name] = np.empty((0, *shape))
         if hidden and rows:
-            weight, bias = self._db.execute(
-                "SELECT weight, bias FROM heads WHERE id = ?", (rows[0][12],)
-            ).fetchone()
-            if any(row[12] != rows[0][12] for row in rows):
+            if len({row["head"] for row in rows}) > 1:
                 raise StoreError(f"{self.path} holds hidden states of one model under two heads")
-            weight = np.frombuffer(weight, "<f4").reshape(k, -1)
-            bias = np.frombuffer(bias, "<f4")
-            states = np.stack([np.frombuffer(row[11], "<f4") for row in rows])
-
-        def column(index: int, *shape: int) -> Any:
-            if all(row[index] is None for row in rows):
-                return None
-            empty = np.full(shape, np.nan)
-            return np.stack(
-                [
-                    empty if row[index] is None else np.frombuffer(row[index], "<f8").reshape(shape)
-                    for row in rows
-                ]
-            )
-
-        return Readings(
-            scale,
-            column(5, b, k) if n else np.empty((0, b, k)),
-            column(6, b) if n else np.empty((0, b)),
-            lead_logp=column(7, b),
-            second_logp=column(8, k),
-            truncated=np.array([row[9] for row in rows], bool),
-            how=np.array([row[10] for row in rows], str),
-            hidden=states,
-            head=weight,
-            bias=bias,
-        )
+            query = "SELECT weight, bias FROM heads WHERE id = ?"
+            weight, bias = self._db.execute(query, (rows[0]["head"],)).fetchone()
+            values["head"] = _array(weight, np.float32).reshape(sizes["k"], -1)
+            values["bias"] = _array(bias, np.float32)
+        return Readings(scale, **values)
 
     def batches(self, run: RunKey, size: int = 1000) -> Iterator[tuple[list[PairKey], Readings]]:
         """Yield the whole readings of one run key, without hidden states, by the order of keys."""
@@ -472,14 +451,39 @@ class ReadingStore:
                 ).fetchall()
             if not rows:
                 return
-            after = rows[-1][0]
+            after = rows[-1]["key"]
             rows = self._whole(rows)
-            pairs = [PairKey(row[2], row[3], tuple(json.loads(row[4]))) for row in rows]
+            pairs = [
+                PairKey(row["image"], row["caption"], tuple(json.loads(row["refs"])))
+                for row in rows
+            ]
             yield pairs, self._build(run.scale, rows)
 
 
 def _decode_text(text: bytes) -> str:
     return text.decode(errors="surrogateescape")
+
+
+def _digest_of(head: sqlite3.Row) -> str:
+    return hashlib.sha256(head["weight"] + head["bias"]).hexdigest()
+
+
+def _declared(column: ReadingColumn) -> str:
+    kind = _SQL_TYPES.get(column.dtype, "BLOB")
+    return f"{column.name} {kind}{'' if column.optional else ' NOT NULL'}"
+
+
+def _cell(column: ReadingColumn, array: Any, row: int) -> Any:
+    """Return one value as it is stored; NULL where an optional one holds nothing."""
+    if column.dtype in _SQL_TYPES:
+        return str(array[row]) if column.dtype is np.str_ else int(array[row])
+    if column.optional and (array is None or np.isnan(array[row]).all()):
+        return None
+    return _blob(array[row])
+
+
+def _array(cell: bytes, dtype: type[np.generic]) -> Any:
+    return np.frombuffer(cell, np.dtype(dtype).newbyteorder("<"))
 
 
 def _blob(array: Any) -> bytes:

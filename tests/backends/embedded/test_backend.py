@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import discode
+from discode.backends import read_all
 from discode.backends.embedded import Embedded, tokenizer
 from discode.backends.embedded import backend as embedded
 from discode.backends.embedded.tokenizer import Bpe
@@ -315,7 +316,7 @@ def test_what_it_cannot_do_is_said_at_once(model: Embedded, tmp_path: Path) -> N
         discode.load(model, scale="ten")
     with pytest.raises(InputError, match="prompt 'caption-last' only"):
         discode.load(model, prompt="fleur")
-    direct = model.read([Pair(CAT, "a dog", ("a reference",))], model.prompt, model.scale)
+    direct = read_all(model, [Pair(CAT, "a dog", ("a reference",))], model.prompt, model.scale)
     assert "no references" in direct.errors[0]
     with pytest.raises(InputError, match="no model at"):
         discode.load("embedded:none.onnx")

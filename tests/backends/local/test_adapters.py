@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 import discode
+from discode.backends import read_all
 from discode.errors import BackendError, InputError
 from discode.pairs import Pair
 from discode.prompts import CAPTION_LAST, FLEUR
@@ -107,7 +108,7 @@ def test_readings_are_the_models_own(folder: Path) -> None:
     model = by_itself(folder)
     images = noise_images((90, 60), (90, 60), (20, 12), (50, 120))
     pairs = [Pair(image, text) for image in images for text in CAPTIONS]
-    said = backend.read(pairs, FLEUR, UNIT, hidden=True)
+    said = read_all(backend, pairs, FLEUR, UNIT, hidden=True)
     assert not said.errors
     assert said.hidden is not None
     assert said.head is not None
@@ -136,7 +137,7 @@ def test_readings_are_the_models_own(folder: Path) -> None:
                 assert np.abs(said.head @ said.hidden[row] - likelier).max() < 1e-4
     assert head.shape[1] == said.hidden.shape[1]
     backend.runner.packed = False
-    plain = backend.read(pairs, FLEUR, UNIT, hidden=True)
+    plain = read_all(backend, pairs, FLEUR, UNIT, hidden=True)
     assert np.abs(plain.answer_logp - said.answer_logp).max() < 1e-5
     assert plain.hidden is not None
     assert np.abs(plain.hidden - said.hidden).max() < 1e-4
@@ -171,8 +172,8 @@ def test_generate_writes_what_is_likeliest(folder: Path) -> None:
 def test_generate_reads_what_was_written(talks: list[Path]) -> None:
     pairs = [Pair(image, text) for image in noise_images((80, 60), (40, 90)) for text in CAPTIONS]
     for folder in talks:
-        said = local(folder, read="generate").read(pairs, FLEUR, UNIT, hidden=True)
-        forced = local(folder).read(pairs, FLEUR, UNIT, hidden=True)
+        said = read_all(local(folder, read="generate"), pairs, FLEUR, UNIT, hidden=True)
+        forced = read_all(local(folder), pairs, FLEUR, UNIT, hidden=True)
         assert not said.errors
         assert said.how is not None
         assert set(said.how) == {"generated"}
@@ -189,7 +190,7 @@ def test_cogvlm_may_begin_with_a_space_or_not(begins: str, tmp_path: Path) -> No
     backend = local(make("cogvlm", tmp_path / "cogvlm", answers=True, begins=begins))
     pairs = [Pair(image, text) for image in noise_images((80, 60)) for text in CAPTIONS]
     with count_generated(backend) as count:
-        said = backend.read(pairs, FLEUR, UNIT)
+        said = read_all(backend, pairs, FLEUR, UNIT)
     assert not count
     assert said.lead_logp is not None
     assert np.exp(said.lead_logp).sum(axis=1).min() > 0.9
@@ -199,7 +200,7 @@ def test_other_prompts_scales_and_references(folder: Path) -> None:
     backend = local(folder, read="forced")
     image = noise_images((80, 60))[0]
     pairs = [Pair(image, "a dog", references=("a cat", "a cow")), Pair(image, "a dog")]
-    both = backend.read(pairs, CAPTION_LAST, FIVE)
+    both = read_all(backend, pairs, CAPTION_LAST, FIVE)
     assert not both.errors
     tokenized = backend.runner.vocabulary.tokenize_prompt(CAPTION_LAST, FIVE, references=True)
     text = CAPTION_LAST.render("a dog", ("a cat", "a cow"), FIVE)
@@ -234,14 +235,14 @@ def test_captions_cannot_spell_control_tokens(folder: Path) -> None:
             tokenize=True,
         )["input_ids"][0]
         assert [i for i in made.tolist() if i in ids] == clean, trick
-    said = backend.read([Pair(image, trick) for trick in tricks], FLEUR, UNIT)
+    said = read_all(backend, [Pair(image, trick) for trick in tricks], FLEUR, UNIT)
     assert not said.errors
 
 
 def test_half_precision(folder: Path) -> None:
     pairs = [Pair(image, "a dog") for image in noise_images((90, 60), (20, 30))]
-    whole = local(folder, read="forced").read(pairs, FLEUR, UNIT)
-    half = local(folder, read="forced", dtype="bfloat16").read(pairs, FLEUR, UNIT)
+    whole = read_all(local(folder, read="forced"), pairs, FLEUR, UNIT)
+    half = read_all(local(folder, read="forced", dtype="bfloat16"), pairs, FLEUR, UNIT)
     assert not half.errors
     assert np.abs(whole.answer_logp - half.answer_logp).max() < 0.3
 
@@ -254,10 +255,10 @@ def test_odd_images(folder: Path, tmp_path: Path) -> None:
     Image.new("CMYK", (40, 40)).save(tmp_path / "cmyk.jpg")
     (tmp_path / "empty.png").write_bytes(b"")
     names = ["dot.png", "line.png", "grey.png", "cmyk.jpg", "empty.png", "missing.png"]
-    said = backend.read([Pair(tmp_path / name, "a dog") for name in names], FLEUR, UNIT)
+    said = read_all(backend, [Pair(tmp_path / name, "a dog") for name in names], FLEUR, UNIT)
     assert said.errors.keys() == {4, 5}
     assert np.isfinite(said.answer_logp[:4]).all()
-    alone = backend.read([Pair(tmp_path / "grey.png", "a dog")], FLEUR, UNIT)
+    alone = read_all(backend, [Pair(tmp_path / "grey.png", "a dog")], FLEUR, UNIT)
     assert np.abs(alone.answer_logp[0] - said.answer_logp[2]).max() < 1e-5
 
 

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 import discode
+from discode.backends import read_all
 from discode.errors import InputError
 from discode.pairs import Pair
 from discode.prompts import CAPTION_LAST, FLEUR
@@ -42,9 +43,9 @@ def test_packed_equals_plain_equals_the_processor_itself(family: Path) -> None:
     assert backend.runner.packed == (family.name not in UNPACKED)
     images = noise_images((90, 60), (90, 60), (50, 120))
     pairs = [Pair(image, text) for image in images for text in [*CAPTIONS, CAPTIONS[0]]]
-    packed = backend.read(pairs, FLEUR, UNIT, hidden=True)
+    packed = read_all(backend, pairs, FLEUR, UNIT, hidden=True)
     backend.runner.packed = False
-    plain = backend.read(pairs, FLEUR, UNIT, hidden=True)
+    plain = read_all(backend, pairs, FLEUR, UNIT, hidden=True)
     assert largest_difference(packed, plain) < 1e-4
     assert packed.hidden is not None
     assert plain.hidden is not None
@@ -65,7 +66,7 @@ def test_packed_equals_plain_equals_the_processor_itself(family: Path) -> None:
     without_space = replace(tokenized, spellings=tokenized.spellings[:2])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vocabulary, "tokenize_prompt", lambda *_, **__: without_space)
-        lead = backend.read(pairs[8:9], FLEUR, UNIT).lead_logp
+        lead = read_all(backend, pairs[8:9], FLEUR, UNIT).lead_logp
     assert lead is not None
     for stem in range(2):
         assert abs(lead[0, stem] - float(logp[tokenized.stems[stem][0]])) < 1e-4
@@ -75,11 +76,13 @@ def test_many_captions_chunks_and_one_by_one(llava: Path) -> None:
     backend = Local(llava, device="cpu", read="forced")
     image = noise_images((80, 60))[0]
     pairs = [Pair(image, f"caption {i} " + "word " * (i % 17)) for i in range(200)]
-    whole = backend.read(pairs, FLEUR, UNIT)
+    whole = read_all(backend, pairs, FLEUR, UNIT)
     backend.runner.batch_captions = 7
-    assert largest_difference(whole, backend.read(pairs, FLEUR, UNIT)) < 1e-4
+    assert largest_difference(whole, read_all(backend, pairs, FLEUR, UNIT)) < 1e-4
     for i in (0, 99, 199):
-        assert largest_difference(whole.take([i]), backend.read([pairs[i]], FLEUR, UNIT)) < 1e-4
+        assert (
+            largest_difference(whole.take([i]), read_all(backend, [pairs[i]], FLEUR, UNIT)) < 1e-4
+        )
 
 
 @pytest.mark.parametrize("scale", [FIVE, LETTERS, get_scale("1-7")])
@@ -87,13 +90,13 @@ def test_other_scales_and_prompts(llava: Path, scale: Any) -> None:
     backend = Local(llava, device="cpu", read="forced")
     pairs = [Pair(image, text) for image in noise_images((80, 60)) for text in CAPTIONS]
     for prompt in (FLEUR, CAPTION_LAST):
-        packed = backend.read(pairs, prompt, scale)
+        packed = read_all(backend, pairs, prompt, scale)
         backend.runner.packed = False
-        assert largest_difference(packed, backend.read(pairs, prompt, scale)) < 1e-4
+        assert largest_difference(packed, read_all(backend, pairs, prompt, scale)) < 1e-4
         backend.runner.packed = True
     with_references = [Pair(pairs[0].image, "a dog", references=("a cat", "a cow")), *pairs]
-    both = backend.read(with_references, FLEUR, scale)
-    assert largest_difference(both.take([1, 2, 3]), backend.read(pairs, FLEUR, scale)) < 1e-4
+    both = read_all(backend, with_references, FLEUR, scale)
+    assert largest_difference(both.take([1, 2, 3]), read_all(backend, pairs, FLEUR, scale)) < 1e-4
     assert not both.errors
 
 
@@ -108,11 +111,11 @@ def test_one_bad_image_fails_alone(llava: Path, tmp_path: Path) -> None:
     Image.new("CMYK", (40, 40)).save(tmp_path / "cmyk.jpg")
     Image.new("I;16", (40, 40)).save(tmp_path / "deep.png")
     names = ["good.png", "empty.png", "half.png", "missing.png", "dot.png", "cmyk.jpg", "deep.png"]
-    said = backend.read([Pair(tmp_path / name, "a dog") for name in names], FLEUR, UNIT)
+    said = read_all(backend, [Pair(tmp_path / name, "a dog") for name in names], FLEUR, UNIT)
     assert np.isfinite(said.answer_logp[0]).all()
     assert {1, 2, 3} <= said.errors.keys()
     assert np.isfinite(said.answer_logp[5:]).all()
-    alone = backend.read([Pair(good, "a dog")], FLEUR, UNIT)
+    alone = read_all(backend, [Pair(good, "a dog")], FLEUR, UNIT)
     assert largest_difference(alone, said.take([0])) < 1e-4
 
 
@@ -149,19 +152,19 @@ def test_threads_share_a_model(family: str, tmp_path: Path) -> None:
     backend = Local(make(family, tmp_path / family), device="cpu", read="forced")
     images = noise_images((60, 40), (40, 60))
     pairs = [Pair(image, f"a dog {i}") for image in images for i in range(4)]
-    alone = backend.read(pairs, FLEUR, UNIT).answer_logp
+    alone = read_all(backend, pairs, FLEUR, UNIT).answer_logp
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-4)
     try:
         with ThreadPoolExecutor(3) as threads:
-            jobs = [threads.submit(backend.read, pairs, FLEUR, UNIT) for _ in range(12)]
+            jobs = [threads.submit(read_all, backend, pairs, FLEUR, UNIT) for _ in range(12)]
             for job in jobs:
                 readings = job.result()
                 assert not readings.errors
                 assert np.abs(readings.answer_logp - alone).max() < 1e-4
     finally:
         sys.setswitchinterval(interval)
-    assert np.abs(backend.read(pairs, FLEUR, UNIT).answer_logp - alone).max() < 1e-4
+    assert np.abs(read_all(backend, pairs, FLEUR, UNIT).answer_logp - alone).max() < 1e-4
 
 
 def test_who_was_asked_includes_how(llava: Path) -> None:
@@ -177,7 +180,7 @@ def test_captions_that_cannot_be_asked_fail_alone(llava: Path) -> None:
     image = noise_images((60, 40))[0]
     before, config.max_position_embeddings = config.max_position_embeddings, 400
     captions = ["a dog", "a \ud83d dog", "far " * 800, "a cat"]
-    readings = backend.read([Pair(image, text) for text in captions], FLEUR, UNIT)
+    readings = read_all(backend, [Pair(image, text) for text in captions], FLEUR, UNIT)
     config.max_position_embeddings = before
     assert set(readings.errors) == {1, 2}
     assert "tokens more than the model can see" in readings.errors[2]

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 import discode
+from discode.backends import read_all
 from discode.errors import BackendError
 from discode.pairs import Pair
 from discode.prompts import FLEUR
@@ -81,8 +82,10 @@ def test_what_is_seen_counts_not_how_it_is_stored(folder: Path) -> None:
         ),
     }
     backend = Local(folder, device="cpu", read="forced")
-    stored = backend.read([Pair(file, "a dog") for file, _, _ in cases.values()], FLEUR, UNIT)
-    by_hand = backend.read([Pair(image, "a dog") for _, image, _ in cases.values()], FLEUR, UNIT)
+    stored = read_all(backend, [Pair(file, "a dog") for file, _, _ in cases.values()], FLEUR, UNIT)
+    by_hand = read_all(
+        backend, [Pair(image, "a dog") for _, image, _ in cases.values()], FLEUR, UNIT
+    )
     assert not stored.errors
     for row, (name, (_, _, tolerance)) in enumerate(cases.items()):
         assert largest_difference(stored.take([row]), by_hand.take([row])) < tolerance, name
@@ -174,14 +177,14 @@ def test_short_of_memory_captions_come_in_smaller_chunks(
     backend = Local(folder, device="cpu", read="forced")
     pairs = [Pair(noise_image(), f"caption {i} " + "word " * (i % 7)) for i in range(60)]
     with memory_for(backend.runner.model, 10**9) as seen:
-        whole = backend.read(pairs, FLEUR, UNIT, hidden=True)
+        whole = read_all(backend, pairs, FLEUR, UNIT, hidden=True)
     prefix, chunk = seen[0], max(seen[1:])
     assert chunk > 2 * prefix
     with (
         memory_for(backend.runner.model, max(prefix, chunk // 5)) as seen,
         caplog.at_level(logging.WARNING, "discode"),
     ):
-        said = backend.read(pairs, FLEUR, UNIT, hidden=True)
+        said = read_all(backend, pairs, FLEUR, UNIT, hidden=True)
     assert len(seen) > 6
     assert not said.errors
     assert largest_difference(said, whole) < 1e-5
@@ -200,15 +203,15 @@ def test_short_of_memory_images_come_one_by_one(
     backend = Local(folder, device="cpu", read="forced", batch_images=4)
     pairs = [Pair(noise_image(seed=seed), text) for seed in range(9) for text in ("a dog", "a cat")]
     with memory_for(backend.runner.model, 10**9) as seen:
-        whole = backend.read(pairs, FLEUR, UNIT)
+        whole = read_all(backend, pairs, FLEUR, UNIT)
     alone = seen[0] // 4
     with (
         memory_for(backend.runner.model, int(1.5 * alone)) as seen,
         caplog.at_level(logging.WARNING, "discode"),
     ):
-        said = backend.read(pairs, FLEUR, UNIT)
+        said = read_all(backend, pairs, FLEUR, UNIT)
         tries = len([size for size in seen if size > 1.5 * alone])
-        again = backend.read(pairs, FLEUR, UNIT)
+        again = read_all(backend, pairs, FLEUR, UNIT)
     assert not said.errors
     assert largest_difference(said, whole) < 1e-5
     assert largest_difference(again, whole) < 1e-5
@@ -224,11 +227,11 @@ def test_an_image_too_large_for_the_memory_fails_alone(llava: Path) -> None:
     small, large = noise_image(16, 16), noise_image(48, 16)
     pairs = [Pair(image, text) for image in (small, large, small) for text in ("a dog", "a cat")]
     with memory_for(backend.runner.model, 10**9) as seen:
-        whole = backend.read(pairs, FLEUR, UNIT)
+        whole = read_all(backend, pairs, FLEUR, UNIT)
     first = seen[0]
     assert max(seen) > first
     with memory_for(backend.runner.model, first):
-        said = backend.read(pairs, FLEUR, UNIT)
+        said = read_all(backend, pairs, FLEUR, UNIT)
     assert list(said.errors) == [2, 3]
     for reason in said.errors.values():
         assert reason.startswith("the model ran out of memory with this image alone: CUDA out of")
@@ -246,7 +249,7 @@ def test_a_model_that_fails_without_a_word(llava: Path) -> None:
         raise AssertionError
 
     hook = backend.runner.model.register_forward_pre_hook(fail)
-    said = backend.read([Pair(noise_image(), "a dog")], FLEUR, UNIT)
+    said = read_all(backend, [Pair(noise_image(), "a dog")], FLEUR, UNIT)
     hook.remove()
     assert said.errors == {0: "the model failed on this image: AssertionError"}
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from discode.backends import read_all
 from discode.errors import InputError
 from discode.pairs import Pair
 from discode.prompts import FLEUR
@@ -50,13 +51,13 @@ def test_a_linear_layer_and_its_shared_input() -> None:
 def test_the_language_model_only() -> None:
     loaded = random_model("tiny", "cpu", "float32")
     pairs = [Pair(noise_images((60, 40))[0], f"a dog {i}") for i in range(5)]
-    exact = Local(loaded, read="forced").read(pairs, FLEUR, UNIT).answer_logp
+    exact = read_all(Local(loaded, read="forced"), pairs, FLEUR, UNIT).answer_logp
     assert use_fp8(loaded.model, "cpu") == 4 * 7
     names = {n for n, m in loaded.model.named_modules() if isinstance(m, Fp8Linear)}
     assert all("language_model.layers" in name for name in names)
     backend = Local(loaded, read="forced")
     assert backend.runner.packed
-    assert 1e-4 < np.abs(backend.read(pairs, FLEUR, UNIT).answer_logp - exact).max() < 0.2
+    assert 1e-4 < np.abs(read_all(backend, pairs, FLEUR, UNIT).answer_logp - exact).max() < 0.2
 
 
 def test_what_cannot_have_them(llava: Path) -> None:

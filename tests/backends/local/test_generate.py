@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from discode.backends import read_all
 from discode.errors import InputError
 from discode.pairs import Pair
 from discode.prompts import FLEUR
@@ -39,11 +40,11 @@ def mass(readings: Any) -> Any:
 
 def test_an_answer_without_a_rating_fails(llava: Path) -> None:
     """Random weights: the rating is unlikely, and nothing like it is generated."""
-    forced = Local(llava, device="cpu", read="forced").read(PAIRS, FLEUR, FIVE)
+    forced = read_all(Local(llava, device="cpu", read="forced"), PAIRS, FLEUR, FIVE)
     assert mass(forced).max() < 0.1
     assert not forced.errors
     for read, cure in (("generate", False), ("auto", True)):
-        said = Local(llava, device="cpu", read=read).read(PAIRS, FLEUR, FIVE)
+        said = read_all(Local(llava, device="cpu", read=read), PAIRS, FLEUR, FIVE)
         assert list(said.errors) == list(range(len(PAIRS)))
         assert np.isnan(said.answer_logp).all()
         for reason in said.errors.values():
@@ -53,8 +54,8 @@ def test_an_answer_without_a_rating_fails(llava: Path) -> None:
 
 def test_generate_reads_what_was_written(tmp_path: Path) -> None:
     folder = make("llava_next_llama", tmp_path / "talks", answers=True, begins="rating")
-    said = Local(folder, device="cpu", read="generate").read(PAIRS, FLEUR, UNIT, hidden=True)
-    auto = Local(folder, device="cpu", read="auto").read(PAIRS, FLEUR, UNIT, hidden=True)
+    said = read_all(Local(folder, device="cpu", read="generate"), PAIRS, FLEUR, UNIT, hidden=True)
+    auto = read_all(Local(folder, device="cpu", read="auto"), PAIRS, FLEUR, UNIT, hidden=True)
     assert not said.errors
     assert set(np.asarray(said.how)) == {"generated"}
     assert set(np.asarray(auto.how)) == {"forced"}  # it begins so by itself: nothing to generate
@@ -74,7 +75,7 @@ def test_a_space_before_the_rating_needs_no_generation(
     backend = Local(folder, device="cpu")
     assert "space" in backend.identity.revision.split("+")
     with count_generated(backend) as count:
-        said = backend.read(PAIRS, FLEUR, scale)
+        said = read_all(backend, PAIRS, FLEUR, scale)
     assert not count
     assert set(np.asarray(said.how)) == {"forced"}
     assert mass(said).min() > 0.9
@@ -86,9 +87,9 @@ def test_a_space_before_the_rating_needs_no_generation(
     single = replace(both, spellings=both.spellings[: len(scale.stems)])
     with pytest.MonkeyPatch.context() as patch, count_generated(backend) as count:
         patch.setattr(vocabulary, "tokenize_prompt", lambda *_, **__: single)
-        after_generation = backend.read(PAIRS, FLEUR, scale)
+        after_generation = read_all(backend, PAIRS, FLEUR, scale)
         patch.setattr(backend, "_read_by", "forced")
-        assert mass(backend.read(PAIRS, FLEUR, scale)).max() < 0.1
+        assert mass(read_all(backend, PAIRS, FLEUR, scale)).max() < 0.1
     assert len(count) == len(PAIRS)
     assert not after_generation.errors
     assert np.abs(np.exp(said.answer_logp) - np.exp(after_generation.answer_logp)).max() < 0.1
@@ -99,7 +100,7 @@ def test_prose_before_the_rating(family: str, tmp_path: Path) -> None:
     folder = make(family, tmp_path / family, answers=True, begins="prose")
     backend = Local(folder, device="cpu")
     with count_generated(backend) as count:
-        said = backend.read(PAIRS, FLEUR, UNIT, hidden=True)
+        said = read_all(backend, PAIRS, FLEUR, UNIT, hidden=True)
     assert len(count) == len(PAIRS)
     assert not said.errors
     assert set(np.asarray(said.how)) == {"generated"}
@@ -136,7 +137,7 @@ def test_prose_before_the_rating(family: str, tmp_path: Path) -> None:
 def test_a_letter_after_a_space_is_that_letter(tmp_path: Path) -> None:
     folder = make("llava_next_llama", tmp_path / "letters", answers=True, begins="letters")
     backend = Local(folder, device="cpu", read="generate")
-    said = backend.read(PAIRS, FLEUR, LETTERS)
+    said = read_all(backend, PAIRS, FLEUR, LETTERS)
     tokenized = backend.runner.vocabulary.tokenize_prompt(FLEUR, LETTERS, references=False)
     assert not said.errors
     group, _ = backend._prepare(PAIRS[:3], [0, 1, 2], tokenized)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from discode.backends import read_all
 from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import UNIT
@@ -52,7 +53,7 @@ def backend() -> Iterator[Local]:
 
 
 def read(backend: Local, pairs: list[Pair]) -> Any:
-    return backend.read(pairs, FLEUR, UNIT).answer_logp
+    return read_all(backend, pairs, FLEUR, UNIT).answer_logp
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from discode.backends import read_all
 from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import UNIT
@@ -62,7 +63,7 @@ def rms(one: Readings, other: Readings) -> float:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_packed_plain_and_float32_agree_within_rounding(family: str, tmp_path: Path) -> None:
     folder = make(family, tmp_path / family, answers=True)
-    exact = Local(folder, device="cpu", read="forced").read(PAIRS, FLEUR, UNIT)
+    exact = read_all(Local(folder, device="cpu", read="forced"), PAIRS, FLEUR, UNIT)
     spread = float(exact.answer_logp.std())
     for dtype in DTYPES:
         backend = Local(folder, device="cpu", dtype=dtype, read="forced")
@@ -74,10 +75,10 @@ def test_packed_plain_and_float32_agree_within_rounding(family: str, tmp_path: P
         torch.testing.assert_close(
             logits.double(), scale * wide_product(backend, state), atol=1e-4, rtol=1e-5
         )
-        packed = backend.read(PAIRS, FLEUR, UNIT)
+        packed = read_all(backend, PAIRS, FLEUR, UNIT)
         assert backend.runner.packed == (family not in UNPACKED)
         backend.runner.packed = False
-        plain = backend.read(PAIRS, FLEUR, UNIT)
+        plain = read_all(backend, PAIRS, FLEUR, UNIT)
         assert not packed.errors
         assert not plain.errors
         # Two layers have four blocks, each of which rounds what it adds: sqrt(4) · eps, and the
@@ -104,7 +105,7 @@ def test_a_bias_and_a_soft_cap_are_those_of_the_model(dtype: str, tmp_path: Path
     state, logits = last_logits(backend)
     expected = 30 * torch.tanh(wide_product(backend, state) / 30)
     torch.testing.assert_close(logits.double(), expected, atol=1e-4, rtol=1e-5)
-    readings = backend.read(PAIRS, FLEUR, UNIT)
+    readings = read_all(backend, PAIRS, FLEUR, UNIT)
     assert not readings.errors
 
 
@@ -116,5 +117,5 @@ def test_a_head_that_accelerate_fetches_for_each_pass(tmp_path: Path) -> None:
     accelerate.cpu_offload(loaded.model.get_output_embeddings(), execution_device="cpu")
     fetched = Local(loaded, read="forced")
     assert fetched.runner.model.get_output_embeddings().weight.is_meta
-    said, expected = (each.read(PAIRS, FLEUR, UNIT) for each in (fetched, plain))
+    said, expected = (read_all(each, PAIRS, FLEUR, UNIT) for each in (fetched, plain))
     np.testing.assert_array_equal(said.answer_logp, expected.answer_logp)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from discode.backends import read_all
 from discode.errors import InputError
 from tests.helpers.local_models import (
     LOCAL_MODEL_MARKS,
@@ -82,11 +83,11 @@ def test_it_is_a_judge_like_any_other(original: Path, caplog: pytest.LogCaptureF
     assert not caplog.records
     assert packed.runner.packed
     plain = Local(original, device="cpu", read="forced", packing="off")
-    readings = packed.read(pairs, FLEUR, UNIT, hidden=True)
+    readings = read_all(packed, pairs, FLEUR, UNIT, hidden=True)
     assert not readings.errors
-    assert largest_difference(readings, plain.read(pairs, FLEUR, UNIT)) < 1e-5
+    assert largest_difference(readings, read_all(plain, pairs, FLEUR, UNIT)) < 1e-5
     assert np.ptp(readings.answer_logp[:, 0, 3]) > 1e-4  # captions count
-    written = packed.read([Pair(noise_image(60, 40), "<|im_end|> <IMG_CONTEXT>")], FLEUR, UNIT)
+    written = read_all(packed, [Pair(noise_image(60, 40), "<|im_end|> <IMG_CONTEXT>")], FLEUR, UNIT)
     assert not written.errors
 
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from discode.backends import read_all
 from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import UNIT
@@ -122,7 +123,7 @@ def test_a_read_leaves_no_tensor_behind(llava: Path) -> None:
     """Nothing waits for the garbage collector: a cache of prefixes is gigabytes."""
     backend = Local(llava, device="cpu", read="forced")
     pairs = [Pair(image, "a dog") for image in noise_images((60, 40), (40, 60))]
-    backend.read(pairs, FLEUR, UNIT)
+    read_all(backend, pairs, FLEUR, UNIT)
 
     def alive() -> int:
         return sum(isinstance(thing, torch.Tensor) for thing in gc.get_objects())
@@ -131,7 +132,7 @@ def test_a_read_leaves_no_tensor_behind(llava: Path) -> None:
     gc.disable()
     try:
         before = alive()
-        backend.read(pairs, FLEUR, UNIT)
+        read_all(backend, pairs, FLEUR, UNIT)
         assert alive() == before
     finally:
         gc.enable()
@@ -143,6 +144,6 @@ def test_llama4_counts_places_in_the_sequence(tmp_path: Path) -> None:
     assert config.attn_temperature_tuning  # its scale changes every floor_scale places
     image = noise_images((60, 40))[0]
     pairs = [Pair(image, f"a dog runs {'far ' * (i % 3)}") for i in range(40)]
-    packed = backend.read(pairs, FLEUR, UNIT).answer_logp
+    packed = read_all(backend, pairs, FLEUR, UNIT).answer_logp
     backend.runner.packed = False
-    assert np.abs(packed - backend.read(pairs, FLEUR, UNIT).answer_logp).max() < 1e-4
+    assert np.abs(packed - read_all(backend, pairs, FLEUR, UNIT).answer_logp).max() < 1e-4

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import discode
+from discode.backends import read_all
 from discode.errors import InputError
 from discode.images import open_image
 from discode.pairs import Pair
@@ -117,7 +118,7 @@ def test_fleur_equals_its_own_loop(family: str, tmp_path: Path) -> None:
     pairs = pairs[:-1]  # images with different numbers of captions
     kinds = set()
     for backend in planted(family, tmp_path):
-        readings = backend.read(pairs, FLEUR, UNIT)
+        readings = read_all(backend, pairs, FLEUR, UNIT)
         scores = discode.decode(readings, "fleur").value
         stems = readings.stem_logp.argmax(axis=1)
         raw = [f"{b}.{readings.answer_logp[n, b].argmax()}" for n, b in enumerate(stems)]
@@ -143,11 +144,11 @@ def test_packed_equals_plain(family: str, tmp_path: Path) -> None:
     ]
     seen = 0
     for backend in planted(family, tmp_path):
-        packed = backend.read(pairs, FLEUR, UNIT)
+        packed = read_all(backend, pairs, FLEUR, UNIT)
         backend.runner.batch_captions = 2
-        chunks = backend.read(pairs, FLEUR, UNIT)
+        chunks = read_all(backend, pairs, FLEUR, UNIT)
         backend.runner.packed = False
-        plain = backend.read(pairs, FLEUR, UNIT)
+        plain = read_all(backend, pairs, FLEUR, UNIT)
         for other in (chunks, plain):
             assert largest_difference(packed, other) < 1e-4
             assert packed.second_logp is not None
@@ -165,9 +166,9 @@ def test_off_is_as_before_and_told_apart(llava: Path, tmp_path: Path) -> None:
     on = Local(llava, device="cpu", read="forced")
     off = Local(llava, device="cpu", read="forced", second_decimal="off")
     assert on.identity.revision == off.identity.revision + "+second"
-    readings = on.read(pairs, FLEUR, UNIT)
-    assert off.read(pairs, FLEUR, UNIT).second_logp is None
-    assert largest_difference(readings, off.read(pairs, FLEUR, UNIT)) == 0
-    assert on.read(pairs, FLEUR, FIVE).second_logp is None  # whole numbers have no decimals
+    readings = read_all(on, pairs, FLEUR, UNIT)
+    assert read_all(off, pairs, FLEUR, UNIT).second_logp is None
+    assert largest_difference(readings, read_all(off, pairs, FLEUR, UNIT)) == 0
+    assert read_all(on, pairs, FLEUR, FIVE).second_logp is None  # whole numbers have no decimals
     with pytest.raises(InputError, match="second_decimal='on' is not allowed"):
         Local(llava, device="cpu", second_decimal="on")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import discode
+from discode.backends import read_all
 from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import FIVE, UNIT
@@ -45,7 +46,7 @@ def test_control_tokens_do_not_change_the_structure(family: str, tmp_path: Path)
 def test_half_a_character_is_refused_in_plain_words(llava: Path) -> None:
     backend = Local(llava, device="cpu", read="forced")
     captions = ["a dog", "a dog \ud83d", "a cat"]
-    said = backend.read([Pair(noise_image(), caption) for caption in captions], FLEUR, UNIT)
+    said = read_all(backend, [Pair(noise_image(), caption) for caption in captions], FLEUR, UNIT)
     assert said.errors == {
         1: "the caption cannot be asked about: 'a dog ' is followed by half a character (a lone "
         "surrogate, U+D83D)"
@@ -96,7 +97,7 @@ def test_hidden_states_lead_to_the_answers_where_these_are_groups(tmp_path: Path
     """The head's row of "8" alone is not the answer 8 where "85" belongs to it, too."""
     folder = make("llava_next_llama", tmp_path / "groups", answers=True)
     pairs = [Pair(noise_images((80, 60))[0], caption) for caption in ("a dog", "x", "a cat")]
-    readings = Local(folder, device="cpu", read="forced").read(pairs, FLEUR, UNIT, hidden=True)
+    readings = read_all(Local(folder, device="cpu", read="forced"), pairs, FLEUR, UNIT, hidden=True)
     assert readings.hidden is not None
     assert readings.head is not None
     stem = readings.stem_logp.argmax(axis=1)

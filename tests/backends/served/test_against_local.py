@@ -17,6 +17,7 @@ pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
 
 import torch
 
+from discode.backends import read_all
 from discode.backends.local.backend import Local
 from discode.backends.served.backend import Served
 from discode.pairs import Pair
@@ -105,8 +106,8 @@ def test_the_same_readings(server: Server, local: Local, image: Path, tmp_path: 
     pairs = [Pair(image, "a dog"), Pair(other, "a dog"), Pair(other, "two cats, one of 7 sleeps")]
     pairs.append(Pair(image, "a man on a bike", ("a man rides", "a bike")))
     backend = Served("tiny", base_url=server.url)
-    far = backend.read(pairs, FLEUR, UNIT)
-    near = local.read(pairs, FLEUR, UNIT)
+    far = read_all(backend, pairs, FLEUR, UNIT)
+    near = read_all(local, pairs, FLEUR, UNIT)
     assert backend.server_features().token_ids
     assert not far.errors
     assert not np.asarray(far.truncated).any()

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import discode
+from discode.backends import read_all
 from discode.backends.served.backend import Served
 from discode.errors import InputError
 from discode.images import image_digest
@@ -50,7 +51,7 @@ def test_readings(server: Server, image: Path, exact: bool) -> None:
     server.tokens = exact
     backend = served(server)
     pairs = pairs_of(image, 5)
-    readings = backend.read(pairs, FLEUR, UNIT)
+    readings = read_all(backend, pairs, FLEUR, UNIT)
     assert not readings.errors
     assert not np.asarray(readings.truncated).any()
     assert set(np.asarray(readings.how)) == {"generated"}
@@ -78,10 +79,10 @@ def test_other_scales(server: Server, image: Path) -> None:
     server.tokens = True
     server.answers = lambda body: [("4", {"4": 0.5, "5": 0.2, "1": 0.1, "2": 0.05, "3": 0.05})]
     backend = served(server)
-    readings = backend.read(pairs_of(image, 1), FLEUR, FIVE)
+    readings = read_all(backend, pairs_of(image, 1), FLEUR, FIVE)
     np.testing.assert_allclose(np.exp(readings.answer_logp[0, 0]), [0.1, 0.05, 0.05, 0.5, 0.2])
     server.answers = lambda body: [("B", {"A": 0.2, "B": 0.5, "C": 0.1, "D": 0.01, "E": 0.01})]
-    readings = backend.read(pairs_of(image, 1), FLEUR, LETTERS)
+    readings = read_all(backend, pairs_of(image, 1), FLEUR, LETTERS)
     np.testing.assert_allclose(np.exp(readings.answer_logp[0, 0]), [0.2, 0.5, 0.1, 0.01, 0.01])
     with pytest.raises(InputError, match="at most 128"):
         discode.load(backend, scale="0-200")
@@ -152,7 +153,7 @@ def test_the_answer_is_the_message_with_the_lowest_index(server: Server, image: 
     server.before = lambda body, times: (
         (200, {}, {"choices": said[caption(body)]}) if caption(body) in said else None
     )
-    readings = served(server).read([Pair(image, name) for name in said], FLEUR, UNIT)
+    readings = read_all(served(server), [Pair(image, name) for name in said], FLEUR, UNIT)
     assert set(readings.errors) == {1, 2}
     assert readings.answer_logp[0, 0].argmax() == 9
 
@@ -165,7 +166,7 @@ def test_numbers_of_several_digits(server: Server, image: Path) -> None:
             [("9", p)] if caption(body) else [(token, {token: 0.9}) for token in trial.split()]
         )
         backend = served(server)
-        readings = backend.read(pairs_of(image, 1), FLEUR, get_scale("1-10"))
+        readings = read_all(backend, pairs_of(image, 1), FLEUR, get_scale("1-10"))
         assert backend.server_features().whole_numbers == (trial == "100")
         assert not readings.errors
         assert np.asarray(readings.truncated)[0] == (trial != "100")
@@ -177,7 +178,7 @@ def test_without_log_probabilities(server: Server, image: Path) -> None:
         choice = {"message": {"content": "0.7"}, **why}
         server.before = constant(200, {"choices": [choice]})
         with pytest.raises(InputError, match="returns no log-probabilities; a judge needs them"):
-            served(server).read(pairs_of(image, 9), FLEUR, UNIT)
+            read_all(served(server), pairs_of(image, 9), FLEUR, UNIT)
     assert set(server.seen) == {""}  # the trial only
     refusal = {"error": {"message": "'logprobs' is not supported with this model"}}
     server.before = lambda body, times: (400, {}, refusal)
@@ -194,7 +195,7 @@ def test_newer_names_of_options(server: Server, image: Path) -> None:
         return None
 
     server.before = before
-    assert not served(server).read(pairs_of(image, 2), FLEUR, UNIT).errors
+    assert not read_all(served(server), pairs_of(image, 2), FLEUR, UNIT).errors
 
 
 def test_a_storm_loses_nothing(server: Server, image: Path) -> None:
@@ -212,7 +213,7 @@ def test_a_storm_loses_nothing(server: Server, image: Path) -> None:
 
     server.before = before
     pairs = pairs_of(image, 60)
-    readings = served(server, tries=8).read(pairs, FLEUR, UNIT)
+    readings = read_all(served(server, tries=8), pairs, FLEUR, UNIT)
     assert not readings.errors
     for row, pair in enumerate(pairs):
         p = expected(pair.caption)
@@ -225,7 +226,7 @@ def test_a_server_with_slots(server: Server, image: Path) -> None:
     server.before = slots(8, 0.02)
     backend = served(server, tries=8)
     pairs = pairs_of(image, 200)
-    assert not backend.read(pairs, FLEUR, UNIT).errors
+    assert not read_all(backend, pairs, FLEUR, UNIT).errors
     assert set(server.succeeded.values()) == {1}
     assert backend.client.throttle.limit <= 16
     assert sum(server.seen.values()) < 300
@@ -269,7 +270,7 @@ def test_each_failure_is_a_row(server: Server, image: Path, tmp_path: Path) -> N
         Pair(image, "good"),
         Pair(image, "half \ud800"),
     ]
-    readings = served(server, timeout=2, tries=1).read(pairs, FLEUR, UNIT)
+    readings = read_all(served(server, timeout=2, tries=1), pairs, FLEUR, UNIT)
     over.set()
     for row, reason in enumerate(names.values()):
         assert reason in readings.errors[row]
@@ -280,14 +281,14 @@ def test_each_failure_is_a_row(server: Server, image: Path, tmp_path: Path) -> N
 
 
 def test_caps(server: Server, image: Path) -> None:
-    readings = served(server, max_requests=5).read(pairs_of(image, 20), FLEUR, UNIT)
+    readings = read_all(served(server, max_requests=5), pairs_of(image, 20), FLEUR, UNIT)
     assert sum(server.paths.values()) == 5  # /tokenize is one, the trial another
     assert len(readings.errors) == 17
     assert set(readings.errors.values()) == {"not asked: max_requests=5 is reached"}
     server.asked.clear()
     # 1,000 tokens read and 4 written per request
     backend = served(server, max_cost=0.0105, prices="1,10")
-    readings = backend.read(pairs_of(image, 20), FLEUR, UNIT)
+    readings = read_all(backend, pairs_of(image, 20), FLEUR, UNIT)
     assert len(server.asked) == 10
     assert backend.client.throttle.spent == pytest.approx(10 * 1040e-6)
     assert "max_cost=0.0105 is reached (0.0104 spent)" in readings.errors[max(readings.errors)]
@@ -301,20 +302,20 @@ def test_a_key_that_ends_in_the_middle(server: Server, image: Path) -> None:
         return None
 
     server.before = before
-    readings = served(server, concurrency=1).read(pairs_of(image, 50), FLEUR, UNIT)
+    readings = read_all(served(server, concurrency=1), pairs_of(image, 50), FLEUR, UNIT)
     assert len(server.asked) <= 8  # of two threads, either may be ahead
     assert len(readings.errors) == 52 - len(server.asked)
     assert "the key was refused (no more for ***)" in readings.errors[49]
     server.before = lambda body, times: (401, {}, {"error": {"message": KEY}})
     with pytest.raises(InputError, match=r"cannot be asked: .*\(\*\*\*\)"):
-        served(server).read(pairs_of(image, 2), FLEUR, UNIT)
+        read_all(served(server), pairs_of(image, 2), FLEUR, UNIT)
 
 
 def test_the_same_question_is_asked_once(server: Server, image: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.png"
     copy.write_bytes(image.read_bytes())
     pairs = [Pair(image, "a"), Pair(copy, "a"), Pair(image, "b"), Pair(image, "a")]
-    readings = served(server).read(pairs, FLEUR, UNIT)
+    readings = read_all(served(server), pairs, FLEUR, UNIT)
     assert len(server.asked) == 3
     np.testing.assert_array_equal(readings.answer_logp[0], readings.answer_logp[1])
     np.testing.assert_array_equal(readings.answer_logp[0], readings.answer_logp[3])
@@ -346,7 +347,7 @@ def test_what_came_is_kept(
 ) -> None:
     """A run that dies in the middle of a batch has kept the answers it paid for."""
     backend = served(server)
-    real = backend.blocks
+    real = backend.read
 
     def dying(*args: Any, **options: object) -> Iterator[Any]:
         for number, block in enumerate(real(*args)):
@@ -354,7 +355,7 @@ def test_what_came_is_kept(
                 raise KeyboardInterrupt
             yield block
 
-    monkeypatch.setattr(backend, "blocks", dying)
+    monkeypatch.setattr(backend, "read", dying)
     judge = discode.load(backend, store=tmp_path / "run.db")
     with pytest.raises(KeyboardInterrupt):
         judge.score_pairs(pairs_of(image, 200))
@@ -371,7 +372,7 @@ def test_answers_are_kept_soon(server: Server, image: Path) -> None:
             last.wait(60)
 
     server.before = before
-    blocks = served(server).blocks(pairs_of(image, 6), FLEUR, UNIT)
+    blocks = served(server).read(pairs_of(image, 6), FLEUR, UNIT)
     first: list[int] = []
     while len(first) < 5:
         rows, readings = next(blocks)

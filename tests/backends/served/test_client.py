@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import discode
+from discode.backends import read_all
 from discode.backends.served.backend import Served
 from discode.backends.served.client import ChatClient, _answer, _retry_after
 from discode.errors import BackendError, InputError, StoppedError
@@ -102,7 +103,7 @@ def test_keys_that_are_words(
     server: Server, image: Path, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", key)
-    assert not served(server).read(pairs_of(image, 2), FLEUR, UNIT).errors
+    assert not read_all(served(server), pairs_of(image, 2), FLEUR, UNIT).errors
 
 
 def test_odd_numbers_are_one_row(server: Server, image: Path) -> None:
@@ -123,7 +124,7 @@ def test_odd_numbers_are_one_row(server: Server, image: Path) -> None:
     )
     said["twice"] = b'{"choices": [], ' + json.dumps(completion()).encode()[1:]
     pairs = [Pair(image, name) for name in [*said, "good"]]
-    readings = served(server).read(pairs, FLEUR, UNIT)
+    readings = read_all(served(server), pairs, FLEUR, UNIT)
     assert set(readings.errors) == set(range(len(said)))
     assert all("not OpenAI's chat completion" in reason for reason in readings.errors.values())
 
@@ -139,7 +140,7 @@ def test_usage_that_is_none(server: Server, image: Path, usage: Any) -> None:
     assert _answer(json.dumps(completion(usage=usage)).encode()).usage is None
     server.before = lambda body, times: (200, {}, completion(usage=usage))
     backend = served(server, prices="1,1", max_cost=1.0)
-    assert not backend.read(pairs_of(image, 3), FLEUR, UNIT).errors
+    assert not read_all(backend, pairs_of(image, 3), FLEUR, UNIT).errors
     throttle = backend.client.throttle
     assert 3 * throttle.highest_cost <= throttle.spent < 1
     assert throttle.spent > 0
@@ -152,7 +153,7 @@ def test_a_long_wait_stops_all(server: Server, image: Path) -> None:
         else None
     )
     backend = served(server)
-    readings = backend.read(pairs_of(image, 100), FLEUR, UNIT)
+    readings = read_all(backend, pairs_of(image, 100), FLEUR, UNIT)
     assert len(readings.errors) == 100
     assert len(server.asked) < 12
     assert "asks to wait 9999 s" in backend.stopped
@@ -186,7 +187,7 @@ def test_compressed_answers(server: Server, image: Path) -> None:
         return (200, compressed, bomb) if caption(body) == "caption 0" else None
 
     server.before = before
-    readings = served(server).read(pairs_of(image, 3), FLEUR, UNIT)
+    readings = read_all(served(server), pairs_of(image, 3), FLEUR, UNIT)
     assert set(readings.errors) == {0}
     assert "the answer is compressed" in readings.errors[0]
 
@@ -231,7 +232,7 @@ def test_an_error_with_status_200_is_tried_again(server: Server, image: Path, bo
         if caption(asked) == "caption 0" or (caption(asked) and times == 1)
         else None
     )
-    readings = served(server).read(pairs_of(image, 2), FLEUR, UNIT)
+    readings = read_all(served(server), pairs_of(image, 2), FLEUR, UNIT)
     assert set(readings.errors) == {0}
     assert "overloaded (2 tries)" in readings.errors[0]
 
@@ -299,7 +300,7 @@ def test_routes_differ() -> None:
 
 def test_numbers_are_as_before(server: Server, image: Path) -> None:
     server.before = lambda body, times: (200, {}, completion())
-    readings = served(server).read(pairs_of(image, 1), FLEUR, UNIT)
+    readings = read_all(served(server), pairs_of(image, 1), FLEUR, UNIT)
     np.testing.assert_allclose(np.exp(readings.answer_logp[0, 0]), 0.1)
 
 
@@ -308,7 +309,7 @@ def test_a_dead_address_fails_at_once(image: Path) -> None:
         unused.bind(("127.0.0.1", 0))  # and never listens
         backend = Served("tiny", base_url=f"http://127.0.0.1:{unused.getsockname()[1]}/v1")
         with pytest.raises(InputError, match=r"cannot be reached: .*; is a server running there\?"):
-            backend.read([Pair(image, "a")], FLEUR, UNIT)
+            read_all(backend, [Pair(image, "a")], FLEUR, UNIT)
     assert backend.client.throttle.sent == 2  # to /tokenize, and the trial
 
 

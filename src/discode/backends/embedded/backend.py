@@ -12,19 +12,20 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypedDict
 
 import numpy as np
 
+from discode.backends.base import Backend, Blocks
 from discode.backends.embedded.tokenizer import Bpe
 from discode.errors import ImageError, InputError
 from discode.images import ImageSource, open_image
 from discode.pairs import Pair, group_by_image
 from discode.prompts import CAPTION_LAST, Prompt, neutralise
-from discode.readings import Identity, Readings, ReadingsCollector
+from discode.readings import Identity, Readings
 from discode.scales import UNIT, Scale
 
 MODEL = "discode-embedded"
@@ -82,7 +83,7 @@ class EmbeddedOptions(TypedDict, total=False):
     threads: Annotated[int, "cores to use; all that the process may use by default"]
 
 
-class Embedded:
+class Embedded(Backend):
     """A backend for the shipped model and other artefacts of ``training/``.
 
     Args:
@@ -100,7 +101,6 @@ class Embedded:
     capabilities = frozenset({"hidden"})
     takes_references = False
     prompt = CAPTION_LAST
-    scale = UNIT
     _spinning = "0"
 
     def __init__(
@@ -124,16 +124,12 @@ class Embedded:
         self._limit = int(metadata["limit"])
         self._side = int(self._run_session().get_inputs()[0].shape[-1])
         self.identity = Identity(MODEL, f"{metadata['version']}-{digest[:8]}", "int8")
+        self.advised_trust = advised_trust(self.identity)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Let another process open the same file: ``datasets`` sends judges to its workers."""
         path = None if self.path == SHIPPED else self.path
         return partial(Embedded, threads=self._threads), (path,)
-
-    @property
-    def advised_trust(self) -> float | None:
-        """The decoder's weight for the shipped file; None for another."""
-        return advised_trust(self.identity)
 
     def _run_session(self) -> Any:
         """Return the session of this process; a fork does not inherit its threads."""
@@ -177,17 +173,8 @@ class Embedded:
 
     def read(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
-    ) -> Readings:
-        """Read N pairs; the captions of an image share its computation."""
-        collector = ReadingsCollector(scale, len(pairs))
-        for numbers, block in self.blocks(pairs, prompt, scale, hidden=hidden):
-            collector.add(block, numbers)
-        return collector.readings()
-
-    def blocks(
-        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
-    ) -> Iterator[tuple[list[int], Readings]]:
-        """Yield readings and the numbers of their pairs, an image at a time."""
+    ) -> Blocks:
+        """Yield readings, an image at a time: its captions share its computation."""
         self.check(prompt, scale)
         for numbers in group_by_image(pairs):
             texts: dict[int, _Text] = {}

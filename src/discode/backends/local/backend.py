@@ -18,6 +18,7 @@ from typing import Annotated, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from discode.backends.base import Backend, Blocks
 from discode.backends.local.calibrate import calibrate
 from discode.backends.local.forward import MAX_PACKED_TOKENS, CaptionGroup, ModelRunner
 from discode.backends.local.generate import written_before_answer
@@ -52,7 +53,7 @@ class LocalOptions(TypedDict, total=False):
     batch_images: Annotated[int, "images that run at once (by memory, at most 8)"]
 
 
-class Local:
+class Local(Backend):
     """A backend for a model folder or a hub name.
 
     Args:
@@ -77,9 +78,6 @@ class Local:
     Packed and separate passes agree up to rounding. This is checked for each model when it is
     opened; where it fails, pairs run separately and a warning says so.
     """
-
-    prompt = FLEUR
-    scale = UNIT
 
     def __init__(
         self,
@@ -159,7 +157,7 @@ class Local:
         self.runner.second_decimal = second_decimal == "auto"
 
     @property
-    def capabilities(self) -> frozenset[str]:
+    def capabilities(self) -> frozenset[str]:  # type: ignore[override]  # it is worked out
         """Hidden states, where the logits are the head's product with them and nothing else."""
         return frozenset({"hidden"} if self.runner.logit_scale else ())
 
@@ -169,7 +167,7 @@ class Local:
 
     def read(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
-    ) -> Readings:
+    ) -> Blocks:
         """Read N pairs; the captions of an image share its computation."""
         gather = ReadingsCollector(scale, len(pairs))
 
@@ -222,7 +220,7 @@ class Local:
                 ready.append(group)
             if ready:
                 self._read_groups(ready, gather, hidden)
-        return gather.readings()
+        yield range(len(pairs)), gather.readings()
 
     def _prepare(
         self, pairs: Sequence[Pair], rows: Sequence[int], tokenized: TokenizedPrompt

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypedDict
 
+from discode.backends.base import Backend, Blocks
 from discode.backends.served.client import (
     IMAGE_PLACEHOLDER,
     KEY_VARIABLE,
@@ -40,8 +41,8 @@ from discode.backends.served.throttle import RequestThrottle
 from discode.errors import DiscodeError, InputError, RejectedError, StoppedError
 from discode.images import image_digest
 from discode.pairs import Pair
-from discode.prompts import FLEUR, Prompt
-from discode.readings import Identity, Readings, ReadingsCollector
+from discode.prompts import Prompt
+from discode.readings import Identity, Readings
 from discode.scales import UNIT, Scale
 
 LOG = logging.getLogger("discode")
@@ -105,7 +106,7 @@ class _Request:
     rows: list[int] = field(default_factory=list)
 
 
-class Served:
+class Served(Backend):
     """A backend for a model behind an address.
 
     Args:
@@ -126,9 +127,6 @@ class Served:
     Nothing is sent before the first reading, or before :attr:`identity` is asked for.
     """
 
-    capabilities = frozenset[str]()
-    prompt = FLEUR
-    scale = UNIT
     batch_size = 2048
     """Pairs per batch: the server runs empty at the end of each."""
 
@@ -168,7 +166,7 @@ class Served:
         self._lock = threading.Lock()
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> Identity:  # type: ignore[override]  # it is worked out
         """The model, the server's own name for it, and what changes its answers.
 
         That is the size that images are shrunk to, and how many log-probabilities it returns.
@@ -180,7 +178,7 @@ class Served:
         return Identity(self.model, "+".join(filter(None, parts)) or "none")
 
     @property
-    def stopped(self) -> str:
+    def stopped(self) -> str:  # type: ignore[override]  # it is worked out
         """Why no request is sent any more: a cap, a refused key; empty while requests are sent."""
         return self.client.throttle.stopped
 
@@ -274,17 +272,8 @@ class Served:
 
     def read(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
-    ) -> Readings:
-        """Read N pairs; the captions of an image are asked about one after the other."""
-        gather = ReadingsCollector(scale, len(pairs))
-        for rows, block in self.blocks(pairs, prompt, scale):
-            gather.add(block, [[row] for row in rows])
-        return gather.readings()
-
-    def blocks(
-        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale, *, hidden: bool = False
-    ) -> Iterator[tuple[list[int], Readings]]:
-        """Yield readings and the numbers of their pairs, as answers come in."""
+    ) -> Blocks:
+        """Yield readings as answers come in; an image's captions are asked about in turn."""
         requests, refused = self._requests(pairs, prompt, scale)
         if refused:
             yield list(refused), Readings.failed(scale, list(refused.values()))
