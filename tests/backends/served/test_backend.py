@@ -355,6 +355,7 @@ def test_what_came_is_kept(
             yield block
 
     monkeypatch.setattr(backend, "blocks", dying)
+    monkeypatch.setattr("discode.backends.served.backend.KEPT_AFTER", 600.0)
     judge = discode.load(backend, store=tmp_path / "run.db")
     with pytest.raises(KeyboardInterrupt):
         judge.score_pairs(pairs_of(image, 200))

@@ -9,12 +9,11 @@ answers, so that none is missing.
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import logging
 import queue
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypedDict
@@ -37,6 +36,7 @@ from discode.backends.served.estimate import (
 )
 from discode.backends.served.parse_logprobs import reading_from_tokens
 from discode.backends.served.throttle import RequestThrottle
+from discode.backends.served.transport import start
 from discode.errors import DiscodeError, InputError, RejectedError, StoppedError
 from discode.images import image_digest
 from discode.pairs import Pair
@@ -58,9 +58,6 @@ KEPT_AFTER = 0.5
 """Seconds that an answer waits for others, at most: a run that is killed asks for it again."""
 _TRIAL = "Print the number 100 and nothing else."
 _SPACES = " \n▁ĠĊ"
-
-_Done = queue.SimpleQueue[tuple[list[int], Readings | BaseException]]
-"""The rows of a request with its one reading, or the exception that the program raised."""
 
 
 class ServedOptions(TypedDict, total=False):
@@ -103,6 +100,11 @@ class _Request:
     text: str
     image: EncodedImage
     rows: list[int] = field(default_factory=list)
+
+
+_Block = list[tuple[_Request, Readings]]
+"""Requests, and the one reading of each."""
+_Blocks = queue.SimpleQueue[_Block | Exception]
 
 
 class Served:
@@ -297,36 +299,59 @@ class Served:
         if self.prices is not None:  # until answers tell what a request costs
             guess = self.estimate([pairs[requests[0].rows[0]]], prompt, scale).cost(self.prices)
             throttle.highest_cost = max(throttle.highest_cost, guess or 0.0)
-        waiting: queue.SimpleQueue[_Request] = queue.SimpleQueue()
-        done: _Done = queue.SimpleQueue()
-        for request in requests:
-            waiting.put(request)
-        cancelled = threading.Event()
-
-        def work() -> None:
-            with contextlib.suppress(queue.Empty):
-                while not cancelled.is_set():
-                    request = waiting.get_nowait()
-                    try:
-                        done.put((request.rows, self._ask(request, options, scale)))
-                    except BaseException as error:
-                        done.put((request.rows, error))
-
-        started = 0
-
-        def start_threads() -> None:
-            # As many threads as may send: one that has its answer goes on with the next request
-            # and need not wake another.
-            nonlocal started
-            while started < min(len(requests), throttle.limit + throttle.pausing):
-                threading.Thread(target=work, daemon=True).start()
-                started += 1
-
-        start_threads()
+        blocks: _Blocks = queue.SimpleQueue()
+        asking = start(self._ask_all(requests, options, features, scale, blocks.put))
         try:
-            yield from _in_blocks(done, len(requests), scale, start_threads)
+            left = len(requests)
+            while left:
+                block = blocks.get()
+                if isinstance(block, Exception):
+                    raise block
+                left -= len(block)
+                rows = [row for request, _ in block for row in request.rows]
+                readings = Readings.concat(scale, [reading for _, reading in block])
+                owners = [n for n, (request, _) in enumerate(block) for _ in request.rows]
+                yield rows, readings if len(rows) == len(block) else readings.take(owners)
         finally:
-            cancelled.set()  # after Ctrl-C no further request is sent
+            asking.cancel()  # after Ctrl-C no further request is sent
+
+    async def _ask_all(
+        self,
+        requests: Sequence[_Request],
+        options: Mapping[str, Any],
+        features: ServerFeatures,
+        scale: Scale,
+        put: Callable[[_Block | Exception], None],
+    ) -> None:
+        """Ask all, several at a time; put :data:`BLOCK_ANSWERS`, or those of a short while."""
+        waiting = iter(requests)
+        block: _Block = []
+
+        def flush() -> None:
+            if block:
+                put(block.copy())
+                block.clear()
+
+        async def work() -> None:
+            for request in waiting:
+                reading = await self._ask(request, options, features, scale)
+                if not block:
+                    asyncio.get_running_loop().call_later(KEPT_AFTER, flush)
+                block.append((request, reading))
+                if len(block) == BLOCK_ANSWERS:
+                    flush()
+
+        # Each holds one image in memory; the throttle says how many of them may send.
+        count = min(len(requests), self.client.throttle.concurrency)
+        workers = [asyncio.create_task(work()) for _ in range(count)]
+        try:
+            await asyncio.gather(*workers)
+            flush()
+        except Exception as error:  # a mistake of the program ends the run
+            put(error)
+        finally:
+            for worker in workers:
+                worker.cancel()
 
     def _requests(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale
@@ -355,12 +380,20 @@ class Served:
             request.image.uses += 1
         return requests, refused
 
-    def _ask(self, request: _Request, options: Mapping[str, Any], scale: Scale) -> Readings:
+    async def _ask(
+        self,
+        request: _Request,
+        options: Mapping[str, Any],
+        features: ServerFeatures,
+        scale: Scale,
+    ) -> Readings:
         """Return the reading of one request, NaN with its reason where there is none."""
         try:
             messages = [_user(request.text, IMAGE_PLACEHOLDER)]
-            url, features = request.image.url(), self.server_features()
-            answer = self.client.ask(messages, options, logprobs=features.top, image_url=url)
+            url = await request.image.url()
+            answer = await self.client.ask_async(
+                messages, options, logprobs=features.top, image_url=url
+            )
             if (_model_name(answer) or features.model) != features.model:
                 raise InputError(
                     f"{_model_name(answer)} answers now, not {features.model}; run it again"
@@ -400,36 +433,6 @@ class Served:
             ANSWER_TOKENS * usable,
             unusable + len(refused),
         )
-
-
-def _in_blocks(
-    done: _Done, count: int, scale: Scale, after_each: Callable[[], None]
-) -> Iterator[tuple[list[int], Readings]]:
-    """Yield ``count`` readings and their rows, :data:`BLOCK_ANSWERS` or a short while at a time.
-
-    ``after_each`` is called after each answer; an exception among the answers is raised.
-    """
-    rows: list[int] = []
-    parts: list[Readings] = []
-    number, oldest = 0, 0.0
-    while number < count:
-        late = False
-        try:
-            wait = max(0.0, oldest + KEPT_AFTER - time.monotonic()) if parts else None
-            owners, reading = done.get(timeout=wait)
-        except queue.Empty:
-            late = True
-        else:
-            after_each()
-            if isinstance(reading, BaseException):
-                raise reading
-            oldest = oldest if parts else time.monotonic()
-            rows += owners
-            parts.append(reading if len(owners) == 1 else reading.take([0] * len(owners)))
-            number += 1
-        if late or len(parts) == BLOCK_ANSWERS or number == count:
-            yield rows, Readings.concat(scale, parts)
-            rows, parts = [], []
 
 
 def _fewer(complaint: str, top: int) -> int:
