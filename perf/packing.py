@@ -25,12 +25,12 @@ from PIL import Image
 from discode.backends.local.backend import Local
 from discode.backends.local.calibrate import packing_error
 from discode.backends.local.forward import ProcessedImage
-from discode.backends.local.fp8 import Fp8Linear, use_fp8
+from discode.backends.local.gpu.fp8 import Fp8Linear, use_fp8
 from discode.backends.local.load import DTYPES, LoadedModel, load_model
-from discode.backends.local.random_weights import ARCHITECTURES, random_model
 from discode.backends.local.vocabulary import conversation
 from discode.decoders import get_decoder
 from discode.pairs import Pair
+from discode.paper.random_weights import ARCHITECTURES, random_model
 from discode.prompts import FLEUR
 from discode.readings import Readings
 from discode.scales import UNIT

@@ -19,8 +19,8 @@ pytest.importorskip("torchvision", reason="the image processors of most models n
 import torch
 
 from discode.backends.local.backend import Local
-from discode.backends.local.fp8 import LARGEST, Fp8Linear, check_fp8, quantize_rows, use_fp8
-from discode.backends.local.random_weights import random_model
+from discode.backends.local.gpu.fp8 import LARGEST, Fp8Linear, check_fp8, quantize_rows, use_fp8
+from discode.paper.random_weights import random_model
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
 
 pytestmark = LOCAL_MODEL_MARKS

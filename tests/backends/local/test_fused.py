@@ -13,7 +13,7 @@ pytest.importorskip("torchvision", reason="the image processors of most models n
 import torch
 
 from discode.backends.local.backend import Local
-from discode.backends.local.fused import (
+from discode.backends.local.gpu.fused import (
     find_rotary_modules,
     fuse_norms,
     grouped_attention,

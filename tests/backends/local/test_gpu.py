@@ -20,11 +20,11 @@ pytest.importorskip("torchvision", reason="the image processors of most models n
 
 import torch
 
-from discode.backends.local import fused
 from discode.backends.local.backend import Local
 from discode.backends.local.calibrate import packing_error
-from discode.backends.local.fp8 import Fp8Linear, quantize_rows
-from discode.backends.local.random_weights import random_model
+from discode.backends.local.gpu import fused
+from discode.backends.local.gpu.fp8 import Fp8Linear, quantize_rows
+from discode.paper.random_weights import random_model
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
 
 pytestmark = [

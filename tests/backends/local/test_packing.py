@@ -21,7 +21,7 @@ import torch
 import transformers
 
 from discode.backends.local.backend import Local
-from discode.backends.local.fused import grouped_attention, split_attention
+from discode.backends.local.gpu.fused import grouped_attention, split_attention
 from discode.backends.local.packing import (
     CaptionGrid,
     PackedLayout,

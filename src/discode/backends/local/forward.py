@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.backends.local.fused import (
+from discode.backends.local.generate import MAX_NEW_TOKENS
+from discode.backends.local.gpu.fused import (
     RotaryModules,
     find_rotary_modules,
     fuse_activations,
@@ -25,7 +26,6 @@ from discode.backends.local.fused import (
     use_attention,
     use_fused_rotation,
 )
-from discode.backends.local.generate import MAX_NEW_TOKENS
 from discode.backends.local.load import LoadedModel, short_message
 from discode.backends.local.memory import tokens_that_fit
 from discode.backends.local.packing import (

@@ -109,7 +109,7 @@ def load_model(
     if folder.is_dir():
         check_folder(folder, trust_remote_code)
     if quantize == "fp8":
-        from discode.backends.local.fp8 import check_fp8, use_fp8  # imports torch
+        from discode.backends.local.gpu.fp8 import check_fp8, use_fp8  # imports torch
 
         check_fp8(device, dtype)
         if device_map is not None:
