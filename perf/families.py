@@ -26,7 +26,6 @@ import torch
 import transformers
 
 from discode.backends.local.backend import Local
-from discode.backends.local.load import mend_torchvision
 from discode.backends.local.vocabulary import Vocabulary
 from discode.pairs import Pair
 from discode.prompts import FLEUR
@@ -92,7 +91,6 @@ def main() -> None:
         help="the folder that holds tokenizers/",
     )
     data = parser.parse_args().data
-    mend_torchvision()
     warnings.simplefilter("ignore")
     logging.disable()
     torch.set_num_threads(1)

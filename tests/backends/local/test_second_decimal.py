@@ -24,7 +24,7 @@ pytest.importorskip("torchvision", reason="the image processors of most models n
 import torch
 
 from discode.backends.local.backend import Local
-from discode.backends.local.load import load_model
+from discode.backends.local.load import LocalOptions, load_model
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, largest_difference, noise_images
 from tests.helpers.tiny_lvlms import FAMILIES, UNPACKED, ask, make
 
@@ -36,7 +36,9 @@ PLANTS = 6
 
 def planted(family: str, folder: Path) -> Iterator[Local]:
     """Models of one family that write different first decimals, then another digit or the end."""
-    loaded = load_model(str(make(family, folder / family, answers=True)), device="cpu")
+    loaded = load_model(
+        str(make(family, folder / family, answers=True)), LocalOptions(device="cpu")
+    )
     tokenizer = loaded.processor.tokenizer
     embedding = loaded.model.get_input_embeddings().weight
     head = loaded.model.get_output_embeddings().weight

@@ -16,15 +16,16 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 from discode.backends.served.client import (
     IMAGE_PLACEHOLDER,
-    KEY_VARIABLE,
+    PRICES,
     ChatAnswer,
     ChatClient,
     Message,
     Prices,
+    RequestOptions,
 )
 from discode.backends.served.estimate import (
     ANSWER_TOKENS,
@@ -39,6 +40,7 @@ from discode.backends.served.throttle import RequestThrottle
 from discode.backends.served.transport import start
 from discode.errors import DiscodeError, InputError, RejectedError, StoppedError
 from discode.images import image_digest
+from discode.options import POSITIVE, SIZE, TEXT, option, options_of, with_options_documented
 from discode.pairs import Pair
 from discode.prompts import FLEUR, Prompt
 from discode.readings import Identity, Readings, ReadingsCollector
@@ -60,21 +62,32 @@ _TRIAL = "Print the number 100 and nothing else."
 _SPACES = " \n▁ĠĊ"
 
 
-class ServedOptions(TypedDict, total=False):
+@with_options_documented
+@dataclass(frozen=True, kw_only=True)
+class ServedOptions(RequestOptions):
     """The options of ``openai:NAME`` and ``endpoint:NAME``."""
 
-    base_url: Annotated[str, "the server's address up to the version: http://localhost:8000/v1"]
-    key_variable: Annotated[str, "environment variable that holds the key (OPENAI_API_KEY)"]
-    image_size: Annotated[int, "shrink images whose longer side has more pixels than this"]
-    concurrency: Annotated[int, "most requests in flight (64); the server's own limit is found"]
-    rate: Annotated[float, "most requests per second"]
-    timeout: Annotated[float, "seconds to wait for an answer (120)"]
-    max_requests: Annotated[int, "most requests in all; retries and the first trial count"]
-    max_cost: Annotated[float, "most that may be spent; needs prices"]
-    prices: Annotated[str, "READ,WRITTEN: prices per million tokens, as 2.5,10"]
-    top: Annotated[int, "log-probabilities to ask for per position (20; llama.cpp has more)"]
-    tries: Annotated[int, "how often to ask a server that is busy or fails (8)"]
-    pause: Annotated[float, "about how many seconds before the second try (0.5); doubled each time"]
+    base_url: str = option(
+        OPENAI, "server's address up to the version: http://localhost:8000/v1", TEXT
+    )
+    image_size: int | None = option(
+        None, "pixels of the longer side; larger images are shrunk", SIZE, None
+    )
+    concurrency: int = option(64, "most requests in flight; the server's own limit is found", SIZE)
+    rate: float | None = option(None, "most requests per second", POSITIVE, None)
+    max_requests: int | None = option(
+        None, "most requests in all; retries and the first trial count", SIZE, None
+    )
+    max_cost: float | None = option(None, "most that may be spent; needs prices", POSITIVE, None)
+    prices: Prices | None = option(  # noqa: RUF009  # a field like the others
+        None, "prices per million tokens, read and written", PRICES, None
+    )
+    top: int = option(TOP, "log-probabilities to ask for per position; llama.cpp has more", SIZE)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_cost is not None and self.prices is None:
+            raise InputError("max_cost needs prices: READ,WRITTEN per million tokens, as 2.5,10")
 
 
 @dataclass(frozen=True)
@@ -112,18 +125,7 @@ class Served:
 
     Args:
         name: The model, as the server calls it.
-        base_url: The server's address up to the version, "http://localhost:8000/v1".
-        key_variable: The environment variable that holds the key.
-        image_size: Images whose longer side has more pixels are shrunk to this; None: never.
-        concurrency: The most requests in flight; the server's own limit is found below that.
-        rate: The most requests per second.
-        timeout: Seconds to wait for an answer.
-        max_requests: The most requests in all; retries and the first trial count.
-        max_cost: The most that may be spent; needs ``prices``.
-        prices: "READ,WRITTEN": what a million tokens cost.
-        top: Log-probabilities to ask for per position; llama.cpp returns more than 20.
-        tries: How often to ask a server that is busy, fails, or drops the connection.
-        pause: About how many seconds to wait before the second try; doubled each time.
+        options: Those of :class:`ServedOptions`.
 
     Nothing is sent before the first reading, or before :attr:`identity` is asked for.
     """
@@ -134,37 +136,20 @@ class Served:
     batch_size = 2048
     """Pairs per batch: the server runs empty at the end of each."""
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        base_url: str = OPENAI,
-        key_variable: str = KEY_VARIABLE,
-        image_size: int | None = None,
-        concurrency: int = 64,
-        rate: float | None = None,
-        timeout: float = 120.0,
-        max_requests: int | None = None,
-        max_cost: float | None = None,
-        prices: str | None = None,
-        top: int = TOP,
-        tries: int = 8,
-        pause: float = 0.5,
-    ) -> None:
-        if image_size is not None and image_size < 1:
-            raise InputError(f"image_size={image_size} is not allowed; give 1 pixel or more")
-        if max_cost is not None and prices is None:
-            raise InputError("max_cost needs prices: READ,WRITTEN per million tokens, as 2.5,10")
-        if top < 1:
-            raise InputError(f"top={top} is not allowed; give 1 or more")
-        self.prices = None if prices is None else Prices.of(prices)
+    def __init__(self, name: str, **options: Any) -> None:
+        self.options = chosen = ServedOptions(**options)
+        self.prices = chosen.prices
         self.client = ChatClient(
-            base_url, name, key_variable, timeout, tries, pause,
-            RequestThrottle(concurrency, rate, max_requests, max_cost), self.prices,
-        )  # fmt: skip
+            chosen.base_url,
+            name,
+            throttle=RequestThrottle(
+                chosen.concurrency, chosen.rate, chosen.max_requests, chosen.max_cost
+            ),
+            prices=chosen.prices,
+            **{row.name: getattr(chosen, row.name) for row in options_of(RequestOptions)},
+        )
         where = self.client.host_and_path
-        self.model = f"openai:{name}" if base_url == OPENAI else f"{name}@{where}"
-        self._image_size, self._top = image_size, top
+        self.model = f"openai:{name}" if chosen.base_url == OPENAI else f"{name}@{where}"
         self._features: ServerFeatures | None = None
         self._token_ids: dict[Scale, list[int]] = {}
         self._lock = threading.Lock()
@@ -177,7 +162,7 @@ class Served:
         """
         features = self.server_features()
         parts = [features.model if features.model != self.client.name else ""]
-        parts.append("" if self._image_size is None else f"{self._image_size}px")
+        parts.append("" if self.options.image_size is None else f"{self.options.image_size}px")
         parts.append("" if features.top == TOP else f"top{features.top}")
         return Identity(self.model, "+".join(filter(None, parts)) or "none")
 
@@ -198,7 +183,7 @@ class Served:
         options: dict[str, Any] = {"max_tokens": MAX_TOKENS}
         if ids := self._answer_ids(UNIT):
             options["logprob_token_ids"] = ids
-        top = self._top
+        top = self.options.top
         for _ in range(5):
             try:
                 answer = self.client.ask([_user(_TRIAL)], options, logprobs=top)
@@ -221,9 +206,12 @@ class Served:
             raise InputError(self._no_logprobs(""))
         if not answer.tokens or not any(token.top for token in answer.tokens):
             raise InputError(self._no_logprobs(""))
-        if top < self._top:
+        if top < self.options.top:
             LOG.warning(
-                "%s returns %d log-probabilities per position, not %d", self.model, top, self._top
+                "%s returns %d log-probabilities per position, not %d",
+                self.model,
+                top,
+                self.options.top,
             )
         options.pop("logprob_token_ids", None)
         # A server that does not know the field may ignore it, and return its own choice.
@@ -371,7 +359,7 @@ class Served:
                 refused[row] = str(error)
                 continue
             image, texts = images.setdefault(
-                digest, (EncodedImage(pair.image, self._image_size), {})
+                digest, (EncodedImage(pair.image, self.options.image_size), {})
             )
             request = texts.setdefault(text, _Request(text, image))
             request.rows.append(row)
@@ -416,7 +404,7 @@ class Served:
         for request in requests:
             if request.image not in sizes:
                 try:
-                    url, *size = data_url(pairs[request.rows[0]].image, self._image_size)
+                    url, *size = data_url(pairs[request.rows[0]].image, self.options.image_size)
                     sizes[request.image] = (len(url), image_tokens(*size))
                 except DiscodeError:
                     sizes[request.image] = (0, 0)

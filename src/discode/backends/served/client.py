@@ -36,6 +36,7 @@ from discode.backends.served.transport import (
     wait_for,
 )
 from discode.errors import BackendError, InputError, RejectedError, StoppedError
+from discode.options import SIZE, TEXT, Configurable, Numbers, option, with_options_documented
 
 LOG = logging.getLogger("discode")
 Message = Mapping[str, Any]
@@ -92,29 +93,48 @@ class ChatModel(Protocol):
 class Prices:
     """The prices of a million tokens, read and written.
 
-    >>> Prices.of("2.5,10").cost(1_000_000, 100_000)
+    >>> Prices(2.5, 10).cost(1_000_000, 100_000)
     3.5
     """
 
     read: float
     written: float
 
-    @classmethod
-    def of(cls, text: str) -> Prices:
-        """Parse ``READ,WRITTEN``."""
-        try:
-            read, written = (float(part) for part in text.split(","))
-        except ValueError:
-            read = written = math.nan
-        if not (0 <= read < math.inf and 0 <= written < math.inf):
-            raise InputError(
-                f"prices={text!r} is not allowed; give READ,WRITTEN per million tokens: 2.5,10"
-            )
-        return cls(read, written)
-
     def cost(self, read: int, written: int) -> float:
         """Return the cost of these numbers of tokens."""
         return (self.read * read + self.written * written) / 1e6
+
+
+class _PriceRange:
+    """Two prices, on a command line 2.5,10."""
+
+    text = "READ,WRITTEN, as 2.5,10"
+
+    def convert(self, value: Any) -> Prices | None:
+        """Return ``value`` as prices; None if it is something else."""
+        if isinstance(value, Prices):
+            return value
+        try:
+            read, written = map(float, value.split(",") if isinstance(value, str) else value)
+        except (TypeError, ValueError):
+            return None
+        allowed = 0 <= read < math.inf and 0 <= written < math.inf
+        return Prices(read, written) if allowed else None
+
+
+PRICES = _PriceRange()
+_SECONDS = Numbers("seconds from 0 to a day", lambda x: 0 <= x <= _LONGEST_WAIT)
+_SOME_SECONDS = Numbers("seconds above 0, at most a day", lambda x: 0 < x <= _LONGEST_WAIT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestOptions(Configurable):
+    """How a server is asked."""
+
+    key_variable: str = option(KEY_VARIABLE, "environment variable that holds the key", TEXT)
+    timeout: float = option(120.0, "seconds to wait for an answer", _SOME_SECONDS)
+    tries: int = option(8, "requests to a server that is busy, fails or drops the connection", SIZE)
+    pause: float = option(0.5, "seconds, about, before the second try; doubled each time", _SECONDS)
 
 
 class _TryAgain(Exception):
@@ -125,33 +145,29 @@ class _TryAgain(Exception):
         self.wait, self.busy = wait, busy
 
 
+@with_options_documented
 @dataclass(frozen=True)
-class ChatClient:
+class ChatClient(RequestOptions):
     """A client for one model of a server that has OpenAI's chat completions.
+
+    Without a key in ``key_variable``, none is sent; OpenAI's own server, and one for which another
+    variable was named, are then not asked.
 
     Attributes:
         url: The server's address up to the version, e.g. "http://localhost:8000/v1".
         name: The model to ask.
-        key_variable: The environment variable that holds the key. Unset means no key, which is
-            refused for OpenAI's own server and where another variable was named.
-        timeout: Seconds to wait for an answer.
-        tries: How often to ask a server that is busy, fails, or drops the connection.
-        pause: About how many seconds to wait before the second try; doubled each time.
         throttle: How many requests may be in flight; several clients may share one.
         prices: For the throttle's ``max_cost``.
     """
 
     url: str
     name: str
-    key_variable: str = KEY_VARIABLE
-    timeout: float = 120.0
-    tries: int = 8
-    pause: float = 0.5
     throttle: RequestThrottle = field(default_factory=RequestThrottle, repr=False)
     prices: Prices | None = None
     _connections: Connections = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         try:
             parsed = httpx.URL(self.url)
         except (httpx.InvalidURL, TypeError):
@@ -165,12 +181,6 @@ class ChatClient:
             )
         if not self.name:
             raise InputError("an endpoint needs the name of the model to ask")
-        if self.tries < 1:
-            raise InputError(f"tries={self.tries} is not allowed; give 1 or more")
-        if not 0 <= self.pause <= _LONGEST_WAIT:
-            raise InputError(f"pause={self.pause} is not allowed; give 0 seconds or more")
-        if not 0 < self.timeout <= _LONGEST_WAIT:
-            raise InputError(f"timeout={self.timeout} is not allowed; give seconds above 0")
         keep_out_of_logs(self.key_variable)
         object.__setattr__(self, "_connections", Connections(self.timeout))
         weakref.finalize(self, self._connections.close)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from discode.errors import InputError, StoppedError
+from discode.errors import StoppedError
 
 INITIAL_LIMIT = 8
 """Requests in flight at the beginning."""
@@ -56,10 +56,6 @@ class RequestThrottle:
     """Why no request is let through any more; empty while they are."""
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "rate", "max_requests", "max_cost"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise InputError(f"{name}={value} is not allowed; give a number above 0")
         self.limit = min(INITIAL_LIMIT, self.concurrency)
         self._ceiling, self._step, self._period = self.concurrency, 1, _SOONEST
         self._in_flight = self._refused = 0
