@@ -57,7 +57,7 @@ def check_spaces(name: str, processor: Any, folder: Path | None, wanted: str) ->
 def tokens_with_space(vocabulary: Vocabulary) -> list[str]:
     """Return the special tokens of a prompt after which the tokenizer adds a space."""
     text, tokenizer = vocabulary.chat("a dog"), vocabulary.tokenizer
-    found = []
+    spaced = []
     for token in sorted(vocabulary.control_tokens):
         at = text.find(token) if token.strip() else -1
         following = text[at + len(token) :][:20]
@@ -65,8 +65,8 @@ def tokens_with_space(vocabulary: Vocabulary) -> list[str]:
             continue
         pieces = tokenizer.tokenize(token + following, add_special_tokens=False)
         if len(pieces) > 1 and pieces[0] == token and pieces[1].startswith(SPACE):
-            found.append(token)
-    return found
+            spaced.append(token)
+    return spaced
 
 
 def remove_spaces(tokenizer: Any) -> None:
