@@ -77,8 +77,8 @@ def remove_spaces(tokenizer: Any) -> None:
         if part["type"] == "Metaspace":
             part["prepend_scheme"] = "never"
     normalizer = settings["normalizer"]
-    kept = [part for part in _parts(normalizer, "normalizers") if part["type"] != "Prepend"]
-    settings["normalizer"] = {"type": "Sequence", "normalizers": kept} if kept else None
+    steps = [part for part in _parts(normalizer, "normalizers") if part["type"] != "Prepend"]
+    settings["normalizer"] = {"type": "Sequence", "normalizers": steps} if steps else None
     changed = require("tokenizers", "hf").Tokenizer.from_str(json.dumps(settings))
     backend.normalizer, backend.pre_tokenizer = changed.normalizer, changed.pre_tokenizer
 

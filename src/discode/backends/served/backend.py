@@ -240,10 +240,10 @@ class Served:
             words += [f"{stem}{number:02}" for stem in scale.stems for number in range(100)]
         text = " ".join(words) + "\n" + "\n".join(words)
         body = {"model": self.client.name, "prompt": text, "add_special_tokens": False}
-        found = self.client.fetch_json("tokenize", body | {"return_token_strs": True})
+        reply = self.client.fetch_json("tokenize", body | {"return_token_strs": True})
         ids: list[int] = []
         try:
-            named = dict(zip(found["tokens"], found["token_strs"], strict=True))
+            named = dict(zip(reply["tokens"], reply["token_strs"], strict=True))
             texts = {int(i): str(piece).strip(_SPACES) for i, piece in named.items()}
             if wanted <= set(texts.values()):
                 two = r"\d\d" if any(scale.stems) else r"(?!)"

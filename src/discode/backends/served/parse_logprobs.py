@@ -286,8 +286,7 @@ def reading_from_tokens(
     ([0.033, 0.033, 0.033, 0.6, 0.2], [True])
     """
     pieces = _pieces(tokens)
-    text = "".join(pieces)
-    rating = find_rating(text, scale)
+    rating = find_rating(text := "".join(pieces), scale)
     if rating is None:
         return Readings.failed(scale, [why_no_rating(text, scale)])
     stem, answer = rating.stem, scale.answers[rating.answer]
@@ -298,7 +297,7 @@ def reading_from_tokens(
     if not scale.stems[stem]:
         if _answer(pieces[at], scale) != answer:
             return Readings.failed(scale, [f"the model writes {answer!r} {SEVERAL_TOKENS}"])
-        if not (whole or len(answer) > 1):  # which would be one token
+        if not whole and len(answer) == 1:  # a longer one would be one token
             top = _before_unclear(top, scale)
         if tokens[at].text not in top:
             return Readings.failed(scale, [f"the model may write answers {SEVERAL_TOKENS}"])
@@ -314,13 +313,12 @@ def reading_from_tokens(
     answer_logp = np.full((1, len(scale.stems), len(answers)), np.nan)
     answer_logp[0, stem] = answers
     stem_logp = _stem_logp(scale, stem, by_stem, sum(map(_token_logp, tokens[first:at])))
-    lead = _candidates(tokens[first])
-    lead_logp = np.array([[_lead(lead, beginning, junk) for beginning in scale.stems]])
+    begins = _candidates(tokens[first])
+    lead_logp = np.array([[_lead(begins, beginning, junk) for beginning in scale.stems]])
     second = None
     if scale.stems[stem] and _has_second_decimal(pieces, at, rating.at, answer):
-        after = _candidates(tokens[at + 1])
-        digits, _, more = _answers_at(after, scale, stem, scale.stems[stem], "")
-        second, absent = digits[None].clip(max=0), [*absent, *more]
+        second, more = _second_decimal(tokens[at + 1], scale, stem)
+        absent = [*absent, *more]
     return Readings(
         scale,
         answer_logp.clip(max=0),
@@ -352,6 +350,12 @@ def _has_second_decimal(pieces: Sequence[str], at: int, start: int, answer: str)
     """Whether the first decimal ends the token ``at``, and the next token begins with another."""
     ends = pieces[at].endswith(answer) and len("".join(pieces[: at + 1])) == start + len(answer)
     return ends and at + 1 < len(pieces) and pieces[at + 1][:1].isdigit()
+
+
+def _second_decimal(token: Token, scale: Scale, stem: int) -> tuple[Floats, list[str]]:
+    """Return log P of the second decimal (1, K), and the absent ones."""
+    digits, _, absent = _answers_at(_candidates(token), scale, stem, scale.stems[stem], "")
+    return digits[None].clip(max=0), absent
 
 
 def _answer(text: str, scale: Scale) -> str | None:
