@@ -11,23 +11,17 @@ import struct
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-import discode
-from discode.backends.local import hub, memory
-from discode.errors import BackendError, InputError, MissingExtraError
-
-pytest.importorskip("torch", reason="local models need discode-eval[hf]")
-pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models need it")
-
 import huggingface_hub
+import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+import discode
+from discode.backends.local import hub, memory
 from discode.backends.local.backend import Local
 from discode.backends.local.load import LocalOptions, folder_digest, load_model
+from discode.errors import BackendError, InputError, MissingExtraError
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_image, run_python
 from tests.helpers.tiny_lvlms import make
 
