@@ -81,7 +81,7 @@ def test_a_space_before_the_rating_needs_no_generation(
     with pytest.MonkeyPatch.context() as patch, count_generated(backend) as count:
         patch.setattr(vocabulary, "tokenize_prompt", lambda *_, **__: single)
         after_generation = backend.read(PAIRS, FLEUR, scale)
-        patch.setattr(backend, "_read_by", "forced")
+        patch.setattr(backend, "options", replace(backend.options, read="forced"))
         assert mass(backend.read(PAIRS, FLEUR, scale)).max() < 0.1
     assert len(count) == len(PAIRS)
     assert not after_generation.errors

@@ -406,11 +406,12 @@ def test_options_of_the_wrong_kind(server: Server) -> None:
         Served("", base_url=server.url)
     with pytest.raises(InputError, match="base_url"):
         discode.load("endpoint:tiny")
-    for model, options in (
+    wrong: tuple[tuple[str, dict[str, Any]], ...] = (
         ("openai:gpt-4o", {"base_url": "http://x/v1"}),
         ("endpoint:tiny", {"base_url": "http://x/v1", "device": "cuda"}),
         ("embedded", {"base_url": "http://x/v1"}),
-    ):
+    )
+    for model, options in wrong:
         with pytest.raises(UnknownNameError, match=[*options][-1]):
             discode.load(model, **options)
     backend = Served("gpt-4o", key_variable="OTHER_KEY")

@@ -183,7 +183,7 @@ class ChatClient(RequestOptions):
             raise InputError("an endpoint needs the name of the model to ask")
         keep_out_of_logs(self.key_variable)
         object.__setattr__(self, "_connections", Connections(self.timeout))
-        weakref.finalize(self, self._connections.close)
+        weakref.finalize(self, self._connections.close).atexit = False  # the loop ends with it
 
     @property
     def host(self) -> str:

@@ -157,9 +157,12 @@ class Connections:
         return response.status_code, response.headers, bytes(data)
 
     def close(self) -> None:
-        """Close the connections; the loop does so when it comes to it."""
+        """Close the connections; the loop does so when it comes to it.
+
+        Called when an object is collected, in any thread: so without a lock.
+        """
         for connection in self._idle if self._process == os.getpid() else ():
-            start(connection.client.aclose())
+            asyncio.run_coroutine_threadsafe(connection.client.aclose(), _loops[self._process])
 
 
 class _Connection:
