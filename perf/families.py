@@ -27,7 +27,6 @@ import transformers
 
 from discode.backends import read_all
 from discode.backends.local.backend import Local
-from discode.backends.local.load import mend_torchvision
 from discode.backends.local.vocabulary import Vocabulary
 from discode.pairs import Pair
 from discode.prompts import FLEUR
@@ -59,9 +58,9 @@ def measure(backend: Local, pairs: list[Pair]) -> tuple[float, int, float]:
         start = time.perf_counter()
         read_all(backend, pairs, FLEUR, UNIT)
         took = time.perf_counter() - start
-    backend._read_by = "forced"
+    usual, backend.options = backend.options, replace(backend.options, read="forced")
     lead = np.asarray(read_all(backend, pairs, FLEUR, UNIT).lead_logp)
-    backend._read_by = "auto"
+    backend.options = usual
     return float(np.exp(lead).sum(axis=1).mean()), len(count), took / len(pairs) * 1e3
 
 
@@ -93,7 +92,6 @@ def main() -> None:
         help="the folder that holds tokenizers/",
     )
     data = parser.parse_args().data
-    mend_torchvision()
     warnings.simplefilter("ignore")
     logging.disable()
     torch.set_num_threads(1)

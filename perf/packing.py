@@ -26,12 +26,12 @@ from discode.backends import read_all
 from discode.backends.local.backend import Local
 from discode.backends.local.calibrate import packing_error
 from discode.backends.local.forward import ProcessedImage
-from discode.backends.local.fp8 import Fp8Linear, use_fp8
-from discode.backends.local.load import DTYPES, LoadedModel, load_model
-from discode.backends.local.random_weights import ARCHITECTURES, random_model
+from discode.backends.local.gpu.fp8 import Fp8Linear, use_fp8
+from discode.backends.local.load import DTYPES, LoadedModel, LocalOptions, load_model
 from discode.backends.local.vocabulary import conversation
 from discode.decoders import get_decoder
 from discode.pairs import Pair
+from discode.paper.random_weights import ARCHITECTURES, random_model
 from discode.prompts import FLEUR
 from discode.readings import Readings
 from discode.scales import UNIT
@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures to a file, too")
     args = parser.parse_args()
     loaded = (
-        load_model(args.model, device=args.device, dtype=args.dtype or "auto")
+        load_model(args.model, LocalOptions(device=args.device, dtype=args.dtype or "auto"))
         if args.model
         else random_model(args.arch, args.device, args.dtype)
     )

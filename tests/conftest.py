@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,26 +12,12 @@ from PIL import Image
 
 import discode
 from discode.backends.embedded import SHIPPED
-from discode.backends.local.load import mend_torchvision
 from discode.images import demo_path
 from tests.helpers.fake_model import CAPTION, FakeModel
 from tests.helpers.shipped import NO_MODEL
 
 # Helpers that import transformers: nothing to collect in them, and it may not be installed.
 collect_ignore_glob = ["helpers/tiny_*.py", "helpers/real_*.py"]
-
-
-class MendTorchvision:
-    """Mends torchvision, if it must be, when it is first wanted: importing torch takes seconds."""
-
-    @classmethod
-    def find_spec(cls, name: str, path: object = None, target: object = None) -> None:
-        if name == "torchvision":
-            sys.meta_path.remove(cls)
-            mend_torchvision()
-
-
-sys.meta_path.insert(0, MendTorchvision)
 
 
 @pytest.fixture(scope="session")

@@ -77,11 +77,11 @@ def test_the_introduction_goes_to_stderr_and_can_be_silenced() -> None:
 def test_threads_are_for_models_that_run_here(recording: str) -> None:
     with pytest.raises(InputError, match=r"threads=2 .* not for a Backend"):
         discode.load(FakeModel(), threads=2)
-    with pytest.raises(InputError, match=r"threads=2 .* not for a recording"):
+    with pytest.raises(InputError, match=r"a recording .*threads"):
         discode.load(recording, threads=2)
     for bad in (0, -1, 1.5, "two", True):
         with pytest.raises(InputError, match="threads"):
-            discode.load(threads=bad)  # type: ignore[arg-type]  # that is the point
+            discode.load(threads=bad)
 
 
 def test_order_store_and_resume(tmp_path: Path, image: Path) -> None:

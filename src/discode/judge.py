@@ -39,8 +39,6 @@ from discode.signature import GIVEN, Signature, sign
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from discode.backends import ModelOptions
-
 
 LOG = logging.getLogger("discode")
 _OwnedBlock = tuple[Sequence[Sequence[int]], Readings]
@@ -318,7 +316,7 @@ def load(
     scale: str | Scale | None = None,
     store: str | os.PathLike[str] | ReadingStore | None = None,
     batch_size: int | None = None,
-    **options: Unpack[ModelOptions],
+    **options: Any,
 ) -> Judge:
     """Return a judge; prompt and scale are the model's own where they are not given.
 

@@ -142,7 +142,7 @@ def test_refusals(server: Server) -> None:
     judge = ("score", CAT, "a cat")
     refused(run(*judge, "--model", "endpoint:tiny"), "needs base_url")
     refused(run(*judge, "--dry-run"), "--dry-run is for models behind an address")
-    refused(run(*judge, "--base-url", "http://x"), "base_url=http://x is not for")
+    refused(run(*judge, "--base-url", "http://x"), "'base_url'")
     where = ("--model", "endpoint:tiny", "--base-url", server.url)
     refused(run(*judge, *where, "-M", "max_cost=1"), "max_cost needs prices")
     choice = {"choices": [{"message": {"content": "0.7"}}]}

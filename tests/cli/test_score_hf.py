@@ -195,7 +195,7 @@ def test_options_that_cannot_be(llava: Path) -> None:
     refused(run(*command, "--device", "warp"), "device 'warp' cannot be used")
     refused(run(*command, "-M", "quantize=3bit"), "quantize='3bit' is not allowed", "4bit")
     refused(run(*command, "-M", "batch_captions=0", "--device", "cpu"), "give 1 or more")
-    refused(run(*command, "--threads", 2), "threads=2 is not for a local model")
+    refused(run(*command, "--threads", 2), "'threads'")
     refused(run("score", CAT, "a cat", "-M", "quantize=4bit"), "not for the embedded model")
 
 

@@ -11,13 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discode.backends.local.load import mend_torchvision
 from discode.errors import InputError
 from discode.metrics.bert import BERT_MEASURES, BertScore, greedy_match
 from discode.pairs import Pair
 
 torch = pytest.importorskip("torch", reason="BERTScore: discode-eval[dev]")
-mend_torchvision()
 transformers = pytest.importorskip("transformers", reason="BERTScore: discode-eval[dev]")
 pytestmark = pytest.mark.usefixtures("one_thread")
 

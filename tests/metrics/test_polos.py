@@ -14,14 +14,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from discode.backends.local.load import mend_torchvision
 from discode.errors import InputError
 from discode.metrics import MetricFactory
 from discode.metrics.polos import Polos
 from discode.pairs import Pair
 
 torch = pytest.importorskip("torch", reason="Polos is tested with discode-eval[dev]")
-mend_torchvision()
 transformers = pytest.importorskip("transformers", reason="Polos is tested with discode-eval[dev]")
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -56,7 +56,7 @@ def test_the_shapes_are_those_of_the_papers_models() -> None:
     for module in ("torch", "transformers"):
         pytest.importorskip(module, reason="local models want discode-eval[hf]")
     from discode.backends.local.catalog import CATALOG
-    from discode.backends.local.random_weights import count_parameters
+    from discode.paper.random_weights import count_parameters
 
     sizes = {row.paper: row.billions for row in CATALOG if row.paper}
     for size in ("8B", "13B", "34B", "72B"):

@@ -7,19 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Any
 
 from discode.backends.base import Backend, Blocks, read_all
-from discode.errors import InputError, UnknownNameError, lookup, suggest
-
-if TYPE_CHECKING:
-    from discode.backends.embedded.backend import EmbeddedOptions
-    from discode.backends.local.backend import LocalOptions
-    from discode.backends.served.backend import ServedOptions
-
-    class ModelOptions(EmbeddedOptions, LocalOptions, ServedOptions, total=False):
-        """Every option of every kind of model, for type checkers: plain keywords of ``load``."""
-
+from discode.errors import InputError, lookup
+from discode.options import Option, options_of, read_options
 
 __all__ = ["KINDS", "Backend", "Blocks", "Kind", "kind_of", "open_backend", "read_all"]
 
@@ -32,7 +24,7 @@ class Kind:
         about: What messages call it.
         module: Where its class is; imported when a model of this kind is opened.
         name: The class. It is called with what stands after the colon, and with the options.
-        takes: The class's TypedDict of options, in the same module; empty where it takes none.
+        takes: The dataclass of its options, in the same module; empty where it takes none.
         needs: What must stand after the colon; empty where nothing need.
         required: Options that must be given.
         fixed: Options that may not be given.
@@ -46,76 +38,31 @@ class Kind:
     required: frozenset[str] = frozenset()
     fixed: frozenset[str] = frozenset()
 
-    def options(self) -> dict[str, tuple[type, str]]:
-        """Return the options that this kind takes: name to type and a line of help.
+    def options(self) -> tuple[Option, ...]:
+        """Return the options that this kind takes.
 
-        >>> KINDS["embedded"].options()["threads"][0]
-        <class 'int'>
+        >>> KINDS["embedded"].options()[0].allowed_text
+        'a whole number from 1, none'
         """
         if not self.takes:
-            return {}
-        declared = getattr(import_module(self.module), self.takes)
-        hints = get_type_hints(declared, include_extras=True)
-        split = {
-            name: (get_args(hint) if get_origin(hint) is Annotated else (hint, ""))
-            for name, hint in hints.items()
-            if name not in self.fixed
-        }
-        return {name: (parts[0], str(parts[1])) for name, parts in split.items()}
+            return ()
+        declared = options_of(getattr(import_module(self.module), self.takes))
+        return tuple(row for row in declared if row.name not in self.fixed)
 
     def open(self, spec: str, options: Mapping[str, Any]) -> Backend:
         """Open a model of this kind; ``options`` may hold strings, as a command line does."""
-        given = self.check(options)
+        values = self.check(options)
         if self.needs and not spec:
             raise InputError(f"{self.about} needs {self.needs} after the colon")
-        for name in sorted(self.required - given.keys()):
-            what = self.options()[name][1]
-            raise InputError(f"{self.about} needs {name} (-M {name}=VALUE): {what}")
-        backend: Backend = getattr(import_module(self.module), self.name)(spec, **given)
+        for name in sorted(self.required - values.keys()):
+            raise InputError(f"{self.about} needs {name} (-M {name}=VALUE)")
+        backend: Backend = getattr(import_module(self.module), self.name)(spec, **values)
         return backend
 
     def check(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options that were given, converted; raise where one is not of this kind."""
-        given = {name: value for name, value in options.items() if value is not None}
-        if not given:
-            return {}
-        known = self.options()
-        for name, value in given.items():
-            if name not in known:
-                elsewhere = any(name in kind.options() for kind in KINDS.values())
-                if elsewhere:
-                    raise InputError(f"{name}={value} is not for {self.about}")
-                names = ", ".join(known) or "no options"
-                hint = suggest(name, [*known, "method", "prompt", "scale", "store", "batch_size"])
-                raise UnknownNameError(
-                    f"unknown model option {name!r}{hint or ';'} {self.about} takes: {names}"
-                )
-        return {name: _convert(name, value, known[name][0]) for name, value in given.items()}
-
-
-_TRUE, _FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
-_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
-
-
-def _convert(name: str, value: Any, wanted: type) -> Any:
-    """Return an option's value in its type; strings are read as a command line means them."""
-    if isinstance(value, str) and wanted is not str:
-        text = value.strip().lower()
-        try:
-            if wanted is bool:
-                return {**dict.fromkeys(_TRUE, True), **dict.fromkeys(_FALSE, False)}[text]
-            return wanted(text)
-        except (KeyError, ValueError):
-            pass
-    elif wanted is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    elif wanted is str and isinstance(value, os.PathLike):
-        return os.fspath(value)
-    elif wanted is str and isinstance(value, list | tuple):
-        return ",".join(map(str, value))  # prices=(2.5, 10), as it would be typed
-    elif isinstance(value, wanted) and (wanted is bool or not isinstance(value, bool)):
-        return value
-    raise InputError(f"{name}={value!r} is not allowed; give {_WORDS[wanted]}")
+        """Return the options in their types, without those that are None."""
+        values = {name: value for name, value in options.items() if value is not None}
+        return read_options(self.options(), values, self.about) if values else {}
 
 
 _SERVED = "discode.backends.served.backend"
@@ -176,8 +123,8 @@ def open_backend(
     frozenset({'hidden'})
     >>> open_backend("embedded", {"thread": 1})
     Traceback (most recent call last):
-    discode.errors.UnknownNameError: unknown model option 'thread'; did you mean 'threads'? the \
-embedded model takes: threads
+    discode.errors.UnknownNameError: the embedded model has no option 'thread'; did you mean \
+'threads'?
     """
     if isinstance(model, os.PathLike):
         model = os.fspath(model)

@@ -129,7 +129,7 @@ def main() -> None:
             raise
         text = str(message())  # empty when the help was printed for want of arguments
         name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
-        if any(name in kind.options() for kind in KINDS.values()):
+        if any(name == row.name for kind in KINDS.values() for row in kind.options()):
             text = f"--{name.replace('_', '-')} is an option of models: give -M {name}=VALUE"
             where = "discode models --options"
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -16,21 +17,16 @@ from discode.options import Option, option_text, options_text
 from discode.scales import SCALES
 
 
-def _model_options() -> None:
-    """List what -M KEY=VALUE and the keywords of ``load`` take, by kind of model."""
-    takers: dict[str, list[str]] = {}
-    for scheme, kind in KINDS.items():
-        takers.setdefault(kind.takes, []).append(f"{scheme}:")
-    for takes, names in takers.items():
-        if not takes:
+def _print_options(takers: dict[tuple[Option, ...], list[str]]) -> None:
+    """Print a table for each set of options, under the names of those that take it."""
+    for options, names in takers.items():
+        if not options:
             continue
-        rows: dict[str, tuple[type, str]] = {}
-        for name in names:
-            rows |= KINDS[name[:-1]].options()
-        stdout.print(f"\nOptions of {' and '.join(names)}\n", highlight=False)
-        table = table_of("option", "type", "what it is")
-        for name, (kind_of_value, about) in rows.items():
-            table.add_row(name, kind_of_value.__name__, escape(about))
+        stdout.print(f"\nOptions of {', '.join(names)}\n", highlight=False)
+        table = table_of("option", "default", "allowed", "what it is")
+        for row in options:
+            cells = row.name, option_text(row.default), row.allowed_text, row.about
+            table.add_row(*map(escape, cells))
         stdout.print(table)
 
 
@@ -44,15 +40,7 @@ def methods() -> None:
         takers.setdefault(options_of(method.make), []).append(name)
     stdout.print(table)
     stdout.print("\nOptions follow a colon: -m discode:tau=alpha,sigma2=1", highlight=False)
-    for options, names in takers.items():
-        if not options:
-            continue
-        stdout.print(f"\nOptions of {', '.join(names)}\n", highlight=False)
-        table = table_of("option", "default", "allowed", "what it is")
-        for row in options:
-            cells = row.name, option_text(row.default), row.allowed_text, row.about
-            table.add_row(*map(escape, cells))
-        stdout.print(table)
+    _print_options(takers)
 
 
 def scales() -> None:
@@ -104,7 +92,10 @@ def models(
         _check(check, revision)
         return
     if options:
-        _model_options()
+        takers: dict[tuple[Option, ...], list[str]] = {}
+        for scheme, kind in KINDS.items():
+            takers.setdefault(replace(kind, fixed=frozenset()).options(), []).append(f"{scheme}:")
+        _print_options(takers)
         return
     widest = max(len(row.hub) for row in CATALOG)
     stdout.print("GB: of the weights in bfloat16, and in 4 bit\n", highlight=False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from discode.backends.local.load import mend_torchvision
 from discode.errors import require
 from discode.integrations.coco import CocoScorer
 
@@ -30,6 +29,5 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, package = _MODULES[name]
-    mend_torchvision()  # which transformers imports, and they import it
     require(package, package)
     return getattr(import_module(f"{__name__}.{module}"), name)

@@ -9,7 +9,6 @@ from typing import Any
 from discode.backends.local.load import (
     check_folder,
     folder_digest,
-    mend_torchvision,
     quiet_hub,
     short_message,
 )
@@ -29,7 +28,6 @@ def load_encoder(
     ``name`` is a hub name or a folder, errors call it ``kind``. The folder has .safetensors, or any
     files where ``pick`` takes no weights from it.
     """
-    mend_torchvision()
     torch, transformers = require("torch", "hf"), require("transformers", "hf")
     folder = Path(name)
     if not name or (not folder.is_dir() and (folder.is_absolute() or name.startswith((".", "~")))):

@@ -153,7 +153,7 @@ _IMAGES = ("astronaut.jpg", "cat.jpg", "coffee.jpg", "city.jpg")
 def _open(setup: StudySetup) -> Backend:
     if shape := setup.options["random_weights"]:
         from discode.backends.local.backend import Local  # needs discode-eval[hf]
-        from discode.backends.local.random_weights import random_model
+        from discode.paper.random_weights import random_model
 
         options = next(iter(setup.judges.values())).options
         model = random_model(shape, options.get("device"), options.get("dtype"))

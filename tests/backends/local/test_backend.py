@@ -14,16 +14,11 @@ from PIL import Image
 
 import discode
 from discode.backends import read_all
+from discode.backends.local.backend import Local
 from discode.errors import InputError
 from discode.pairs import Pair
 from discode.prompts import CAPTION_LAST, FLEUR
 from discode.scales import FIVE, LETTERS, UNIT, get_scale
-
-pytest.importorskip("torch", reason="local models need discode-eval[hf]")
-pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models need it")
-
-from discode.backends.local.backend import Local
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, largest_difference, noise_images
 from tests.helpers.tiny_lvlms import FAMILIES, UNPACKED, ask, make
 
@@ -138,10 +133,10 @@ def test_wrong_options(llava: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="needs a hub"):
         discode.load("hf:")
     for options, words in (
-        ({"dtype": "int3"}, "dtype='int3' is not allowed"),
-        ({"device": "warp:9"}, "cannot be used here"),
-        ({"threads": 2}, "threads=2 is not for a local model"),
-        ({"batch_captions": 0}, "give 1 or more"),
+        ({"dtype": "int3"}, "dtype=int3"),
+        ({"device": "warp:9"}, "warp:9"),
+        ({"threads": 2}, "'threads'"),
+        ({"batch_captions": 0}, "batch_captions=0"),
     ):
         with pytest.raises(InputError, match=words):
             discode.load(llava, **options)

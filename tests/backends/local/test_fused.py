@@ -5,15 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch", reason="local models need discode-eval[hf]")
-pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models need it")
-
 import torch
 
 from discode.backends.local.backend import Local
-from discode.backends.local.fused import (
+from discode.backends.local.gpu.fused import (
     find_rotary_modules,
     fuse_norms,
     grouped_attention,

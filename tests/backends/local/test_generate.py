@@ -8,21 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from discode.backends import read_all
+from discode.backends.local.backend import Local
+from discode.backends.local.generate import written_before_answer
 from discode.errors import InputError
 from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import FIVE, LETTERS, TEN, UNIT, Scale
-
-pytest.importorskip("torch", reason="local models need discode-eval[hf]")
-pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models need it")
-
-import torch
-
-from discode.backends.local.backend import Local
-from discode.backends.local.generate import written_before_answer
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, count_generated, noise_images
 from tests.helpers.tiny_lvlms import make
 
@@ -88,7 +82,7 @@ def test_a_space_before_the_rating_needs_no_generation(
     with pytest.MonkeyPatch.context() as patch, count_generated(backend) as count:
         patch.setattr(vocabulary, "tokenize_prompt", lambda *_, **__: single)
         after_generation = read_all(backend, PAIRS, FLEUR, scale)
-        patch.setattr(backend, "_read_by", "forced")
+        patch.setattr(backend, "options", replace(backend.options, read="forced"))
         assert mass(read_all(backend, PAIRS, FLEUR, scale)).max() < 0.1
     assert len(count) == len(PAIRS)
     assert not after_generation.errors

@@ -7,21 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from discode.backends import read_all
-from discode.pairs import Pair
-from discode.prompts import FLEUR
-from discode.scales import UNIT
-
-pytest.importorskip("torch", reason="local models need discode[hf]")
-pytest.importorskip("transformers", reason="local models need discode[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models need it")
-
 import torch
 
+from discode.backends import read_all
 from discode.backends.local.backend import Local
-from discode.backends.local.load import load_model
+from discode.backends.local.load import LocalOptions, load_model
+from discode.pairs import Pair
+from discode.prompts import FLEUR
 from discode.readings import Readings
+from discode.scales import UNIT
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
 from tests.helpers.tiny_lvlms import FAMILIES, UNPACKED, make
 
@@ -113,7 +107,7 @@ def test_a_head_that_accelerate_fetches_for_each_pass(tmp_path: Path) -> None:
     accelerate = pytest.importorskip("accelerate", reason="it comes with discode[hf]")
     folder = make("llava_next_llama", tmp_path / "llava", answers=True)
     plain = Local(folder, device="cpu", dtype="bfloat16", read="forced")
-    loaded = load_model(str(folder), device="cpu", dtype="bfloat16")
+    loaded = load_model(str(folder), LocalOptions(device="cpu", dtype="bfloat16"))
     accelerate.cpu_offload(loaded.model.get_output_embeddings(), execution_device="cpu")
     fetched = Local(loaded, read="forced")
     assert fetched.runner.model.get_output_embeddings().weight.is_meta

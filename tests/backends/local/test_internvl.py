@@ -10,31 +10,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from discode.backends import read_all
+from discode.backends.local import internvl
+from discode.backends.local.backend import Local
+from discode.backends.local.load import LocalOptions, load_model
+from discode.backends.local.vocabulary import Vocabulary
 from discode.errors import InputError
+from discode.pairs import Pair
+from discode.prompts import FLEUR
+from discode.scales import UNIT
+from tests.helpers import tiny_internvl as tiny
 from tests.helpers.local_models import (
     LOCAL_MODEL_MARKS,
     largest_difference,
     noise_image,
     run_python,
 )
-
-pytest.importorskip("torch", reason="local models need discode-eval[hf]")
-pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models need it")
-
-import torch
-from safetensors.torch import load_file, save_file
-
-from discode.backends.local import internvl
-from discode.backends.local.backend import Local
-from discode.backends.local.load import load_model
-from discode.backends.local.vocabulary import Vocabulary
-from discode.pairs import Pair
-from discode.prompts import FLEUR
-from discode.scales import UNIT
-from tests.helpers import tiny_internvl as tiny
 from tests.helpers.tiny_lvlms import ask
 
 pytestmark = LOCAL_MODEL_MARKS
@@ -52,7 +46,7 @@ def original(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.mark.parametrize("size", [(16, 16), (60, 40), (90, 30)])
 def test_logits_are_those_of_the_published_code(original: Path, size: tuple[int, int]) -> None:
-    loaded = load_model(str(original), device="cpu")
+    loaded = load_model(str(original), LocalOptions(device="cpu"))
     inputs = ask(loaded.processor, noise_image(*size), TEXT)
     ids = inputs["input_ids"][0]
     token = loaded.processor.tokenizer.convert_tokens_to_ids("<IMG_CONTEXT>")
@@ -64,7 +58,7 @@ def test_logits_are_those_of_the_published_code(original: Path, size: tuple[int,
 
 
 def test_the_prompt_is_that_of_the_published_chat(original: Path) -> None:
-    processor = load_model(str(original), device="cpu").processor
+    processor = load_model(str(original), LocalOptions(device="cpu")).processor
     for size, tiles in (((16, 16), 1), ((60, 40), 7), ((100, 10), 11)):  # and the whole image
         inputs = ask(processor, noise_image(*size), TEXT)
         assert len(inputs["pixel_values"]) == tiles
@@ -135,7 +129,7 @@ def test_what_cannot_be_translated_is_refused(tmp_path: Path, change: Any, words
     folder = tiny.make(tmp_path / "model", "internlm2")
     change(folder)
     with pytest.raises(InputError, match=words) as caught:
-        load_model(str(folder), device="cpu")
+        load_model(str(folder), LocalOptions(device="cpu"))
     assert "\n" not in str(caught.value)
 
 
@@ -144,14 +138,15 @@ def test_its_code_is_never_run(tmp_path: Path) -> None:
     for name in ("configuration_internvl_chat", "tokenization_internlm2", "modeling_internlm2"):
         (folder / f"{name}.py").write_text("raise SystemExit('this code was run')")
     for trusted in (False, True):
-        load_model(str(folder), device="cpu", trust_remote_code=trusted)
+        load_model(str(folder), LocalOptions(device="cpu", trust_remote_code=trusted))
 
 
 CACHED = """
 from discode.backends.local.check import check_model
-from discode.backends.local.load import load_model
+from discode.backends.local.load import LocalOptions, load_model
 print(check_model("OpenGVLab/InternVL2_5-8B").route)
-loaded = load_model("OpenGVLab/InternVL2_5-8B", device="cpu", dtype="bfloat16", device_map="auto")
+options = LocalOptions(device="cpu", dtype="bfloat16", device_map="auto")
+loaded = load_model("OpenGVLab/InternVL2_5-8B", options)
 print(type(loaded.model).__name__, loaded.name, loaded.revision, loaded.model.dtype)
 """
 

@@ -8,27 +8,20 @@ import re
 import shutil
 import socket
 import struct
-import threading
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-import discode
-from discode.backends.local import hub, memory
-from discode.errors import BackendError, InputError, MissingExtraError
-
-pytest.importorskip("torch", reason="local models need discode-eval[hf]")
-pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models need it")
-
 import huggingface_hub
+import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+import discode
+from discode.backends.local import hub, memory
 from discode.backends.local.backend import Local
-from discode.backends.local.load import folder_digest, load_model
+from discode.backends.local.load import LocalOptions, folder_digest, load_model
+from discode.errors import BackendError, InputError, MissingExtraError
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_image, run_python
 from tests.helpers.tiny_lvlms import make
 
@@ -99,7 +92,9 @@ def test_a_folder_is_known_by_what_it_holds(llava: Path, tmp_path: Path) -> None
     folder = tmp_path / "model"
     shutil.copytree(llava, folder)
     first = folder_digest(folder)
-    assert first == folder_digest(llava) == load_model(str(llava), device="cpu").revision
+    assert (
+        first == folder_digest(llava) == load_model(str(llava), LocalOptions(device="cpu")).revision
+    )
     weights = folder / "model.safetensors"
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
@@ -185,7 +180,7 @@ def test_settings_that_cannot_be(llava: Path, tmp_path: Path, settings: Any) -> 
 def test_quantising_wants_its_extra(llava: Path) -> None:
     if importlib.util.find_spec("bitsandbytes"):
         pytest.skip("bitsandbytes is installed")
-    with pytest.raises(MissingExtraError, match=r"discode\[quantize\]"):
+    with pytest.raises(MissingExtraError, match=r"\[quantize\]"):
         discode.load(llava, device="cpu", quantize="4bit")
 
 
@@ -249,17 +244,6 @@ def test_who_is_reachable(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert hub.reachable(f"http://127.0.0.1:{server.getsockname()[1]}")
     assert not hub.reachable(NOWHERE)
-    # a name server that never answers
-    monkeypatch.setattr(hub, "CONNECT_SECONDS", 0.2)
-    answered = threading.Event()
-
-    def connect(*_: Any) -> socket.socket:
-        answered.wait(60)
-        return socket.socket()
-
-    monkeypatch.setattr(socket, "create_connection", connect)
-    assert not hub.reachable("https://example.org")
-    answered.set()
     monkeypatch.setattr(hub, "getproxies", lambda: {"https": "http://proxy"})
     assert hub.reachable("https://example.org")
 
@@ -301,9 +285,10 @@ find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *more: None if name == hidden else find(name, *more)
 sys.modules[hidden] = None
 from discode.backends.local.check import check_model
-from discode.backends.local.load import load_model
+from discode.backends.local.load import LocalOptions, load_model
 from discode.errors import MissingExtraError
-for opening in (lambda: load_model(folder, device="cpu"), lambda: check_model(folder)):
+options = LocalOptions(device="cpu")
+for opening in (lambda: load_model(folder, options), lambda: check_model(folder)):
     try:
         opening()
     except MissingExtraError as error:
@@ -322,7 +307,7 @@ def test_a_package_that_a_processor_needs_is_named_with_its_cure(
     assert len(lines) == 2
     for line in lines:
         assert package in line.lower()
-        assert line.endswith("; run: pip install 'discode[hf]'")
+        assert line.endswith("; run: pip install 'discode-eval[hf]'")
         assert "on the;" not in line  # transformers' first line ends within a sentence
 
 

@@ -8,21 +8,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
-from discode.backends import read_all
-from discode.pairs import Pair
-from discode.prompts import FLEUR
-from discode.scales import UNIT
-
-pytest.importorskip("torch", reason="local models need discode-eval[hf]")
-pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models need it")
-
 import torch
 import transformers
 
+from discode.backends import read_all
 from discode.backends.local.backend import Local
-from discode.backends.local.fused import grouped_attention, split_attention
+from discode.backends.local.gpu.fused import grouped_attention, split_attention
 from discode.backends.local.packing import (
     CaptionGrid,
     PackedLayout,
@@ -31,6 +22,9 @@ from discode.backends.local.packing import (
     stack_continuations,
     stack_layouts,
 )
+from discode.pairs import Pair
+from discode.prompts import FLEUR
+from discode.scales import UNIT
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
 from tests.helpers.tiny_lvlms import make
 

@@ -6,16 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import transformers as hf
 
+from tests.helpers import tiny_lvlms as tiny
 from tests.helpers.local_models import noise_image
 
-WANTED = "local models are tested with discode-eval[dev]"
-torch = pytest.importorskip("torch", reason=WANTED)
-hf = pytest.importorskip("transformers", reason=WANTED)
-for module in ("torchvision", "num2words"):
-    pytest.importorskip(module, reason=WANTED)
-tiny = pytest.importorskip("tests.helpers.tiny_lvlms", reason=WANTED)
-
+pytest.importorskip("num2words", reason="local models are tested with discode-eval[dev]")
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEXT = "Caption: a dog runs.\n\nScore:"
 

@@ -15,7 +15,7 @@ import pytest
 import discode
 from discode.backends import read_all
 from discode.backends.served.backend import Served
-from discode.errors import InputError
+from discode.errors import InputError, UnknownNameError
 from discode.images import image_digest
 from discode.pairs import Pair
 from discode.prompts import FLEUR
@@ -260,7 +260,7 @@ def test_each_failure_is_a_row(server: Server, image: Path, tmp_path: Path) -> N
     names = {
         "html": "not OpenAI's chat completion", "empty": "not OpenAI's", "deep": "not OpenAI's",
         "odd": "not OpenAI's", "null": "no log-probabilities", "huge": "over 16 MiB",
-        "slow": "no answer in 2 s", "moved": "answered 302",
+        "slow": "no answer in 5 s", "moved": "answered 302",
         "words": "did not answer with a rating but with 'I cannot'", "ten": "'10.5'",
         "whole": "rating but with '1'",
     }  # fmt: skip
@@ -270,7 +270,7 @@ def test_each_failure_is_a_row(server: Server, image: Path, tmp_path: Path) -> N
         Pair(image, "good"),
         Pair(image, "half \ud800"),
     ]
-    readings = read_all(served(server, timeout=2, tries=1), pairs, FLEUR, UNIT)
+    readings = read_all(served(server, timeout=5, tries=1), pairs, FLEUR, UNIT)
     over.set()
     for row, reason in enumerate(names.values()):
         assert reason in readings.errors[row]
@@ -356,6 +356,7 @@ def test_what_came_is_kept(
             yield block
 
     monkeypatch.setattr(backend, "read", dying)
+    monkeypatch.setattr("discode.backends.served.backend.KEPT_AFTER", 600.0)
     judge = discode.load(backend, store=tmp_path / "run.db")
     with pytest.raises(KeyboardInterrupt):
         judge.score_pairs(pairs_of(image, 200))
@@ -383,37 +384,36 @@ def test_answers_are_kept_soon(server: Server, image: Path) -> None:
     assert [rows for rows, _ in blocks] == [[5]]
 
 
-def test_bad_options(server: Server) -> None:
-    for options, reason in (
-        ({"base_url": "ftp://x"}, "not an http:// or https:// address"),
-        ({"base_url": "http://me:secret@host/v1"}, "contains a name, a key or a query"),
-        ({"base_url": "http://host/v1?key=secret"}, "contains a name, a key or a query"),
-        ({"image_size": 0}, "image_size=0"),
-        ({"concurrency": 0}, "concurrency=0"),
-        ({"rate": -1.0}, "rate=-1"),
-        ({"timeout": 0.0}, "timeout=0"),
-        ({"max_requests": 0}, "max_requests=0"),
-        ({"max_cost": 1.0}, "max_cost needs prices"),
-        ({"prices": "cheap"}, "READ,WRITTEN"),
-        ({"prices": "-1,2"}, "READ,WRITTEN"),
-        ({"top": 0}, "top=0"),
-        ({"tries": 0}, "tries=0"),
-        ({"pause": -1.0}, "pause=-1"),
-        ({"pause": float("inf")}, "pause=inf"),
-        ({"timeout": 1e300}, "timeout=1e"),
-    ):
-        with pytest.raises(InputError, match=reason) as caught:
-            Served("tiny", **options)
-        assert "secret" not in str(caught.value)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"base_url": "ftp://x"}, {"base_url": "http://me:secret@host/v1"},
+        {"base_url": "http://host/v1?key=secret"}, {"image_size": 0}, {"concurrency": 0},
+        {"rate": -1.0}, {"timeout": 0.0}, {"timeout": 1e300}, {"max_requests": 0},
+        {"max_cost": 1.0}, {"prices": "cheap"}, {"prices": "-1,2"}, {"top": 0}, {"tries": 0},
+        {"pause": -1.0}, {"pause": float("inf")},
+    ],
+)  # fmt: skip
+def test_bad_options(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as caught:
+        Served("tiny", **options)
+    (name,) = options
+    assert name in str(caught.value) or name == "base_url"
+    assert "secret" not in str(caught.value)
+
+
+def test_options_of_the_wrong_kind(server: Server) -> None:
     with pytest.raises(InputError, match="name of the model"):
         Served("", base_url=server.url)
-    with pytest.raises(InputError, match=r"needs .*base_url"):
+    with pytest.raises(InputError, match="base_url"):
         discode.load("endpoint:tiny")
-    with pytest.raises(InputError, match="base_url=http://x/v1 is not for openai:"):
-        discode.load("openai:gpt-4o", base_url="http://x/v1")
-    with pytest.raises(InputError, match="device=cuda is not for a served model"):
-        discode.load("endpoint:tiny", base_url="http://x/v1", device="cuda")
-    with pytest.raises(InputError, match="base_url=http://x/v1 is not for the embedded model"):
-        discode.load("embedded", base_url="http://x/v1")
+    wrong: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("openai:gpt-4o", {"base_url": "http://x/v1"}),
+        ("endpoint:tiny", {"base_url": "http://x/v1", "device": "cuda"}),
+        ("embedded", {"base_url": "http://x/v1"}),
+    )
+    for model, options in wrong:
+        with pytest.raises(UnknownNameError, match=[*options][-1]):
+            discode.load(model, **options)
     backend = Served("gpt-4o", key_variable="OTHER_KEY")
     assert (backend.model, backend.client.key_variable) == ("openai:gpt-4o", "OTHER_KEY")

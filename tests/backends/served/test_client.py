@@ -319,14 +319,14 @@ def test_a_server_that_was_there_is_waited_for_and_that_is_said(
     monkeypatch.setattr("discode.backends.served.client._SILENT_WAIT", 0.0)
     chat = ChatClient(server.url, "tiny", pause=0.001)
     chat([{"role": "user", "content": "first"}], max_tokens=1)
-    real, lost = chat._pool.post, iter([True] * 5 + [False])
+    real, lost = chat._connections.post, iter([True] * 5 + [False])
 
-    def post(*request: Any) -> Any:
+    async def post(*request: Any) -> Any:
         if next(lost):
             raise httpx.ConnectError("refused")
-        return real(*request)
+        return await real(*request)
 
-    monkeypatch.setattr(chat._pool, "post", post)
+    monkeypatch.setattr(chat._connections, "post", post)
     chat([{"role": "user", "content": "again"}], max_tokens=1)
     (record,) = caplog.records  # once, not five times
     assert "of 8 tries" in record.getMessage()
@@ -344,7 +344,7 @@ def test_a_missing_key_is_said_before_anything_is_sent(
     chat: ChatClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY")
-    monkeypatch.setattr(chat._pool, "post", lambda *_: pytest.fail("something was sent"))
+    monkeypatch.setattr(chat._connections, "post", lambda *_: pytest.fail("something was sent"))
     with pytest.raises(InputError, match=f"needs a key.*export {chat.key_variable}="):
         chat([{"role": "user", "content": "x"}], max_tokens=1)
 

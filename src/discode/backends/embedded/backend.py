@@ -13,9 +13,10 @@ import math
 import os
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from discode.backends.base import Backend, Blocks
 from discode.backends.embedded.tokenizer import Bpe
 from discode.errors import ImageError, InputError
 from discode.images import ImageSource, open_image
+from discode.options import SIZE, Configurable, option, with_options_documented
 from discode.pairs import Pair, group_by_image
 from discode.prompts import CAPTION_LAST, Prompt, neutralise
 from discode.readings import Identity, Readings
@@ -77,10 +79,12 @@ class _Text(NamedTuple):
     cut: bool
 
 
-class EmbeddedOptions(TypedDict, total=False):
-    """What the embedded model may be told."""
+@with_options_documented
+@dataclass(frozen=True)
+class EmbeddedOptions(Configurable):
+    """The options of ``embedded``."""
 
-    threads: Annotated[int, "cores to use; all that the process may use by default"]
+    threads: int | None = option(None, "cores to use; all that the process may use", SIZE, None)
 
 
 class Embedded(Backend):
@@ -88,7 +92,7 @@ class Embedded(Backend):
 
     Args:
         path: The ONNX file; the shipped one if None or empty.
-        threads: Cores to use; all that the process may use if None.
+        options: Those of :class:`EmbeddedOptions`.
 
     It knows one prompt (``caption-last``), one scale (``unit``) and no references. Captions are
     read in lower case; what goes beyond its limit of tokens is cut and flagged ``cut``. Safe for
@@ -103,14 +107,10 @@ class Embedded(Backend):
     prompt = CAPTION_LAST
     _spinning = "0"
 
-    def __init__(
-        self, path: str | os.PathLike[str] | None = None, *, threads: int | None = None
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None = None, **options: Any) -> None:
         self.path = Path(path) if path else SHIPPED
-        if threads is not None and (not isinstance(threads, int) or threads < 1):
-            raise InputError(f"threads={threads} is not allowed; give 1 or more")
         digest = _digest(self.path, shipped=not path)
-        self._threads = threads
+        self._threads = EmbeddedOptions(**options).threads
         self._lock = threading.Lock()
         self._owner = 0
         self._session: Any = None

@@ -21,70 +21,55 @@ MARKER = "7dog7"
 """A question that no template contains: what surrounds it is CogVLM's template."""
 
 
-class CogVLM:
+class _Adapter:
+    """What both share: where transformers' own classes keep their parts."""
+
+    base_model = None
+
+    def __init__(self, model: Any, tokenizer: Any, language: Any) -> None:
+        self.model, self.tokenizer, self.config = model, tokenizer, language.config
+        self.get_output_embeddings, self.modules = language.get_output_embeddings, model.modules
+
+
+class CogVLM(_Adapter):
     """CogVLM2: ids and token types by ``build_conversation_input_ids``; one forward pass per pair.
 
     Its code does not take masks, so captions cannot be packed. Its cache (tuples of keys and
     values) is what its own ``prepare_inputs_for_generation`` needs; that of transformers 5 differs.
     """
 
-    base_model = None
-
     def __init__(self, model: Any, tokenizer: Any) -> None:
-        self.model, self.tokenizer, self.config = model, tokenizer, model.config
-        self.get_output_embeddings, self.modules = model.get_output_embeddings, model.modules
-        made = model.build_conversation_input_ids(
-            tokenizer, query=MARKER, history=[], template_version="chat"
-        )
-        self.around = tokenizer.decode(made["input_ids"].tolist()).split(MARKER)
+        super().__init__(model, tokenizer, model)
+        ids = self._build(query=MARKER)["input_ids"]
+        self.around = tokenizer.decode(ids.tolist()).split(MARKER)
         if len(self.around) != 2:
             raise InputError(f"CogVLM's prompt does not contain its question once: {self.around}")
 
-    def apply_chat_template(
-        self,
-        conversation: Conversation,
-        *,
-        add_generation_prompt: bool,
-        tokenize: bool,
-        return_dict: bool = False,
-        return_tensors: str | None = None,
-    ) -> Any:
+    def _build(self, **asked: Any) -> Any:
+        return self.model.build_conversation_input_ids(
+            self.tokenizer, history=[], template_version="chat", **asked
+        )
+
+    def apply_chat_template(self, conversation: Conversation, *, tokenize: bool, **_: Any) -> Any:
         """Return the prompt as a string, without the image, or as the model's inputs."""
         image, text = (part.get("image", part.get("text")) for part in conversation[0]["content"])
         if not tokenize:
             return str(text).join(self.around)
-        made = self.model.build_conversation_input_ids(
-            self.tokenizer, query=text, history=[], images=[image], template_version="chat"
-        )
+        inputs = self._build(query=text, images=[image])
         return {
-            "input_ids": made["input_ids"][None],
-            "token_type_ids": made["token_type_ids"][None],
-            "images": made["images"][0][None],
+            "input_ids": inputs["input_ids"][None],
+            "token_type_ids": inputs["token_type_ids"][None],
+            "images": inputs["images"][0][None],
         }
 
     def __call__(
-        self,
-        *,
-        input_ids: Any,
-        attention_mask: Any,
-        past_key_values: Any,
-        use_cache: bool,
-        logits_to_keep: int,
-        token_type_ids: Any,
-        images: Any,
+        self, *, images: Any, past_key_values: Any, logits_to_keep: int, **inputs: Any
     ) -> Any:
         """Run whole prompts (B, L) with images (B, 3, H, W)."""
         if past_key_values is not None:
             raise BackendError("its code does not take masks")
         with _keep_last(self.get_output_embeddings(), logits_to_keep):
-            return self.model(
-                input_ids=input_ids,
-                token_type_ids=token_type_ids,
-                attention_mask=attention_mask,
-                images=[[image] for image in images],
-                use_cache=use_cache,
-                return_dict=True,
-            )
+            return self.model(images=[[image] for image in images], return_dict=True, **inputs)
 
     def generate(
         self,
@@ -94,9 +79,9 @@ class CogVLM:
         token_type_ids: Any,
         images: Any,
         max_new_tokens: int,
-        **how: Any,
+        **_: Any,
     ) -> Any:
-        """Generate greedily; ``how`` could only ask for the same."""
+        """Generate greedily; further options could only ask for the same."""
         torch = require("torch", "hf")
         length = input_ids.shape[1]
         cache = None
@@ -122,7 +107,7 @@ class CogVLM:
         return SimpleNamespace(sequences=input_ids)
 
 
-class MiniCPMV:
+class MiniCPMV(_Adapter):
     """MiniCPM-V 2.6: its own processor and vision tower before transformers' Qwen2.
 
     The language model takes embeddings for the prefix and ids after it, so captions are packed.
@@ -130,21 +115,12 @@ class MiniCPMV:
     with the ``lengths`` (1, S) at which to cut it.
     """
 
-    base_model = None
-
     def __init__(self, model: Any, processor: Any) -> None:
-        self.model, self.processor, self.tokenizer = model, processor, processor.tokenizer
-        self.config = model.llm.config
-        self.get_output_embeddings, self.modules = model.llm.get_output_embeddings, model.modules
+        super().__init__(model, processor.tokenizer, model.llm)
+        self.processor = processor
 
     def apply_chat_template(
-        self,
-        conversation: Conversation,
-        *,
-        add_generation_prompt: bool,
-        tokenize: bool,
-        return_dict: bool = False,
-        return_tensors: str | None = None,
+        self, conversation: Conversation, *, add_generation_prompt: bool, tokenize: bool, **_: Any
     ) -> Any:
         """Return the prompt as a string with the image's mark, or as the model's inputs."""
         torch = require("torch", "hf")
@@ -156,76 +132,45 @@ class MiniCPMV:
         )
         if not tokenize:
             return prompt
-        made = self.processor([prompt], [[image]], return_tensors="pt")
-        slices = made["pixel_values"][0]
+        inputs = self.processor([prompt], [[image]], return_tensors="pt")
+        slices = inputs["pixel_values"][0]
         return {
-            "input_ids": made["input_ids"].long(),
+            "input_ids": inputs["input_ids"].long(),
             "pixel_values": torch.cat(list(slices), dim=-1)[None],
             "lengths": torch.tensor([[part.shape[-1] for part in slices]]),
-            "tgt_sizes": torch.as_tensor(made["tgt_sizes"][0])[None],
-            "image_bound": torch.as_tensor(made["image_bound"][0])[None],
+            "tgt_sizes": torch.as_tensor(inputs["tgt_sizes"][0])[None],
+            "image_bound": torch.as_tensor(inputs["image_bound"][0])[None],
         }
 
-    def __call__(
-        self,
-        *,
-        input_ids: Any,
-        attention_mask: Any,
-        past_key_values: Any,
-        use_cache: bool,
-        logits_to_keep: Any,
-        position_ids: Any = None,
-        pixel_values: Any = None,
-        lengths: Any = None,
-        tgt_sizes: Any = None,
-        image_bound: Any = None,
-    ) -> Any:
+    def __call__(self, **inputs: Any) -> Any:
         """Run ids (B, L) with images, or after them over the cache."""
-        embedded = (
-            None
-            if pixel_values is None
-            else self._embed(input_ids, pixel_values, lengths, tgt_sizes, image_bound)
-        )
-        return self.model.llm(
-            input_ids=input_ids if embedded is None else None,
-            inputs_embeds=embedded,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            past_key_values=past_key_values,
-            use_cache=use_cache,
-            logits_to_keep=logits_to_keep,
-        )
+        if "pixel_values" in inputs:
+            inputs = self._embed(inputs) | {"input_ids": None}
+        return self.model.llm(**inputs)
 
-    def generate(
-        self,
-        *,
-        input_ids: Any,
-        pixel_values: Any,
-        lengths: Any,
-        tgt_sizes: Any,
-        image_bound: Any,
-        **how: Any,
-    ) -> Any:
-        """Let the language model generate; ``how`` are options of its ``generate``."""
-        embedded = self._embed(input_ids, pixel_values, lengths, tgt_sizes, image_bound)
-        return self.model.llm.generate(input_ids=input_ids, inputs_embeds=embedded, **how)
+    def generate(self, **inputs: Any) -> Any:
+        """Let the language model generate."""
+        return self.model.llm.generate(**self._embed(inputs))
 
-    def _embed(
-        self, input_ids: Any, pixel_values: Any, lengths: Any, tgt_sizes: Any, image_bound: Any
-    ) -> Any:
-        """Return the embeddings (B, L, D) of ids and images."""
+    def _embed(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        """Return the inputs with the embeddings (B, L, D) of ids and images in place of these."""
+        images = {
+            key: inputs[key] for key in ("pixel_values", "lengths", "tgt_sizes", "image_bound")
+        }
         slices = [
             list(row.split(cut, dim=-1))
-            for row, cut in zip(pixel_values, lengths.tolist(), strict=True)
+            for row, cut in zip(images["pixel_values"], images["lengths"].tolist(), strict=True)
         ]
-        return self.model.get_vllm_embedding(
+        embedded = self.model.get_vllm_embedding(
             {
-                "input_ids": input_ids,
+                "input_ids": inputs["input_ids"],
                 "pixel_values": slices,
-                "tgt_sizes": list(tgt_sizes),
-                "image_bound": list(image_bound),
+                "tgt_sizes": list(images["tgt_sizes"]),
+                "image_bound": list(images["image_bound"]),
             }
         )[0]
+        rest = {key: value for key, value in inputs.items() if key not in images}
+        return rest | {"inputs_embeds": embedded}
 
 
 @dataclass(frozen=True)
@@ -260,22 +205,24 @@ def load_remote_code(
     require("transformers", "hf")
     from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-    own = get_class_from_dynamic_module(config.auto_map[row.model], name, revision=revision)
+    theirs = get_class_from_dynamic_module(config.auto_map[row.model], name, revision=revision)
 
     def begin(self: Any, config: Any) -> None:
-        own.__init__(self, config)
+        theirs.__init__(self, config)
         if not hasattr(self, "all_tied_weights_keys"):
             self.post_init()
 
-    made: Any = type(own.__name__, (own,), {"__init__": begin, "__module__": own.__module__})
-    model, found = made.from_pretrained(
+    begun: Any = type(
+        theirs.__name__, (theirs,), {"__init__": begin, "__module__": theirs.__module__}
+    )
+    model, report = begun.from_pretrained(
         name, config=config, revision=revision, output_loading_info=True, **options
     )
-    missing = set(found["missing_keys"])
+    missing = set(report["missing_keys"])
     if lost := sorted(missing & {key for key, _ in model.named_parameters()}):
         raise InputError(f"{name} has no weights for {lost[0]} ({len(lost)} in all)")
     with require("accelerate", "hf").init_empty_weights(include_buffers=False):
-        fresh = dict(own(config).named_buffers())
+        fresh = dict(theirs(config).named_buffers())
     stored = model.state_dict().keys() - missing
     for key, buffer in model.named_buffers():
         if key not in stored:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Annotated, TypedDict
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,12 @@ from discode.backends.base import Backend, Blocks
 from discode.backends.local.calibrate import calibrate
 from discode.backends.local.forward import MAX_PACKED_TOKENS, CaptionGroup, ModelRunner
 from discode.backends.local.generate import written_before_answer
-from discode.backends.local.load import LoadedModel, load_model, short_message
+from discode.backends.local.load import (
+    LoadedModel,
+    LocalOptions,
+    load_model,
+    short_message,
+)
 from discode.backends.local.vocabulary import TokenizedPrompt, readings_from_logp
 from discode.errors import BackendError, DiscodeError, ImageError, InputError, require
 from discode.images import image_digest
@@ -36,110 +41,49 @@ MIN_LEAD = 0.5
 """Below this probability that an answer begins with a stem, we let the model generate it."""
 
 
-class LocalOptions(TypedDict, total=False):
-    """The options of ``hf:ORG/NAME`` and ``hf:FOLDER``."""
-
-    device: Annotated[str, "cuda, cuda:1, cpu or mps (the GPU if there is one)"]
-    dtype: Annotated[str, "auto (bfloat16 on a GPU, else float32), bfloat16, float16 or float32"]
-    revision: Annotated[str, "branch, tag or commit of the hub's repository"]
-    quantize: Annotated[str, "4bit, 8bit or fp8"]
-    device_map: Annotated[str, "auto spreads a model over several GPUs"]
-    trust_remote_code: Annotated[bool, "run the code that comes with the model"]
-    read: Annotated[str, "auto, forced (the stem is given) or generate (the paper's way)"]
-    second_decimal: Annotated[str, "auto reads it where the model would write one (0.85), or off"]
-    packing: Annotated[str, "auto, or off for one forward pass per pair"]
-    legacy_spaces: Annotated[str, "keep, or off: no spaces that transformers adds to prompts (Yi)"]
-    batch_captions: Annotated[int, "captions of an image that run at once (by memory)"]
-    batch_images: Annotated[int, "images that run at once (by memory, at most 8)"]
-
-
 class Local(Backend):
     """A backend for a model folder or a hub name.
 
     Args:
         model: Hub name ("llava-hf/llama3-llava-next-8b-hf"), folder, or a model already loaded.
-        device: "cuda", "cuda:1", "cpu", "mps"; the GPU if there is one.
-        dtype: "auto" (bfloat16 on a GPU, else float32), "float32", "bfloat16", "float16".
-        revision: Branch, tag or commit of the hub's repository.
-        quantize: "4bit" or "8bit" (bitsandbytes); "fp8" (torch's own products of 8-bit floats).
-        device_map: accelerate's; "auto" for a model that needs several GPUs.
-        trust_remote_code: Run the code that comes with the model. It may do anything.
-        read: "forced" (the stems are given: one forward pass), "auto" (the same, but a model that
-            would have begun otherwise generates its answer, and the pair fails where that contains
-            no rating), or "generate" (the paper's way, for all pairs).
-        second_decimal: "auto" also reads it where the model would write one (0.85): FLEUR's rule
-            counts it. "off" leaves it out; a store of version 0.2 is continued with this.
-        packing: "auto", or "off" for one forward pass per pair.
-        legacy_spaces: "keep" what transformers puts after special tokens, or "off"; a warning says
-            when a model was trained without (LLaVA-NeXT-34B).
-        batch_captions: Captions of an image that run at once; None: by memory.
-        batch_images: Images that run at once; None: by memory, at most eight.
+        options: Those of :class:`LocalOptions`.
 
     Packed and separate passes agree up to rounding. This is checked for each model when it is
     opened; where it fails, pairs run separately and a warning says so.
     """
 
-    def __init__(
-        self,
-        model: str | os.PathLike[str] | LoadedModel,
-        *,
-        device: str | None = None,
-        dtype: str = "auto",
-        revision: str | None = None,
-        quantize: str | None = None,
-        device_map: str | None = None,
-        trust_remote_code: bool = False,
-        read: str = "auto",
-        second_decimal: str = "auto",
-        packing: str = "auto",
-        legacy_spaces: str = "keep",
-        batch_captions: int | None = None,
-        batch_images: int | None = None,
-    ) -> None:
-        for name, value in (("packing", packing), ("second_decimal", second_decimal)):
-            if value not in ("auto", "off"):
-                raise InputError(f"{name}={value!r} is not allowed; give 'auto' or 'off'")
-        if read not in ("auto", "forced", "generate"):
-            raise InputError(f"read={read!r} is not allowed; give 'auto', 'forced' or 'generate'")
-        if legacy_spaces not in ("keep", "off"):
-            raise InputError(
-                f"legacy_spaces={legacy_spaces!r} is not allowed; give 'keep' or 'off'"
-            )
-        for name, number in (("batch_captions", batch_captions), ("batch_images", batch_images)):
-            if number is not None and number < 1:
-                raise InputError(f"{name}={number} is not allowed; give 1 or more")
-        loaded = (
-            model
-            if isinstance(model, LoadedModel)
-            else load_model(
-                os.fspath(model),
-                device=device,
-                dtype=dtype,
-                revision=revision,
-                quantize=quantize,
-                device_map=device_map,
-                trust_remote_code=trust_remote_code,
-                legacy_spaces=legacy_spaces,
-            )
-        )
-        self.runner = ModelRunner(loaded, batch_captions)
-        # Whatever changes the numbers is part of the identity: how answers are read, and whether
-        # those that begin with a space are counted too.
-        spaced = self.runner.vocabulary.may_begin_with_space("a")
-        self.identity = Identity(
-            loaded.name,
-            loaded.revision
-            + "+space" * spaced
-            + (f"+{read}" if read != "auto" else "")
-            + ("+legacy_spaces=off" if legacy_spaces == "off" else "")
-            + ("+second" if second_decimal == "auto" else ""),
-            f"{quantize}-{loaded.dtype}" if quantize else loaded.dtype,
-        )
-        self._read_by, self._batch_images = read, batch_images
+    def __init__(self, model: str | os.PathLike[str] | LoadedModel, **options: Any) -> None:
+        self.options = LocalOptions(**options)
+        if not isinstance(model, LoadedModel):
+            model = load_model(os.fspath(model), self.options)
+        self.runner = ModelRunner(model, self.options.batch_captions)
+        self._batch_images = self.options.batch_images
         # A GPU is used well by several images with all their captions; a CPU by a few pairs.
-        self.batch_size = 512 if loaded.device.type == "cuda" else 64
+        self.batch_size = 512 if model.device.type == "cuda" else 64
+        self.identity = self._identity(model)
+        self.runner.packed = self._packing_is_exact(model) and self.options.packing == "auto"
+        self.runner.second_decimal = self.options.second_decimal == "auto"
+
+    def _identity(self, loaded: LoadedModel) -> Identity:
+        """Return the model's name and whatever changes the numbers.
+
+        That is how answers are read, and whether those that begin with a space are counted, too.
+        """
+        options = self.options
+        parts = [
+            loaded.revision,
+            "space" * self.runner.vocabulary.may_begin_with_space("a"),
+            options.read if options.read != "auto" else "",
+            "legacy_spaces=off" * (options.legacy_spaces == "off"),
+            "second" * (options.second_decimal == "auto"),
+        ]
+        dtype = f"{options.quantize}-{loaded.dtype}" if options.quantize else loaded.dtype
+        return Identity(loaded.name, "+".join(filter(None, parts)), dtype)
+
+    def _packing_is_exact(self, loaded: LoadedModel) -> bool:
+        """Run the model once; raise where it cannot be run."""
         try:
-            packing_is_exact = calibrate(self.runner, FLEUR, UNIT)
+            return calibrate(self.runner, FLEUR, UNIT)
         except require("torch", "hf").OutOfMemoryError as error:
             raise BackendError(
                 f"{loaded.name} leaves no memory on {loaded.device} to run it: "
@@ -153,8 +97,6 @@ class Local(Backend):
             raise BackendError(
                 f"{loaded.name} was loaded but cannot be run: {short_message(error)}"
             ) from error
-        self.runner.packed = packing_is_exact and packing == "auto"
-        self.runner.second_decimal = second_decimal == "auto"
 
     @property
     def capabilities(self) -> frozenset[str]:  # type: ignore[override]  # it is worked out
@@ -170,10 +112,23 @@ class Local(Backend):
     ) -> Blocks:
         """Read N pairs; the captions of an image share its computation."""
         gather = ReadingsCollector(scale, len(pairs))
+        groups: list[CaptionGroup] = []
+        for rows, group in self._prepared(pairs, prompt, scale):
+            if isinstance(group, str):
+                gather.add(Readings.failed(scale, [group] * len(rows)), [[row] for row in rows])
+                continue
+            if groups and not self._fit_together([*groups, group]):
+                self._read_groups(groups, gather, hidden)
+                groups = []
+            groups.append(group)
+        if groups:
+            self._read_groups(groups, gather, hidden)
+        yield range(len(pairs)), gather.readings()
 
-        def fail(rows: Sequence[int], reason: object) -> None:
-            gather.add(Readings.failed(scale, [str(reason)] * len(rows)), [[row] for row in rows])
-
+    def _prepared(
+        self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale
+    ) -> Iterator[tuple[Sequence[int], CaptionGroup | str]]:
+        """Yield the pairs of each image as the model's inputs, or why some cannot be read."""
         rows_of: dict[tuple[str, bool], list[int]] = {}
         digests: dict[int, str] = {}  # an image that many pairs hold is hashed once
         for row, pair in enumerate(pairs):
@@ -183,7 +138,7 @@ class Local(Backend):
                     digests[id(pair.image)] = image_digest(pair.image)
                 key = (digests[id(pair.image)], bool(pair.references))
             except (ImageError, InputError) as error:
-                fail([row], error)
+                yield [row], str(error)
                 continue
             rows_of.setdefault(key, []).append(row)
         # Images are decoded and captions tokenised ahead of the model; after Ctrl-C, what has not
@@ -196,31 +151,30 @@ class Local(Backend):
                     prompt, scale, references=references
                 )
                 jobs.append((threads.submit(self._prepare, pairs, rows, tokenized), rows))
-            ready: list[CaptionGroup] = []
             for job, rows in jobs:
                 try:
                     group, refused = job.result()
                 except (ImageError, BackendError) as error:
-                    fail(rows, error)
+                    yield rows, str(error)
                     continue
                 for row, reason in refused.items():
-                    fail([row], reason)
-                if not group.rows:
-                    continue
-                most = self._batch_images or self.runner.images_that_fit(group.image)
-                longest = max(len(ids) for each in (*ready, group) for ids in each.suffixes)
-                if ready and (
-                    len(ready) >= most
-                    or (len(ready) + 1) * longest > MAX_PACKED_TOKENS  # all are padded to it
-                    or ready[0].image.shape() != group.image.shape()
-                    or ready[0].tokenized is not group.tokenized
-                ):
-                    self._read_groups(ready, gather, hidden)
-                    ready = []
-                ready.append(group)
-            if ready:
-                self._read_groups(ready, gather, hidden)
-        yield range(len(pairs)), gather.readings()
+                    yield [row], reason
+                if group.rows:
+                    yield group.rows, group
+
+    def _fit_together(self, groups: Sequence[CaptionGroup]) -> bool:
+        """Whether images can run at once: of one shape, with one prompt, and in memory."""
+        first, last = groups[0], groups[-1]
+        most = self._batch_images or self.runner.images_that_fit(last.image)
+        longest = max(
+            len(ids) for group in groups for ids in group.suffixes
+        )  # all are padded to it
+        return (
+            len(groups) <= most
+            and len(groups) * longest <= MAX_PACKED_TOKENS
+            and first.image.shape() == last.image.shape()
+            and first.tokenized is last.tokenized
+        )
 
     def _prepare(
         self, pairs: Sequence[Pair], rows: Sequence[int], tokenized: TokenizedPrompt
@@ -230,14 +184,14 @@ class Local(Backend):
         group = CaptionGroup(tokenized, image, [], [], [])
         refused = {}
         most = self.runner.max_suffix(image, tokenized)
-        own = [pairs[row] for row in rows]
+        asked = [pairs[row] for row in rows]
         # Tokenizers refuse captions (half a character) with all kinds of exceptions; then each is
         # tried alone.
         try:
-            suffixes: Sequence[list[int] | None] = tokenized.suffixes(own)
+            suffixes: Sequence[list[int] | None] = tokenized.suffixes(asked)
         except Exception:
-            suffixes = [None] * len(own)
-        for row, pair, suffix in zip(rows, own, suffixes, strict=True):
+            suffixes = [None] * len(asked)
+        for row, pair, suffix in zip(rows, asked, suffixes, strict=True):
             try:
                 suffix = suffix or tokenized.suffix(pair.caption, pair.references)
                 if len(suffix) > most:
@@ -284,12 +238,12 @@ class Local(Backend):
             gather.add(readings, [[row] for row in group.rows])
 
     def _readings(self, groups: list[CaptionGroup], hidden: bool) -> list[Readings]:
-        if self._read_by == "generate":
+        if self.options.read == "generate":
             return [self._generated(group, range(len(group.rows)), hidden) for group in groups]
         result = []
         for group, readings in zip(groups, self._forced(groups, hidden), strict=True):
             unsure = np.flatnonzero(_lead_mass(readings) < MIN_LEAD).tolist()
-            if unsure and self._read_by == "auto":
+            if unsure and self.options.read == "auto":
                 gather = ReadingsCollector(readings.scale, len(readings))
                 gather.add(readings, [[i] for i in range(len(readings))])
                 gather.add(self._generated(group, unsure, hidden), [[i] for i in unsure])
@@ -319,7 +273,9 @@ class Local(Backend):
             try:
                 written[index] = written_before_answer(tokens, pieces, tokenized)
             except InputError as error:
-                cure = "" if self._read_by == "generate" else "; read=forced reads it all the same"
+                cure = (
+                    "" if self.options.read == "generate" else "; read=forced reads it all the same"
+                )
                 gather.add(Readings.failed(tokenized.scale, [f"{error}{cure}"]), [[place]])
         if written:
             (readings,) = self._forced([group.after(written)], hidden, "generated")

@@ -19,7 +19,6 @@ from discode.backends.local.load import (
     ModelDescription,
     check_name,
     describe,
-    mend_torchvision,
     quiet_hub,
     read_settings,
     short_message,
@@ -115,7 +114,6 @@ def open_vocabulary(name: str, revision: str | None = None) -> Vocabulary:
 @contextmanager
 def _opening(name: str, revision: str | None) -> Iterator[tuple[Path, bool]]:
     """Yield the folder of a model's small files, and whether the hub is not asked."""
-    mend_torchvision()
     check_name(name, revision)
     where: dict[str, Any] = {"revision": revision}
     offline = not Path(name).is_dir() and hub.must_use_cache(name, revision)

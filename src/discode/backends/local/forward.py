@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.backends.local.fused import (
+from discode.backends.local.generate import MAX_NEW_TOKENS
+from discode.backends.local.gpu.fused import (
     RotaryModules,
     find_rotary_modules,
     fuse_activations,
@@ -25,7 +26,6 @@ from discode.backends.local.fused import (
     use_attention,
     use_fused_rotation,
 )
-from discode.backends.local.generate import MAX_NEW_TOKENS
 from discode.backends.local.load import LoadedModel, short_message
 from discode.backends.local.memory import tokens_that_fit
 from discode.backends.local.packing import (
@@ -302,13 +302,15 @@ class ModelRunner:
         """
         torch = require("torch", "hf")
         prefix = cache.get_seq_length()
-        own = _new_cache() if self._attends_to_all() else cache
+        text_cache = _new_cache() if self._attends_to_all() else cache
         layouts = [PackedLayout.of(several, tokenized.stems) for several in chunk]
         *rows, keep = stack_layouts(layouts)
         positions = np.unique(np.concatenate([wanted.ravel() for wanted in keep]))
         tokens, *places = self._send(torch.from_numpy(np.stack(rows)))
-        kept = self._send(torch.from_numpy(positions))
-        states, logits = self._run_packed(tokens, places, rows[2], cache, own, prefix, delta, kept)
+        read_at = self._send(torch.from_numpy(positions))
+        states, logits = self._run_packed(
+            tokens, places, rows[2], cache, text_cache, prefix, delta, read_at
+        )
         logp = self._logp(logits, tokenized)
         more = logp.new_empty(len(chunk), max(map(len, chunk)), 0, logp.shape[-1])
         if stems := self._decimal_stems(tokenized):
@@ -321,7 +323,9 @@ class ModelRunner:
             sent = self._send(torch.from_numpy(np.stack(added)))
             places = [torch.cat(pair, dim=1) for pair in zip(places, sent, strict=True)]
             owner, last = np.concatenate([rows[2], added[1]], axis=1), decimals.shape[1]
-            _, after = self._run_packed(decimals, places, owner, cache, own, prefix, delta, last)
+            _, after = self._run_packed(
+                decimals, places, owner, cache, text_cache, prefix, delta, last
+            )
             more = self._unless_ended(after, tokenized).reshape(
                 len(chunk), -1, len(stems), logp.shape[-1]
             )
@@ -335,14 +339,14 @@ class ModelRunner:
         places: list[Any],
         owner: NDArray[np.int64],
         cache: Any,
-        own: Any,
+        text_cache: Any,
         prefix: int,
         delta: Any,
         keep: Any,
     ) -> tuple[Any, Any]:
         """Run packed tokens (B, Q), the last of those whose steps, owner and branch are given.
 
-        Their keys and values go into ``own``: a cache of theirs, or that of the prefixes.
+        Their keys and values go into ``text_cache``: a cache of theirs, or that of the prefixes.
         """
         torch = require("torch", "hf")
         last = tokens.shape[1]
@@ -350,7 +354,7 @@ class ModelRunner:
         position_ids = prefix + steps[:, -last:]
         if delta is not None:
             position_ids = (position_ids + delta).expand(3, *position_ids.shape)
-        if own is cache:
+        if text_cache is cache:
             attention: Any = grouped_attention
             mask = self._packed_mask(owners, branch, steps, prefix, last)
         else:
@@ -361,7 +365,9 @@ class ModelRunner:
             attention = functools.partial(split_attention, prefixes=cache, grid=grid)
             mask = grid.mask  # a model may ask for one, and only hands it on
         with use_attention(self.text_config, attention):
-            return self.run(tokens, {"position_ids": position_ids}, own, keep=keep, mask=mask)
+            return self.run(
+                tokens, {"position_ids": position_ids}, text_cache, keep=keep, mask=mask
+            )
 
     def _attends_to_all(self) -> bool:
         """Whether every layer attends to all tokens before it, and to those of the text alone."""
@@ -598,18 +604,18 @@ def _cache_class() -> Any:
         def update(
             self, key_states: Any, value_states: Any, layer_idx: int, *more: Any, **named: Any
         ) -> Any:
-            kept = key_states, value_states
+            states = key_states, value_states
             if layer_idx == len(self.layers) and _is_whole(key_states) and _is_whole(value_states):
                 first = transformers.cache_utils.DynamicLayer()
                 first.dtype, first.device = key_states.dtype, key_states.device
-                first.keys, first.values = kept
+                first.keys, first.values = states
                 first.is_initialized = True
                 self.layers.append(first)
             else:
-                kept = super().update(key_states, value_states, layer_idx, *more, **named)
+                states = super().update(key_states, value_states, layer_idx, *more, **named)
             if layer_idx == self.stop_after and self.get_seq_length() == key_states.shape[2]:
                 raise _PrefixDone
-            return kept
+            return states
 
     return KeepingCache
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -21,12 +20,12 @@ def cached_folder(name: str, revision: str | None) -> Path | None:
     """Return the folder of a model that was downloaded before, or None."""
     hub = require("huggingface_hub", "hf")
     try:
-        found = hub.try_to_load_from_cache(name, "config.json", revision=revision)
+        config = hub.try_to_load_from_cache(name, "config.json", revision=revision)
     except ValueError:  # how it refuses names that cannot exist
         raise InputError(
             f"{name!r} is neither the folder of a model nor a hub name (ORG/NAME)"
         ) from None
-    return Path(found).parent if isinstance(found, str) else None
+    return Path(config).parent if isinstance(config, str) else None
 
 
 def must_use_cache(name: str, revision: str | None) -> bool:
@@ -75,16 +74,8 @@ def reachable(address: str) -> bool:
     if {parts.scheme, "all"} & getproxies().keys():
         return True
     port = parts.port or (80 if parts.scheme == "http" else 443)
-    accepted: list[bool] = []
-
-    def connect() -> None:
-        try:
-            socket.create_connection((parts.hostname or "", port), CONNECT_SECONDS).close()
-            accepted.append(True)
-        except OSError:
-            pass
-
-    thread = Thread(target=connect, daemon=True)  # looking up a name has no timeout of its own
-    thread.start()
-    thread.join(CONNECT_SECONDS)
-    return bool(accepted)
+    try:
+        socket.create_connection((parts.hostname or "", port), CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True

@@ -48,26 +48,24 @@ SYSTEM_MESSAGE = (
 IMAGE, IMAGE_START, IMAGE_END, VIDEO = "<IMG_CONTEXT>", "<img>", "</img>", "<video>"
 FILES = ("*.json", "*.model", "merges.txt")
 """The files of a checkpoint that are read besides its weights."""
+_VISION, _PROJECTOR = "model.vision_tower.", "model.multi_modal_projector."
 RENAMED = (
-    ("vision_model.embeddings.class_embedding", "model.vision_tower.embeddings.cls_token"),
+    ("vision_model.embeddings.class_embedding", f"{_VISION}embeddings.cls_token"),
     (
         "vision_model.embeddings.patch_embedding.",
-        "model.vision_tower.embeddings.patch_embeddings.projection.",
+        f"{_VISION}embeddings.patch_embeddings.projection.",
     ),
-    (
-        "vision_model.embeddings.position_embedding",
-        "model.vision_tower.embeddings.position_embeddings",
-    ),
-    ("vision_model.encoder.layers.", "model.vision_tower.encoder.layer."),
+    ("vision_model.embeddings.position_embedding", f"{_VISION}embeddings.position_embeddings"),
+    ("vision_model.encoder.layers.", f"{_VISION}encoder.layer."),
     (".attn.proj.", ".attention.projection_layer."),
     (".attn.", ".attention."),
     (".norm1.", ".layernorm_before."),
     (".norm2.", ".layernorm_after."),
     (".ls1", ".lambda_1"),
     (".ls2", ".lambda_2"),
-    ("mlp1.0.", "model.multi_modal_projector.layer_norm."),
-    ("mlp1.1.", "model.multi_modal_projector.linear_1."),
-    ("mlp1.3.", "model.multi_modal_projector.linear_2."),
+    ("mlp1.0.", f"{_PROJECTOR}layer_norm."),
+    ("mlp1.1.", f"{_PROJECTOR}linear_1."),
+    ("mlp1.3.", f"{_PROJECTOR}linear_2."),
     ("language_model.lm_head.", "lm_head."),
     ("language_model.output.", "lm_head."),
     ("language_model.model.tok_embeddings.", "language_model.model.embed_tokens."),
@@ -86,19 +84,11 @@ _TEXT_SETTINGS = (
     "num_key_value_heads", "hidden_act", "max_position_embeddings", "rms_norm_eps", "bos_token_id",
     "use_sliding_window", "sliding_window", "max_window_layers",
 )  # fmt: skip
-_VISION_SETTINGS = {
-    "hidden_size": "hidden_size",
-    "intermediate_size": "intermediate_size",
-    "num_hidden_layers": "num_hidden_layers",
-    "num_attention_heads": "num_attention_heads",
-    "hidden_act": "hidden_act",
-    "image_size": "image_size",
-    "patch_size": "patch_size",
-    "norm_type": "norm_type",
-    "layer_norm_eps": "layer_norm_eps",
-    "qkv_bias": "attention_bias",
-    "qk_normalization": "use_qk_norm",
-}
+_VISION_SETTINGS = (
+    "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "hidden_act",
+    "image_size", "patch_size", "norm_type", "layer_norm_eps", "qkv_bias", "qk_normalization",
+)  # fmt: skip
+_VISION_NAMES = {"qkv_bias": "attention_bias", "qk_normalization": "use_qk_norm"}
 
 
 def is_original(settings: Mapping[str, Any]) -> bool:
@@ -167,7 +157,9 @@ def _configuration(settings: Mapping[str, Any], tokenizer: Any) -> Any:
     }
     return transformers.InternVLConfig(
         text_config=transformers.AutoConfig.for_model(kind, **text),
-        vision_config={new: vision[old] for old, new in _VISION_SETTINGS.items() if old in vision},
+        vision_config={
+            _VISION_NAMES.get(key, key): vision[key] for key in _VISION_SETTINGS if key in vision
+        },
         image_token_id=tokenizer.convert_tokens_to_ids(IMAGE),
         image_seq_length=_tokens_per_tile(settings),
         downsample_ratio=settings["downsample_ratio"],
@@ -191,8 +183,8 @@ def _processor(folder: Path, settings: Mapping[str, Any], tokenizer: Any) -> Any
     transformers = require("transformers", "hf")
     path = folder / "preprocessor_config.json"
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
-        mean, std = given["image_mean"], given["image_std"]
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        mean, std = stored["image_mean"], stored["image_std"]
     except (OSError, ValueError, KeyError) as error:
         raise InputError(f"{path} cannot be read: {error!r}") from None
     side = _tile_size(settings)
@@ -239,18 +231,16 @@ def read_tokenizer(folder: Path, architecture: str) -> Any:
         "video_token": VIDEO,
     }
     if LANGUAGE_MODELS[architecture] == "qwen2":
-        made = transformers.Qwen2Tokenizer.from_pretrained(folder, extra_special_tokens=named)
+        tokenizer = transformers.Qwen2Tokenizer.from_pretrained(folder, extra_special_tokens=named)
     elif (folder / "tokenizer.json").is_file():
-        made = transformers.PreTrainedTokenizerFast.from_pretrained(
-            folder, extra_special_tokens=named
-        )
+        fast = transformers.PreTrainedTokenizerFast
+        tokenizer = fast.from_pretrained(folder, extra_special_tokens=named)
     else:
-        made = _internlm2_tokenizer(folder, named)
-    known = made.get_vocab()
+        tokenizer = _internlm2_tokenizer(folder, named)
     for token in (IMAGE, IMAGE_START, IMAGE_END, "<|im_start|>", "<|im_end|>"):
-        if token not in known:
+        if token not in tokenizer.get_vocab():
             raise InputError(f"the tokenizer in {folder} has no token {token}")
-    return made
+    return tokenizer
 
 
 def _internlm2_tokenizer(folder: Path, named: dict[str, str]) -> Any:
@@ -261,52 +251,41 @@ def _internlm2_tokenizer(folder: Path, named: dict[str, str]) -> Any:
     tokenizers, transformers = require("tokenizers", "hf"), require("transformers", "hf")
     path = folder / "tokenizer_config.json"
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
-        added = {int(i): token["content"] for i, token in given["added_tokens_decoder"].items()}
+        settings = json.loads(path.read_text(encoding="utf-8"))
+        added = {int(i): token["content"] for i, token in settings["added_tokens_decoder"].items()}
         pieces = list(read_pieces((folder / "tokenizer.model").read_bytes()))
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise InputError(f"cannot read the tokenizer in {folder}: {error!r}") from None
     names = [added.get(i, piece) for i, (piece, _, _) in enumerate(pieces)]
     vocab = {name: i for i, name in enumerate(names)}
     scores = {piece: score for piece, score, kind in pieces if kind == NORMAL_PIECE}
-    made = tokenizers.Tokenizer(
-        tokenizers.models.BPE(
-            vocab,
-            list(merges_by_score(scores)),
-            unk_token="<unk>",
-            fuse_unk=True,
-            byte_fallback=True,
-        )
+    merges = list(merges_by_score(scores))
+    tokenizer = tokenizers.Tokenizer(
+        tokenizers.models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
     )
-    made.normalizer = tokenizers.normalizers.Replace(" ", "▁")
-    made.decoder = tokenizers.decoders.Sequence(
-        [
-            tokenizers.decoders.Replace("▁", " "),
-            tokenizers.decoders.ByteFallback(),
-            tokenizers.decoders.Fuse(),
-        ]
+    tokenizer.normalizer = tokenizers.normalizers.Replace(" ", "▁")
+    decoders = tokenizers.decoders
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     )
-    made.add_special_tokens(
-        [
-            tokenizers.AddedToken(added[i], normalized=False, special=True)
-            for i in sorted(added)  # those after the pieces get the next ids
-        ]
-    )
+    for i in sorted(added):  # those after the pieces get the next ids
+        special = tokenizers.AddedToken(added[i], normalized=False, special=True)
+        tokenizer.add_special_tokens([special])
     for i, token in added.items():
-        if made.token_to_id(token) != i:
+        if tokenizer.token_to_id(token) != i:
             raise InputError(f"{token} is not token {i} of the tokenizer in {folder}")
-    first = given["bos_token"]
-    made.post_processor = tokenizers.processors.TemplateProcessing(
+    first = settings["bos_token"]
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing(
         single=[first, "$A"],
         pair=[first, "$A", "$B:1"],
-        special_tokens=[(first, made.token_to_id(first))],
+        special_tokens=[(first, tokenizer.token_to_id(first))],
     )
     return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=made,
+        tokenizer_object=tokenizer,
         bos_token=first,
-        eos_token=given["eos_token"],
-        pad_token=given["pad_token"],
-        unk_token=given["unk_token"],
+        eos_token=settings["eos_token"],
+        pad_token=settings["pad_token"],
+        unk_token=settings["unk_token"],
         extra_special_tokens=named,
         clean_up_tokenization_spaces=False,
         padding_side="left",
@@ -319,10 +298,10 @@ def load_original(name: str, folder: Path, config: Any, options: Mapping[str, An
     stored: dict[str, Any] = {}
     for path in memory.weight_files(folder):
         stored |= translate_weights(safetensors.load_file(path).items(), config)
-    model, found = transformers.InternVLForConditionalGeneration.from_pretrained(
+    model, report = transformers.InternVLForConditionalGeneration.from_pretrained(
         None, config=config, state_dict=stored, output_loading_info=True, **options
     )
-    for what, keys in (("lacks", found["missing_keys"]), ("has", found["unexpected_keys"])):
+    for what, keys in (("lacks", report["missing_keys"]), ("has", report["unexpected_keys"])):
         if keys:
             more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
             why = "" if what == "lacks" else ", which InternVL does not have"
@@ -334,7 +313,7 @@ def translate_weights(weights: Iterable[tuple[str, Any]], config: Any) -> dict[s
     """Return tensors under the names of transformers' InternVL; the fused ones are cut."""
     text = config.text_config
     groups = text.num_key_value_heads
-    made: dict[str, Any] = {}
+    translated: dict[str, Any] = {}
     for key, tensor in weights:
         name = key
         for old, new in RENAMED:
@@ -347,8 +326,8 @@ def translate_weights(weights: Iterable[tuple[str, Any]], config: Any) -> dict[s
         elif ".attention.qkv." in name:
             parts = list(tensor.chunk(3))
         else:
-            made[name] = tensor
+            translated[name] = tensor
             continue
         for letter, part in zip("qkv", parts, strict=True):
-            made[re.sub(r"\.qkv\.", f".{letter}_proj.", name)] = part
-    return made
+            translated[re.sub(r"\.qkv\.", f".{letter}_proj.", name)] = part
+    return translated

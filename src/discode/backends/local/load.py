@@ -8,7 +8,6 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -17,6 +16,7 @@ from discode.backends.local import hub, internvl, memory
 from discode.backends.local.adapters import REMOTE_CODE_MODELS, RemoteCodeModel, load_remote_code
 from discode.backends.local.spaces import check_spaces
 from discode.errors import BackendError, DiscodeError, InputError, MissingExtraError, require
+from discode.options import SIZE, TEXT, Configurable, option, with_options_documented
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 QUANTIZE = ("4bit", "8bit", "fp8")
@@ -31,26 +31,58 @@ TOKENIZER_SUFFIXES = (".model", ".txt", ".tiktoken", ".spm", ".codes", ".tokeniz
 """Of vocabularies and merges, besides JSON; transformers' tokenizers name them."""
 KEPT_SUFFIXES = (".json", ".jinja", ".safetensors", ".py", *TOKENIZER_SUFFIXES)
 """Files that count for a folder's digest: whatever changes the numbers."""
-_LIBRARIES: list[Any] = []  # what torch must not forget
 
 
-def mend_torchvision() -> None:
-    """Make a torchvision built for CUDA importable with a torch that has none.
+@with_options_documented
+@dataclass(frozen=True, kw_only=True)
+class LocalOptions(Configurable):
+    """The options of ``hf:ORG/NAME`` and ``hf:FOLDER``."""
 
-    Where torch has no CUDA, pip may still install torchvision's CUDA build. Its import fails: two
-    operators are missing, which we never call. transformers then hides all image processors, so a
-    broken torchvision is worse than none.
-    """
-    found = find_spec("torchvision")
-    if _LIBRARIES or found is None or found.origin is None or find_spec("torch") is None:
-        return
-    torch = require("torch", "hf")
-    version = Path(found.origin).with_name("version.py").read_text(encoding="utf-8")
-    if torch.version.cuda is None and "+cu" in version:
-        library = torch.library.Library("torchvision", "DEF")
-        for operator in ("nms", "qnms"):
-            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _LIBRARIES.append(library)  # its operators live as long as it does
+    device: str | None = option(
+        None, "cuda, cuda:1, cpu or mps; the GPU if there is one", TEXT, None
+    )
+    dtype: str = option(
+        "auto", "type of the weights; auto: bfloat16 on a GPU, else float32", *DTYPES
+    )
+    revision: str | None = option(None, "branch, tag or commit of the hub's repository", TEXT, None)
+    quantize: str | None = option(
+        None,
+        "size of the weights; fp8 needs a recent GPU, the others bitsandbytes",
+        *QUANTIZE,
+        None,
+    )
+    device_map: str | None = option(
+        None, "accelerate's; auto spreads a model over several GPUs", TEXT, None
+    )
+    trust_remote_code: bool = option(
+        False, "whether code that comes with the model may run: it may do anything", True, False
+    )
+    read: str = option(
+        "auto",
+        "forced gives the stem; generate lets the model write, as the paper does; auto generates "
+        "where it would not have begun with a stem",
+        *("auto", "forced", "generate"),
+    )
+    second_decimal: str = option(
+        "auto",
+        "second decimal where the model would write one (0.85); off continues a store of 0.2",
+        *("auto", "off"),
+    )
+    packing: str = option(
+        "auto", "captions that share a pass; off: one pass per pair", "auto", "off"
+    )
+    legacy_spaces: str = option(
+        "keep",
+        "spaces that transformers adds to prompts (Yi); a warning advises off",
+        "keep",
+        "off",
+    )
+    batch_captions: int | None = option(
+        None, "captions of an image that run at once; by memory", SIZE, None
+    )
+    batch_images: int | None = option(
+        None, "images that run at once; by memory, at most 8", SIZE, None
+    )
 
 
 @dataclass(frozen=True)
@@ -74,8 +106,6 @@ def choose_device_and_dtype(device: str | None, dtype: str) -> tuple[str, str]:
     ('cpu', 'float32')
     """
     torch = require("torch", "hf")
-    if dtype not in DTYPES:
-        raise InputError(f"dtype={dtype!r} is not allowed; give one of {', '.join(DTYPES)}")
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -87,73 +117,110 @@ def choose_device_and_dtype(device: str | None, dtype: str) -> tuple[str, str]:
     return device, dtype
 
 
-def load_model(
-    name: str,
-    *,
-    device: str | None = None,
-    dtype: str = "auto",
-    revision: str | None = None,
-    quantize: str | None = None,
-    device_map: str | None = None,
-    trust_remote_code: bool = False,
-    legacy_spaces: str = "keep",
-) -> LoadedModel:
+def load_model(name: str, options: LocalOptions) -> LoadedModel:
     """Load a hub name or a folder: safetensors only, and remote code only if the user says so."""
-    mend_torchvision()
-    torch, transformers = require("torch", "hf"), require("transformers", "hf")
-    if quantize not in (None, *QUANTIZE):
-        raise InputError(f"quantize={quantize!r} is not allowed; give one of {', '.join(QUANTIZE)}")
-    device, dtype = choose_device_and_dtype(device, dtype)
+    torch = require("torch", "hf")
+    require("transformers", "hf")
+    device, dtype = choose_device_and_dtype(options.device, options.dtype)
     folder = Path(name)
-    check_name(name, revision)
+    check_name(name, options.revision)
     if folder.is_dir():
-        check_folder(folder, trust_remote_code)
-    if quantize == "fp8":
-        from discode.backends.local.fp8 import check_fp8, use_fp8  # imports torch
+        check_folder(folder, options.trust_remote_code)
+    common: dict[str, Any] = {
+        "revision": options.revision,
+        "trust_remote_code": options.trust_remote_code,
+    }
+    if not folder.is_dir():
+        common["local_files_only"] = hub.must_use_cache(name, options.revision)
+    weights = _weight_options(options, device, dtype)
+    with _in_one_line(name, device, options.trust_remote_code):
+        described = describe(name, common)
+        if described.remote and options.quantize == "fp8":
+            raise InputError(f"quantize=fp8 is not for models with code of their own, like {name}")
+        if options.device_map is None:
+            _check_memory(name, common, options.quantize or dtype, device)
+        model = _load_weights(name, described, weights, common)
+        if options.quantize == "fp8":
+            from discode.backends.local.gpu.fp8 import use_fp8  # imports torch
+
+            use_fp8(model, device)
+            model = model.to(device)
+    model, processor = model.eval().requires_grad_(False), described.processor
+    cached = None if folder.is_dir() else hub.cached_folder(name, options.revision)
+    if described.remote:
+        model = processor = described.remote.adapter(model, processor)
+    else:
+        check_spaces(name, processor, cached or folder, options.legacy_spaces)
+    commit = cached.name if cached else options.revision or "main"
+    return LoadedModel(
+        model,
+        processor,
+        folder.resolve().name if folder.is_dir() else name,
+        folder_digest(folder) if folder.is_dir() else commit[:12],
+        dtype,
+        torch.device(device),
+    )
+
+
+def _weight_options(options: LocalOptions, device: str, dtype: str) -> dict[str, Any]:
+    """Return what ``from_pretrained`` takes besides names; raise where it cannot be done here."""
+    torch, quantize = require("torch", "hf"), options.quantize
+    quantization, device_map = None, options.device_map
+    if quantize == "fp8":  # torch's own, after loading
+        from discode.backends.local.gpu.fp8 import check_fp8  # imports torch
 
         check_fp8(device, dtype)
         if device_map is not None:
             raise InputError("quantize=fp8 is for one GPU; leave device_map out")
-    quantization = _quantization(transformers, getattr(torch, dtype), quantize)
-    common: dict[str, Any] = {"revision": revision, "trust_remote_code": trust_remote_code}
-    if not folder.is_dir():
-        common["local_files_only"] = hub.must_use_cache(name, revision)
+    elif quantize is not None:
+        require("bitsandbytes", "quantize")
+        quantization = require("transformers", "hf").BitsAndBytesConfig(
+            load_in_4bit=quantize == "4bit",
+            load_in_8bit=quantize == "8bit",
+            bnb_4bit_compute_dtype=getattr(torch, dtype),
+        )
+    if quantize != "fp8" and (quantize is not None or not device.startswith("cpu")):
+        device_map = device_map or {"": device}  # type: ignore[assignment]
+    return {
+        "dtype": getattr(torch, dtype),
+        "use_safetensors": True,
+        "device_map": device_map,
+        "quantization_config": quantization,
+    }
+
+
+def _check_memory(name: str, common: dict[str, Any], kind: str, device: str) -> None:
+    """Raise unless the weights fit on the device."""
+    if Path(name).is_dir():
+        needed = memory.weight_bytes(memory.weight_files(Path(name)), kind)
+    else:
+        offline = common["local_files_only"]
+        needed = hub.hub_weight_bytes(name, common["revision"], kind, offline=offline)
+    memory.check_fits(name, needed, kind, device)
+
+
+def _load_weights(
+    name: str, described: ModelDescription, weights: dict[str, Any], common: dict[str, Any]
+) -> Any:
+    """Load the model by its own code, from InternVL's original layout, or by transformers."""
+    if described.remote:
+        revision = common["revision"]
+        return load_remote_code(described.remote, name, described.config, revision, weights)
+    if described.original:
+        folder = hub.local_folder(name, ("*.safetensors", "*.safetensors.index.json"), common)
+        return internvl.load_original(name, folder, described.config, {**weights, **SDPA})
+    automatic = require("transformers", "hf").AutoModelForImageTextToText
+    return automatic.from_pretrained(name, config=described.config, **SDPA, **weights, **common)
+
+
+@contextmanager
+def _in_one_line(name: str, device: str, trust_remote_code: bool) -> Iterator[None]:
+    """Say in one line why a model cannot be loaded, whatever was raised."""
     try:
-        described = describe(name, common)
-        config, processor, remote = described.config, described.processor, described.remote
-        to_device = quantize is not None or not device.startswith("cpu")
-        if device_map is None:
-            kind = quantize or dtype
-            needed = (
-                memory.weight_bytes(memory.weight_files(folder), kind)
-                if folder.is_dir()
-                else hub.hub_weight_bytes(name, revision, kind, offline=common["local_files_only"])
-            )
-            memory.check_fits(name, needed, kind, device)
-        options = {
-            "dtype": getattr(torch, dtype),
-            "use_safetensors": True,
-            "device_map": device_map or ({"": device} if to_device and quantize != "fp8" else None),
-            "quantization_config": quantization,
-        }
-        if remote and quantize == "fp8":
-            raise InputError(f"quantize=fp8 is not for models with code of their own, like {name}")
-        if remote:
-            model = load_remote_code(remote, name, config, revision, options)
-        elif described.original:
-            files = ("*.safetensors", "*.safetensors.index.json")
-            local = hub.local_folder(name, files, common)
-            model = internvl.load_original(name, local, config, {**options, **SDPA})
-        else:
-            model = transformers.AutoModelForImageTextToText.from_pretrained(
-                name, config=config, **SDPA, **options, **common
-            )
-        if quantize == "fp8":
-            use_fp8(model, device)
-            model = model.to(device)
+        yield
     except DiscodeError:
         raise
-    except torch.OutOfMemoryError as error:
+    except require("torch", "hf").OutOfMemoryError as error:
         raise BackendError(
             f"{name} does not fit on {device}: {short_message(error)}; try quantize='4bit' or "
             "device_map='auto'"
@@ -163,21 +230,6 @@ def load_model(
         if "trust_remote_code=True" in str(error) and not trust_remote_code:
             raise InputError(OWN_CODE.format(name)) from None
         raise InputError(f"cannot load {name}: {short_message(error)}") from error
-    model = model.eval().requires_grad_(False)
-    if remote:
-        model = processor = remote.adapter(model, processor)
-    cached = None if folder.is_dir() else hub.cached_folder(name, revision)
-    if not remote:
-        check_spaces(name, processor, cached or folder, legacy_spaces)
-    commit = cached.name if cached else revision or "main"
-    return LoadedModel(
-        model,
-        processor,
-        folder.resolve().name if folder.is_dir() else name,
-        folder_digest(folder) if folder.is_dir() else commit[:12],
-        dtype,
-        torch.device(device),
-    )
 
 
 @dataclass(frozen=True)
@@ -204,7 +256,7 @@ def describe(name: str, common: dict[str, Any]) -> ModelDescription:
             raise  # a model's own code may need anything
         why = short_message(error).rstrip(".")
         raise MissingExtraError(
-            f"{name} cannot be opened: {why}; run: pip install 'discode[hf]'"
+            f"{name} cannot be opened: {why}; run: pip install 'discode-eval[hf]'"
         ) from error
 
 
@@ -310,17 +362,6 @@ def _check_processor(folder: Path) -> None:
     ):
         if not any(any(folder.glob(name)) for name in names):
             raise InputError(f"{folder} has no {what}; copy all files of the model into it")
-
-
-def _quantization(transformers: Any, dtype: Any, quantize: str | None) -> Any:
-    if quantize in (None, "fp8"):  # fp8 is torch's own, after loading
-        return None
-    require("bitsandbytes", "quantize")
-    return transformers.BitsAndBytesConfig(
-        load_in_4bit=quantize == "4bit",
-        load_in_8bit=quantize == "8bit",
-        bnb_4bit_compute_dtype=dtype,
-    )
 
 
 def short_message(error: BaseException) -> str:

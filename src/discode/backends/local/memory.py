@@ -103,9 +103,9 @@ def tokens_that_fit(config: Any, size: int, device: Any) -> int:
     heads = config.num_attention_heads
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
     groups = getattr(config, "num_key_value_heads", None) or heads
-    kept = 2 * config.num_hidden_layers * groups * width
+    cached = 2 * config.num_hidden_layers * groups * width
     passing = 8 * config.hidden_size + 3 * config.intermediate_size
-    return int(0.8 * free / (size * (kept + passing) + config.vocab_size))
+    return int(0.8 * free / (size * (cached + passing) + config.vocab_size))
 
 
 def gigabytes(size: float) -> str:

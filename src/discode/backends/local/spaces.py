@@ -57,7 +57,7 @@ def check_spaces(name: str, processor: Any, folder: Path | None, wanted: str) ->
 def tokens_with_space(vocabulary: Vocabulary) -> list[str]:
     """Return the special tokens of a prompt after which the tokenizer adds a space."""
     text, tokenizer = vocabulary.chat("a dog"), vocabulary.tokenizer
-    found = []
+    spaced = []
     for token in sorted(vocabulary.control_tokens):
         at = text.find(token) if token.strip() else -1
         following = text[at + len(token) :][:20]
@@ -65,8 +65,8 @@ def tokens_with_space(vocabulary: Vocabulary) -> list[str]:
             continue
         pieces = tokenizer.tokenize(token + following, add_special_tokens=False)
         if len(pieces) > 1 and pieces[0] == token and pieces[1].startswith(SPACE):
-            found.append(token)
-    return found
+            spaced.append(token)
+    return spaced
 
 
 def remove_spaces(tokenizer: Any) -> None:
@@ -77,8 +77,8 @@ def remove_spaces(tokenizer: Any) -> None:
         if part["type"] == "Metaspace":
             part["prepend_scheme"] = "never"
     normalizer = settings["normalizer"]
-    kept = [part for part in _parts(normalizer, "normalizers") if part["type"] != "Prepend"]
-    settings["normalizer"] = {"type": "Sequence", "normalizers": kept} if kept else None
+    steps = [part for part in _parts(normalizer, "normalizers") if part["type"] != "Prepend"]
+    settings["normalizer"] = {"type": "Sequence", "normalizers": steps} if steps else None
     changed = require("tokenizers", "hf").Tokenizer.from_str(json.dumps(settings))
     backend.normalizer, backend.pre_tokenizer = changed.normalizer, changed.pre_tokenizer
 

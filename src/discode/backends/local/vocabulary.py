@@ -272,12 +272,12 @@ class Vocabulary:
 
         After "0." they have the same first decimal, so their probability belongs to it.
         """
-        found: dict[str, list[int]] = {}
+        numbers: dict[str, list[int]] = {}
         for token, i in self.tokenizer.get_vocab().items():
             if len(token) > 1 and token.isascii() and token.isdigit():
-                found.setdefault(token[0], []).append(int(i))
+                numbers.setdefault(token[0], []).append(int(i))
         # A vocabulary's order changes from run to run, and sums with it.
-        return {digit: sorted(ids) for digit, ids in found.items()}
+        return {digit: sorted(ids) for digit, ids in numbers.items()}
 
 
 def readings_from_logp(
@@ -296,11 +296,54 @@ def readings_from_logp(
     With the rows of the head for ``tokenized.wanted``, ``head`` (I, D), the readings keep the
     hidden states: those of ``states`` (N, R, D) before the answer.
     """
-    column = {token: i for i, token in enumerate(tokenized.wanted)}
     n, b, k = len(logp), len(tokenized.scale.stems), len(tokenized.scale.answers)
-    m = len(tokenized.spellings)
+    path_logp, first_logp, after_logp, places = _logp_of_spellings(tokenized, logp)
+    stem_logp, lead_logp, answer_logp = np.empty((n, b)), np.empty((n, b)), np.empty((n, b, k))
+    likeliest = np.empty((n, b), np.intp)
+    for stem in range(b):
+        of = [i for i, spelling in enumerate(tokenized.spellings) if spelling.stem == stem]
+        # The empty stem is certain, with or without a space after it: hence the bound.
+        stem_logp[:, stem] = np.logaddexp.reduce(path_logp[:, of], axis=1).clip(max=0)
+        lead_logp[:, stem] = np.logaddexp.reduce(first_logp[:, of], axis=1)
+        weight = path_logp[:, of] - stem_logp[:, stem, None]
+        joint = weight[:, :, None] + after_logp[:, of]
+        answer_logp[:, stem] = np.logaddexp.reduce(joint, axis=1)
+        likeliest[:, stem] = np.array(places)[of][joint.max(axis=2).argmax(axis=1)]
+    hidden = rows = second = None
+    if head is not None:
+        every = np.arange(n)
+        hidden = states[every, likeliest[every, stem_logp.argmax(axis=1)]]
+        rows = head[tokenized.answer_columns]
+    forced = 1 + sum(len(spelling.ids) for spelling in tokenized.spellings)
+    if logp.shape[1] > forced:
+        second = np.empty((n, k))
+        for extra, at in enumerate(tokenized.decimal_stems.values(), forced):
+            here = likeliest[:, 0] == at  # the second decimal is that after the likeliest spelling
+            second[here] = second_decimals(tokenized, logp[here, at], logp[here, extra])
+        second[stem_logp.argmax(axis=1) != 0] = np.nan  # "1.0" has one decimal
+    return Readings(
+        tokenized.scale,
+        answer_logp.clip(max=0),
+        stem_logp,
+        lead_logp=lead_logp.clip(max=0) if any(tokenized.scale.stems) else None,
+        second_logp=None if second is None else second.clip(max=0),
+        hidden=hidden,
+        head=rows,
+        how=np.full(n, how),
+    )
+
+
+def _logp_of_spellings(
+    tokenized: TokenizedPrompt, logp: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], list[int]]:
+    """Return log P of M spellings (N, M), of their first tokens (N, M), of answers after (N, M, K).
+
+    And the position at which each one's answers are read.
+    """
+    column = {token: i for i, token in enumerate(tokenized.wanted)}
+    n, m = len(logp), len(tokenized.spellings)
     path_logp, first_logp = np.zeros((n, m)), np.zeros((n, m))
-    after_logp = np.empty((n, m, k))
+    after_logp = np.empty((n, m, len(tokenized.scale.answers)))
     places = []
     place = 0
     for number, spelling in enumerate(tokenized.spellings):
@@ -315,39 +358,7 @@ def readings_from_logp(
         for answer, group in enumerate(spelling.answers):
             columns = [column[token] for token in group]
             after_logp[:, number, answer] = np.logaddexp.reduce(logp[:, before, columns], axis=-1)
-    stem_logp, lead_logp, answer_logp = np.empty((n, b)), np.empty((n, b)), np.empty((n, b, k))
-    likeliest = np.empty((n, b), np.intp)
-    for stem in range(b):
-        of = [i for i, spelling in enumerate(tokenized.spellings) if spelling.stem == stem]
-        # The empty stem is certain, with or without a space after it: hence the bound.
-        stem_logp[:, stem] = np.logaddexp.reduce(path_logp[:, of], axis=1).clip(max=0)
-        lead_logp[:, stem] = np.logaddexp.reduce(first_logp[:, of], axis=1)
-        weight = path_logp[:, of] - stem_logp[:, stem, None]
-        joint = weight[:, :, None] + after_logp[:, of]
-        answer_logp[:, stem] = np.logaddexp.reduce(joint, axis=1)
-        likeliest[:, stem] = np.array(places)[of][joint.max(axis=2).argmax(axis=1)]
-    hidden = rows = None
-    if head is not None:
-        every = np.arange(n)
-        hidden = states[every, likeliest[every, stem_logp.argmax(axis=1)]]
-        rows = head[tokenized.answer_columns]
-    second = None
-    if logp.shape[1] > place + 1:
-        second = np.empty((n, k))
-        for extra, at in enumerate(tokenized.decimal_stems.values(), place + 1):
-            own = likeliest[:, 0] == at  # the second decimal is that after the likeliest spelling
-            second[own] = second_decimals(tokenized, logp[own, at], logp[own, extra])
-        second[stem_logp.argmax(axis=1) != 0] = np.nan  # "1.0" has one decimal
-    return Readings(
-        tokenized.scale,
-        answer_logp.clip(max=0),
-        stem_logp,
-        lead_logp=lead_logp.clip(max=0) if any(tokenized.scale.stems) else None,
-        second_logp=None if second is None else second.clip(max=0),
-        hidden=hidden,
-        head=rows,
-        how=np.full(n, how),
-    )
+    return path_logp, first_logp, after_logp, places
 
 
 def first_decimal(tokenized: TokenizedPrompt, logp: NDArray[np.float64]) -> tuple[int, int]:
@@ -369,7 +380,7 @@ def second_decimals(
     """
     belongs = tokenized.answer_of > 0
     with np.errstate(invalid="ignore"):  # NaN stays NaN
-        second = np.stack([np.logaddexp.reduce(after[:, own], axis=1) for own in belongs.T], axis=1)
+        second = np.stack([np.logaddexp.reduce(after[:, ids], axis=1) for ids in belongs.T], axis=1)
     column = {token: i for i, token in enumerate(tokenized.wanted)}
     for row, logp in enumerate(before):
         answer, token = first_decimal(tokenized, logp)

@@ -9,24 +9,24 @@ answers, so that none is missing.
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import logging
 import queue
 import re
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypedDict
+from typing import Any
 
 from discode.backends.base import Backend, Blocks
 from discode.backends.served.client import (
     IMAGE_PLACEHOLDER,
-    KEY_VARIABLE,
+    PRICES,
     ChatAnswer,
     ChatClient,
     Message,
     Prices,
+    RequestOptions,
 )
 from discode.backends.served.estimate import (
     ANSWER_TOKENS,
@@ -38,8 +38,10 @@ from discode.backends.served.estimate import (
 )
 from discode.backends.served.parse_logprobs import reading_from_tokens
 from discode.backends.served.throttle import RequestThrottle
+from discode.backends.served.transport import start
 from discode.errors import DiscodeError, InputError, RejectedError, StoppedError
 from discode.images import image_digest
+from discode.options import POSITIVE, SIZE, TEXT, option, options_of, with_options_documented
 from discode.pairs import Pair
 from discode.prompts import Prompt
 from discode.readings import Identity, Readings
@@ -60,25 +62,33 @@ KEPT_AFTER = 0.5
 _TRIAL = "Print the number 100 and nothing else."
 _SPACES = " \n▁ĠĊ"
 
-_Done = queue.SimpleQueue[tuple[list[int], Readings | BaseException]]
-"""The rows of a request with its one reading, or the exception that the program raised."""
 
-
-class ServedOptions(TypedDict, total=False):
+@with_options_documented
+@dataclass(frozen=True, kw_only=True)
+class ServedOptions(RequestOptions):
     """The options of ``openai:NAME`` and ``endpoint:NAME``."""
 
-    base_url: Annotated[str, "the server's address up to the version: http://localhost:8000/v1"]
-    key_variable: Annotated[str, "environment variable that holds the key (OPENAI_API_KEY)"]
-    image_size: Annotated[int, "shrink images whose longer side has more pixels than this"]
-    concurrency: Annotated[int, "most requests in flight (64); the server's own limit is found"]
-    rate: Annotated[float, "most requests per second"]
-    timeout: Annotated[float, "seconds to wait for an answer (120)"]
-    max_requests: Annotated[int, "most requests in all; retries and the first trial count"]
-    max_cost: Annotated[float, "most that may be spent; needs prices"]
-    prices: Annotated[str, "READ,WRITTEN: prices per million tokens, as 2.5,10"]
-    top: Annotated[int, "log-probabilities to ask for per position (20; llama.cpp has more)"]
-    tries: Annotated[int, "how often to ask a server that is busy or fails (8)"]
-    pause: Annotated[float, "about how many seconds before the second try (0.5); doubled each time"]
+    base_url: str = option(
+        OPENAI, "server's address up to the version: http://localhost:8000/v1", TEXT
+    )
+    image_size: int | None = option(
+        None, "pixels of the longer side; larger images are shrunk", SIZE, None
+    )
+    concurrency: int = option(64, "most requests in flight; the server's own limit is found", SIZE)
+    rate: float | None = option(None, "most requests per second", POSITIVE, None)
+    max_requests: int | None = option(
+        None, "most requests in all; retries and the first trial count", SIZE, None
+    )
+    max_cost: float | None = option(None, "most that may be spent; needs prices", POSITIVE, None)
+    prices: Prices | None = option(  # noqa: RUF009  # a field like the others
+        None, "prices per million tokens, read and written", PRICES, None
+    )
+    top: int = option(TOP, "log-probabilities to ask for per position; llama.cpp has more", SIZE)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_cost is not None and self.prices is None:
+            raise InputError("max_cost needs prices: READ,WRITTEN per million tokens, as 2.5,10")
 
 
 @dataclass(frozen=True)
@@ -106,23 +116,17 @@ class _Request:
     rows: list[int] = field(default_factory=list)
 
 
+_Block = list[tuple[_Request, Readings]]
+"""Requests, and the one reading of each."""
+_Blocks = queue.SimpleQueue[_Block | Exception]
+
+
 class Served(Backend):
     """A backend for a model behind an address.
 
     Args:
         name: The model, as the server calls it.
-        base_url: The server's address up to the version, "http://localhost:8000/v1".
-        key_variable: The environment variable that holds the key.
-        image_size: Images whose longer side has more pixels are shrunk to this; None: never.
-        concurrency: The most requests in flight; the server's own limit is found below that.
-        rate: The most requests per second.
-        timeout: Seconds to wait for an answer.
-        max_requests: The most requests in all; retries and the first trial count.
-        max_cost: The most that may be spent; needs ``prices``.
-        prices: "READ,WRITTEN": what a million tokens cost.
-        top: Log-probabilities to ask for per position; llama.cpp returns more than 20.
-        tries: How often to ask a server that is busy, fails, or drops the connection.
-        pause: About how many seconds to wait before the second try; doubled each time.
+        options: Those of :class:`ServedOptions`.
 
     Nothing is sent before the first reading, or before :attr:`identity` is asked for.
     """
@@ -130,37 +134,20 @@ class Served(Backend):
     batch_size = 2048
     """Pairs per batch: the server runs empty at the end of each."""
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        base_url: str = OPENAI,
-        key_variable: str = KEY_VARIABLE,
-        image_size: int | None = None,
-        concurrency: int = 64,
-        rate: float | None = None,
-        timeout: float = 120.0,
-        max_requests: int | None = None,
-        max_cost: float | None = None,
-        prices: str | None = None,
-        top: int = TOP,
-        tries: int = 8,
-        pause: float = 0.5,
-    ) -> None:
-        if image_size is not None and image_size < 1:
-            raise InputError(f"image_size={image_size} is not allowed; give 1 pixel or more")
-        if max_cost is not None and prices is None:
-            raise InputError("max_cost needs prices: READ,WRITTEN per million tokens, as 2.5,10")
-        if top < 1:
-            raise InputError(f"top={top} is not allowed; give 1 or more")
-        self.prices = None if prices is None else Prices.of(prices)
+    def __init__(self, name: str, **options: Any) -> None:
+        self.options = chosen = ServedOptions(**options)
+        self.prices = chosen.prices
         self.client = ChatClient(
-            base_url, name, key_variable, timeout, tries, pause,
-            RequestThrottle(concurrency, rate, max_requests, max_cost), self.prices,
-        )  # fmt: skip
+            chosen.base_url,
+            name,
+            throttle=RequestThrottle(
+                chosen.concurrency, chosen.rate, chosen.max_requests, chosen.max_cost
+            ),
+            prices=chosen.prices,
+            **{row.name: getattr(chosen, row.name) for row in options_of(RequestOptions)},
+        )
         where = self.client.host_and_path
-        self.model = f"openai:{name}" if base_url == OPENAI else f"{name}@{where}"
-        self._image_size, self._top = image_size, top
+        self.model = f"openai:{name}" if chosen.base_url == OPENAI else f"{name}@{where}"
         self._features: ServerFeatures | None = None
         self._token_ids: dict[Scale, list[int]] = {}
         self._lock = threading.Lock()
@@ -173,7 +160,7 @@ class Served(Backend):
         """
         features = self.server_features()
         parts = [features.model if features.model != self.client.name else ""]
-        parts.append("" if self._image_size is None else f"{self._image_size}px")
+        parts.append("" if self.options.image_size is None else f"{self.options.image_size}px")
         parts.append("" if features.top == TOP else f"top{features.top}")
         return Identity(self.model, "+".join(filter(None, parts)) or "none")
 
@@ -194,7 +181,7 @@ class Served(Backend):
         options: dict[str, Any] = {"max_tokens": MAX_TOKENS}
         if ids := self._answer_ids(UNIT):
             options["logprob_token_ids"] = ids
-        top = self._top
+        top = self.options.top
         for _ in range(5):
             try:
                 answer = self.client.ask([_user(_TRIAL)], options, logprobs=top)
@@ -217,9 +204,12 @@ class Served(Backend):
             raise InputError(self._no_logprobs(""))
         if not answer.tokens or not any(token.top for token in answer.tokens):
             raise InputError(self._no_logprobs(""))
-        if top < self._top:
+        if top < self.options.top:
             LOG.warning(
-                "%s returns %d log-probabilities per position, not %d", self.model, top, self._top
+                "%s returns %d log-probabilities per position, not %d",
+                self.model,
+                top,
+                self.options.top,
             )
         options.pop("logprob_token_ids", None)
         # A server that does not know the field may ignore it, and return its own choice.
@@ -248,10 +238,10 @@ class Served(Backend):
             words += [f"{stem}{number:02}" for stem in scale.stems for number in range(100)]
         text = " ".join(words) + "\n" + "\n".join(words)
         body = {"model": self.client.name, "prompt": text, "add_special_tokens": False}
-        found = self.client.fetch_json("tokenize", body | {"return_token_strs": True})
+        reply = self.client.fetch_json("tokenize", body | {"return_token_strs": True})
         ids: list[int] = []
         try:
-            named = dict(zip(found["tokens"], found["token_strs"], strict=True))
+            named = dict(zip(reply["tokens"], reply["token_strs"], strict=True))
             texts = {int(i): str(piece).strip(_SPACES) for i, piece in named.items()}
             if wanted <= set(texts.values()):
                 two = r"\d\d" if any(scale.stems) else r"(?!)"
@@ -286,36 +276,59 @@ class Served(Backend):
         if self.prices is not None:  # until answers tell what a request costs
             guess = self.estimate([pairs[requests[0].rows[0]]], prompt, scale).cost(self.prices)
             throttle.highest_cost = max(throttle.highest_cost, guess or 0.0)
-        waiting: queue.SimpleQueue[_Request] = queue.SimpleQueue()
-        done: _Done = queue.SimpleQueue()
-        for request in requests:
-            waiting.put(request)
-        cancelled = threading.Event()
-
-        def work() -> None:
-            with contextlib.suppress(queue.Empty):
-                while not cancelled.is_set():
-                    request = waiting.get_nowait()
-                    try:
-                        done.put((request.rows, self._ask(request, options, scale)))
-                    except BaseException as error:
-                        done.put((request.rows, error))
-
-        started = 0
-
-        def start_threads() -> None:
-            # As many threads as may send: one that has its answer goes on with the next request
-            # and need not wake another.
-            nonlocal started
-            while started < min(len(requests), throttle.limit + throttle.pausing):
-                threading.Thread(target=work, daemon=True).start()
-                started += 1
-
-        start_threads()
+        blocks: _Blocks = queue.SimpleQueue()
+        asking = start(self._ask_all(requests, options, features, scale, blocks.put))
         try:
-            yield from _in_blocks(done, len(requests), scale, start_threads)
+            left = len(requests)
+            while left:
+                block = blocks.get()
+                if isinstance(block, Exception):
+                    raise block
+                left -= len(block)
+                rows = [row for request, _ in block for row in request.rows]
+                readings = Readings.concat(scale, [reading for _, reading in block])
+                owners = [n for n, (request, _) in enumerate(block) for _ in request.rows]
+                yield rows, readings if len(rows) == len(block) else readings.take(owners)
         finally:
-            cancelled.set()  # after Ctrl-C no further request is sent
+            asking.cancel()  # after Ctrl-C no further request is sent
+
+    async def _ask_all(
+        self,
+        requests: Sequence[_Request],
+        options: Mapping[str, Any],
+        features: ServerFeatures,
+        scale: Scale,
+        put: Callable[[_Block | Exception], None],
+    ) -> None:
+        """Ask all, several at a time; put :data:`BLOCK_ANSWERS`, or those of a short while."""
+        waiting = iter(requests)
+        block: _Block = []
+
+        def flush() -> None:
+            if block:
+                put(block.copy())
+                block.clear()
+
+        async def work() -> None:
+            for request in waiting:
+                reading = await self._ask(request, options, features, scale)
+                if not block:
+                    asyncio.get_running_loop().call_later(KEPT_AFTER, flush)
+                block.append((request, reading))
+                if len(block) == BLOCK_ANSWERS:
+                    flush()
+
+        # Each holds one image in memory; the throttle says how many of them may send.
+        count = min(len(requests), self.client.throttle.concurrency)
+        workers = [asyncio.create_task(work()) for _ in range(count)]
+        try:
+            await asyncio.gather(*workers)
+            flush()
+        except Exception as error:  # a mistake of the program ends the run
+            put(error)
+        finally:
+            for worker in workers:
+                worker.cancel()
 
     def _requests(
         self, pairs: Sequence[Pair], prompt: Prompt, scale: Scale
@@ -335,7 +348,7 @@ class Served(Backend):
                 refused[row] = str(error)
                 continue
             image, texts = images.setdefault(
-                digest, (EncodedImage(pair.image, self._image_size), {})
+                digest, (EncodedImage(pair.image, self.options.image_size), {})
             )
             request = texts.setdefault(text, _Request(text, image))
             request.rows.append(row)
@@ -344,12 +357,20 @@ class Served(Backend):
             request.image.uses += 1
         return requests, refused
 
-    def _ask(self, request: _Request, options: Mapping[str, Any], scale: Scale) -> Readings:
+    async def _ask(
+        self,
+        request: _Request,
+        options: Mapping[str, Any],
+        features: ServerFeatures,
+        scale: Scale,
+    ) -> Readings:
         """Return the reading of one request, NaN with its reason where there is none."""
         try:
             messages = [_user(request.text, IMAGE_PLACEHOLDER)]
-            url, features = request.image.url(), self.server_features()
-            answer = self.client.ask(messages, options, logprobs=features.top, image_url=url)
+            url = await request.image.url()
+            answer = await self.client.ask_async(
+                messages, options, logprobs=features.top, image_url=url
+            )
             if (_model_name(answer) or features.model) != features.model:
                 raise InputError(
                     f"{_model_name(answer)} answers now, not {features.model}; run it again"
@@ -372,7 +393,7 @@ class Served(Backend):
         for request in requests:
             if request.image not in sizes:
                 try:
-                    url, *size = data_url(pairs[request.rows[0]].image, self._image_size)
+                    url, *size = data_url(pairs[request.rows[0]].image, self.options.image_size)
                     sizes[request.image] = (len(url), image_tokens(*size))
                 except DiscodeError:
                     sizes[request.image] = (0, 0)
@@ -389,36 +410,6 @@ class Served(Backend):
             ANSWER_TOKENS * usable,
             unusable + len(refused),
         )
-
-
-def _in_blocks(
-    done: _Done, count: int, scale: Scale, after_each: Callable[[], None]
-) -> Iterator[tuple[list[int], Readings]]:
-    """Yield ``count`` readings and their rows, :data:`BLOCK_ANSWERS` or a short while at a time.
-
-    ``after_each`` is called after each answer; an exception among the answers is raised.
-    """
-    rows: list[int] = []
-    parts: list[Readings] = []
-    number, oldest = 0, 0.0
-    while number < count:
-        late = False
-        try:
-            wait = max(0.0, oldest + KEPT_AFTER - time.monotonic()) if parts else None
-            owners, reading = done.get(timeout=wait)
-        except queue.Empty:
-            late = True
-        else:
-            after_each()
-            if isinstance(reading, BaseException):
-                raise reading
-            oldest = oldest if parts else time.monotonic()
-            rows += owners
-            parts.append(reading if len(owners) == 1 else reading.take([0] * len(owners)))
-            number += 1
-        if late or len(parts) == BLOCK_ANSWERS or number == count:
-            yield rows, Readings.concat(scale, parts)
-            rows, parts = [], []
 
 
 def _fewer(complaint: str, top: int) -> int:

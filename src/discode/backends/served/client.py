@@ -29,12 +29,14 @@ from discode.backends.served.parse_logprobs import (
 )
 from discode.backends.served.throttle import RequestThrottle
 from discode.backends.served.transport import (
-    ConnectionPool,
+    Connections,
     hide_key,
     keep_out_of_logs,
     parse_without_key,
+    wait_for,
 )
 from discode.errors import BackendError, InputError, RejectedError, StoppedError
+from discode.options import SIZE, TEXT, Configurable, Numbers, option, with_options_documented
 
 LOG = logging.getLogger("discode")
 Message = Mapping[str, Any]
@@ -91,57 +93,81 @@ class ChatModel(Protocol):
 class Prices:
     """The prices of a million tokens, read and written.
 
-    >>> Prices.of("2.5,10").cost(1_000_000, 100_000)
+    >>> Prices(2.5, 10).cost(1_000_000, 100_000)
     3.5
     """
 
     read: float
     written: float
 
-    @classmethod
-    def of(cls, text: str) -> Prices:
-        """Parse ``READ,WRITTEN``."""
-        try:
-            read, written = (float(part) for part in text.split(","))
-        except ValueError:
-            read = written = math.nan
-        if not (0 <= read < math.inf and 0 <= written < math.inf):
-            raise InputError(
-                f"prices={text!r} is not allowed; give READ,WRITTEN per million tokens: 2.5,10"
-            )
-        return cls(read, written)
-
     def cost(self, read: int, written: int) -> float:
         """Return the cost of these numbers of tokens."""
         return (self.read * read + self.written * written) / 1e6
 
 
+class _PriceRange:
+    """Two prices, on a command line 2.5,10."""
+
+    text = "READ,WRITTEN, as 2.5,10"
+
+    def convert(self, value: Any) -> Prices | None:
+        """Return ``value`` as prices; None if it is something else."""
+        if isinstance(value, Prices):
+            return value
+        try:
+            read, written = map(float, value.split(",") if isinstance(value, str) else value)
+        except (TypeError, ValueError):
+            return None
+        allowed = 0 <= read < math.inf and 0 <= written < math.inf
+        return Prices(read, written) if allowed else None
+
+
+PRICES = _PriceRange()
+_SECONDS = Numbers("seconds from 0 to a day", lambda x: 0 <= x <= _LONGEST_WAIT)
+_SOME_SECONDS = Numbers("seconds above 0, at most a day", lambda x: 0 < x <= _LONGEST_WAIT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestOptions(Configurable):
+    """How a server is asked."""
+
+    key_variable: str = option(KEY_VARIABLE, "environment variable that holds the key", TEXT)
+    timeout: float = option(120.0, "seconds to wait for an answer", _SOME_SECONDS)
+    tries: int = option(8, "requests to a server that is busy, fails or drops the connection", SIZE)
+    pause: float = option(0.5, "seconds, about, before the second try; doubled each time", _SECONDS)
+
+
+class _TryAgain(Exception):
+    """A request failed and may succeed later, after ``wait`` seconds if the server is busy."""
+
+    def __init__(self, why: str, wait: float = 0.0, *, busy: bool = False) -> None:
+        super().__init__(why)
+        self.wait, self.busy = wait, busy
+
+
+@with_options_documented
 @dataclass(frozen=True)
-class ChatClient:
+class ChatClient(RequestOptions):
     """A client for one model of a server that has OpenAI's chat completions.
+
+    Without a key in ``key_variable``, none is sent; OpenAI's own server, and one for which another
+    variable was named, are then not asked.
 
     Attributes:
         url: The server's address up to the version, e.g. "http://localhost:8000/v1".
         name: The model to ask.
-        key_variable: The environment variable that holds the key. Unset means no key, which is
-            refused for OpenAI's own server and where another variable was named.
-        timeout: Seconds to wait for an answer.
-        tries: How often to ask a server that is busy, fails, or drops the connection.
-        pause: About how many seconds to wait before the second try; doubled each time.
         throttle: How many requests may be in flight; several clients may share one.
         prices: For the throttle's ``max_cost``.
     """
 
     url: str
     name: str
-    key_variable: str = KEY_VARIABLE
-    timeout: float = 120.0
-    tries: int = 8
-    pause: float = 0.5
     throttle: RequestThrottle = field(default_factory=RequestThrottle, repr=False)
     prices: Prices | None = None
+    _connections: Connections = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         try:
             parsed = httpx.URL(self.url)
         except (httpx.InvalidURL, TypeError):
@@ -155,21 +181,9 @@ class ChatClient:
             )
         if not self.name:
             raise InputError("an endpoint needs the name of the model to ask")
-        if self.tries < 1:
-            raise InputError(f"tries={self.tries} is not allowed; give 1 or more")
-        if not 0 <= self.pause <= _LONGEST_WAIT:
-            raise InputError(f"pause={self.pause} is not allowed; give 0 seconds or more")
-        if not 0 < self.timeout <= _LONGEST_WAIT:
-            raise InputError(f"timeout={self.timeout} is not allowed; give seconds above 0")
         keep_out_of_logs(self.key_variable)
-        connections = ConnectionPool(self.timeout)
-        object.__setattr__(self, "_connections", connections)
-        weakref.finalize(self, connections.close)
-
-    @property
-    def _pool(self) -> ConnectionPool:
-        pool: ConnectionPool = self._connections  # type: ignore[attr-defined]  # set above: frozen
-        return pool
+        object.__setattr__(self, "_connections", Connections(self.timeout))
+        weakref.finalize(self, self._connections.close).atexit = False  # the loop ends with it
 
     @property
     def host(self) -> str:
@@ -189,6 +203,12 @@ class ChatClient:
         return self.ask(messages, {"max_tokens": max_tokens}, logprobs=logprobs)
 
     def ask(
+        self, messages: Sequence[Message], options: Mapping[str, Any], *, logprobs: int = 0
+    ) -> ChatAnswer:
+        """Ask with further fields in the request, and wait for the answer."""
+        return wait_for(self.ask_async(messages, options, logprobs=logprobs))
+
+    async def ask_async(
         self,
         messages: Sequence[Message],
         options: Mapping[str, Any],
@@ -207,83 +227,96 @@ class ChatClient:
         sent = json.dumps(body).encode()
         if image_url:  # quotes inside a caption are escaped: only the URL itself matches
             sent = sent.replace(f'"{IMAGE_PLACEHOLDER}"'.encode(), b'"' + image_url + b'"', 1)
-        return self._post_with_retries("chat/completions", sent)
+        for number in range(self.tries):
+            wait = self.pause * 2**number * random.uniform(0.5, 1.5)
+            try:
+                return await self._try_once(sent, wait)
+            except _TryAgain as failure:
+                why, wait = str(failure), max(wait, failure.wait)
+            if number + 1 < self.tries:
+                if wait > _SILENT_WAIT and not self._connections.announced:
+                    self._connections.announced = True  # once, until it answers again
+                    LOG.warning(
+                        "waiting %.0f s (%d of %d tries): %s", wait, number + 1, self.tries, why
+                    )
+                await self.throttle.pause(wait * random.uniform(1.0, 1.1))
+        raise BackendError(f"{why} ({self.tries} tries)" if self.tries > 1 else why)
 
     def fetch_json(self, path: str, body: Mapping[str, Any]) -> Any:
         """Post to a path outside the version's; return the JSON, or None where there is none.
 
         The throttle counts it like any other request.
         """
+        return wait_for(self._fetch_json(path, json.dumps(body).encode()))
+
+    async def _fetch_json(self, path: str, body: bytes) -> Any:
         root = self.url.rstrip("/").removesuffix("/v1")
         try:
-            self.throttle.acquire()
+            await self.throttle.acquire()
         except StoppedError:
             return None
         try:
-            status, _, data = self._send(f"{root}/{path}", json.dumps(body).encode())
+            status, _, data = await self._send(f"{root}/{path}", body)
             return parse_without_key(data, self._key()) if status == 200 else None
         except (httpx.HTTPError, ValueError, RecursionError, BackendError):
             return None
         finally:
             self.throttle.release("failed")
 
-    def _post_with_retries(self, path: str, body: bytes) -> ChatAnswer:
-        url = f"{self.url.rstrip('/')}/{path}"
-        for number in range(self.tries):
-            wait = self.pause * 2**number * random.uniform(0.5, 1.5)
-            self.throttle.acquire()
-            outcome, cost, why = "failed", 0.0, ""
-            try:
-                status, headers, data = self._send(url, body)
-                if status == 200:
-                    status = _status_inside(data)
-                if status == 200:
-                    outcome = "done"
-                    # An answer that does not say how many tokens it read gets the highest cost.
-                    cost = self.throttle.highest_cost if self.prices else 0.0
-                    answer = _answer(data, self._key())
-                    if self.prices and answer.usage:
-                        cost = self.prices.cost(*answer.usage)
-                    return answer
-                complaint = _complaint(data, self._key())
-                if status in _MISTAKES:
-                    raise InputError(f"{self.url}: {_MISTAKES[status]} ({complaint})")
-                why = f"{self.url} answered {status}: {complaint}"
-                if status not in (*_BUSY, *_TRANSIENT):
-                    if status in (400, 422):
-                        raise RejectedError(why, complaint)
-                    raise BackendError(why)
-                if status in _BUSY:
-                    outcome = "refused"
-                    wait = max(wait, wanted := _retry_after(headers))
-                    if wanted > _MAX_WAIT:  # then the other requests need not be sent either
-                        why = f"{why} (it asks to wait {wanted:.0f} s)"
-                        self.throttle.stop(f"not asked: {why}", wanted)
-                        raise BackendError(why)
-            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                why = self._unreachable(error)
-                if not self._pool.reached:  # a wrong address does not mend itself
-                    raise BackendError(f"{why}; is a server running there?") from None
-            except httpx.TimeoutException:
-                outcome, why = "refused", f"{self.url} gave no answer in {self.timeout:g} s"
-            except httpx.HTTPError as error:
-                why = self._unreachable(error)
-            finally:
-                self.throttle.release(outcome, cost=cost, wait=wait)
-            if number + 1 < self.tries:
-                if wait > _SILENT_WAIT and not self._pool.told:
-                    self._pool.told = True  # once, until it answers again
-                    LOG.warning(
-                        "waiting %.0f s (%d of %d tries): %s", wait, number + 1, self.tries, why
-                    )
-                self.throttle.pause(wait * random.uniform(1.0, 1.1))
-        raise BackendError(f"{why} ({self.tries} tries)" if self.tries > 1 else why)
+    async def _try_once(self, body: bytes, wait: float) -> ChatAnswer:
+        """Return the answer, or raise; ``wait`` is how long to wait after a refusal, at least."""
+        await self.throttle.acquire()
+        outcome, cost = "failed", 0.0
+        try:
+            url = f"{self.url.rstrip('/')}/chat/completions"
+            status, headers, data = await self._send(url, body)
+            status = _status_inside(data) if status == 200 else status
+            if status != 200:
+                raise self._failure(status, headers, data)
+            # An answer that does not say how many tokens it read gets the highest cost.
+            outcome, cost = "done", self.throttle.highest_cost if self.prices else 0.0
+            answer = _answer(data, self._key())
+            if self.prices and answer.usage:
+                cost = self.prices.cost(*answer.usage)
+            return answer
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            why = self._unreachable(error)
+            if not self._connections.reached:  # a wrong address does not mend itself
+                raise BackendError(f"{why}; is a server running there?") from None
+            raise _TryAgain(why) from None
+        except httpx.TimeoutException:
+            outcome = "refused"
+            raise _TryAgain(f"{self.url} gave no answer in {self.timeout:g} s") from None
+        except httpx.HTTPError as error:
+            raise _TryAgain(self._unreachable(error)) from None
+        except _TryAgain as failure:
+            outcome, wait = "refused" if failure.busy else "failed", max(wait, failure.wait)
+            raise
+        finally:
+            self.throttle.release(outcome, cost=cost, wait=wait)
+
+    def _failure(self, status: int, headers: httpx.Headers, data: bytes) -> Exception:
+        """Return the error that a status means; one that asks for a long wait stops the rest."""
+        complaint = _complaint(data, self._key())
+        why = f"{self.url} answered {status}: {complaint}"
+        if status in _MISTAKES:
+            return InputError(f"{self.url}: {_MISTAKES[status]} ({complaint})")
+        if status in (400, 422):
+            return RejectedError(why, complaint)
+        if status not in _BUSY:
+            return _TryAgain(why) if status in _TRANSIENT else BackendError(why)
+        seconds = _retry_after(headers)
+        if seconds <= _MAX_WAIT:
+            return _TryAgain(why, seconds, busy=True)
+        why = f"{why} (it asks to wait {seconds:.0f} s)"
+        self.throttle.stop(f"not asked: {why}", seconds)
+        return BackendError(why)
 
     def _unreachable(self, error: httpx.HTTPError) -> str:
-        said = hide_key(str(error), self._key())
+        why = hide_key(str(error), self._key())
         if isinstance(error, httpx.RemoteProtocolError):
-            said = said.partition(":")[0]  # after it comes what the server wrote, in pieces
-        return f"{self.url} cannot be reached: {said or type(error).__name__}"
+            why = why.partition(":")[0]  # after it comes what the server wrote, in pieces
+        return f"{self.url} cannot be reached: {why or type(error).__name__}"
 
     def _key(self) -> str:
         key = os.environ.get(self.key_variable, "").strip()
@@ -291,7 +324,7 @@ class ChatClient:
             raise InputError(f"{self.key_variable} does not hold a key: it contains odd characters")
         return key
 
-    def _send(self, url: str, body: bytes) -> tuple[int, httpx.Headers, bytes]:
+    async def _send(self, url: str, body: bytes) -> tuple[int, httpx.Headers, bytes]:
         headers = {"Content-Type": "application/json"}
         key = self._key()
         if key:
@@ -302,7 +335,7 @@ class ChatClient:
                 f"set: export {self.key_variable}=..., or name another by key_variable"
             )
         try:
-            return self._pool.post(url, body, headers)
+            return await self._connections.post(url, body, headers)
         except BackendError as error:
             raise BackendError(f"{self.url}: {error}") from None
 
@@ -317,65 +350,60 @@ def _retry_after(headers: httpx.Headers) -> float:
     ...                             "Date": "Wed, 21 Oct 2026 07:28:00 GMT"}))
     30.0
     """
-    value = headers.get("Retry-After", "0")
+    value, now = headers.get("Retry-After", "0"), _date(headers.get("Date", ""))
     try:
         seconds = float(value)
     except ValueError:
-        until, now = _date(value), _date(headers.get("Date", ""))
-        if until is None:
-            return 0.0
-        if now is None:
-            now = datetime.now(timezone.utc)
-            return min(max((until - now).total_seconds(), 0.0), _MAX_WAIT)
-        seconds = (until - now).total_seconds()
+        until, here = _date(value), datetime.now(timezone.utc)
+        seconds = (until - (now or here)).total_seconds() if until else 0.0
+        seconds = seconds if now else min(seconds, _MAX_WAIT)
     return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
 
 
 def _date(text: str) -> datetime | None:
     try:
-        found = parsedate_to_datetime(text)
+        return parsedate_to_datetime(text).replace(tzinfo=timezone.utc)  # HTTP's are all GMT
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
-    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
 def _answer(data: bytes, key: str = "") -> ChatAnswer:
     """Parse a chat completion; raise :class:`BackendError` where it is not one."""
     try:
-        found = parse_without_key(data, key)
-        choice = choices_in_order(found["choices"])[0]
+        body = parse_without_key(data, key)
+        choice = choices_in_order(body["choices"])[0]
         text = str(choice["message"]["content"] or "")
         tokens = [*map(Token.parse, (choice.get("logprobs") or {}).get("content") or ())]
-        model, usage = str(found.get("model") or ""), _usage(found.get("usage"))
+        model, usage = str(body.get("model") or ""), _usage(body.get("usage"))
     except Exception as error:  # whatever a server sends fails its own row only
-        said = hide_key(str(error), key)[:200]
+        where = hide_key(str(error), key)[:200]
         raise BackendError(
-            f"the answer is not OpenAI's chat completion: {type(error).__name__} at {said}"
+            f"the answer is not OpenAI's chat completion: {type(error).__name__} at {where}"
         ) from None
     written = "".join(token.text for token in tokens)
     if hide_key(written, key) != written:  # the key may be spread over several tokens
         raise BackendError("the server repeats the key")
-    if (own := tokens_of_text(tokens, text)) is None:
+    if (of_text := tokens_of_text(tokens, text)) is None:
         raise BackendError(f"{OTHER_TOKENS} {text!r}")
-    return ChatAnswer(text, tuple(own), model, usage)
+    return ChatAnswer(text, tuple(of_text), model, usage)
 
 
 def _status_inside(data: bytes) -> int:
-    """Return the status that the body of an answer with status 200 tells: some hold an error."""
+    """Return the status in the body of an answer with status 200: some hold an error."""
     if b'"choices"' in data:
         return 200
     try:
-        found = json.loads(data)
-        code = (found["error"] if found.get("object") != "error" else found).get("code")
+        body = json.loads(data)
+        code = (body["error"] if body.get("object") != "error" else body).get("code")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return 200  # whatever it is
     return code if isinstance(code, int) and 400 <= code < 600 else 500
 
 
-def _usage(found: Any) -> tuple[int, int] | None:
+def _usage(usage: Any) -> tuple[int, int] | None:
     """Return the tokens read and written; None unless both are counts and some were read."""
     try:
-        read, written = found["prompt_tokens"], found["completion_tokens"]
+        read, written = usage["prompt_tokens"], usage["completion_tokens"]
         if 1 <= read < _MOST_TOKENS and 0 <= written < _MOST_TOKENS:
             return int(read), int(written)
     except (TypeError, KeyError):
@@ -386,8 +414,8 @@ def _usage(found: Any) -> tuple[int, int] | None:
 def _complaint(data: bytes, key: str) -> str:
     """Return a server's own words on one line; some servers repeat the key in them."""
     try:
-        found = parse_without_key(data, key)
-        message = found["error"]["message"] if "error" in found else found["message"]
+        body = parse_without_key(data, key)
+        message = body["error"]["message"] if "error" in body else body["message"]
     except (ValueError, KeyError, TypeError, RecursionError):
         message = data.decode(errors="replace") or "no reason given"
     whole = hide_key(str(message), key)  # before the cut: half a key would not be found

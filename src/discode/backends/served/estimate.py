@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import math
-import threading
 from dataclasses import astuple, dataclass
 
 from PIL import ExifTags, Image
@@ -61,21 +61,21 @@ class EncodedImage:
 
     def __init__(self, image: ImageSource, image_size: int | None) -> None:
         self._image, self._image_size = image, image_size
-        self._lock, self._url = threading.Lock(), b""
+        self._encoding: asyncio.Task[tuple[str, int, int]] | None = None
         self.uses = 0
 
-    def url(self) -> bytes:
+    async def url(self) -> bytes:
         """Return the data URL."""
-        with self._lock:
-            self._url = self._url or data_url(self._image, self._image_size)[0].encode()
-            return self._url
+        if self._encoding is None:
+            encode = asyncio.to_thread(data_url, self._image, self._image_size)
+            self._encoding = asyncio.create_task(encode)
+        return (await self._encoding)[0].encode()
 
     def release(self) -> None:
         """Note that one request is done with it."""
-        with self._lock:
-            self.uses -= 1
-            if self.uses <= 0:
-                self._url = b""
+        self.uses -= 1
+        if self.uses <= 0:
+            self._encoding = None
 
 
 def text_tokens(text: str) -> int:

@@ -149,7 +149,7 @@ def _answers_in(given: Any) -> list[_Answer] | None:
         return _answers_of(given) if isinstance(given, Mapping) else None
     if given and all(isinstance(item, Mapping) and "top_logprobs" in item for item in given):
         return [_tokens(given)]  # the positions of one answer
-    found: list[_Answer] = []
+    collected: list[_Answer] = []
     known = False
     for item in given:
         try:
@@ -157,13 +157,13 @@ def _answers_in(given: Any) -> list[_Answer] | None:
         except InputError as error:
             answers = [error]
         if answers is not None:
-            found += answers
+            collected += answers
             known = True
         elif isinstance(item, Mapping) and "token" not in item:  # which is part of a row
-            found.append(item)
+            collected.append(item)
         else:
             return None
-    return found if known else None
+    return collected if known else None
 
 
 def _answers_of(given: Mapping[str, Any]) -> list[_Answer] | None:
@@ -286,58 +286,76 @@ def reading_from_tokens(
     ([0.033, 0.033, 0.033, 0.6, 0.2], [True])
     """
     pieces = _pieces(tokens)
-    text = "".join(pieces)
-    rating = find_rating(text, scale)
+    rating = find_rating(text := "".join(pieces), scale)
     if rating is None:
         return Readings.failed(scale, [why_no_rating(text, scale)])
-    stem, said = rating.stem, scale.answers[rating.answer]
+    stem, answer = rating.stem, scale.answers[rating.answer]
     first, at = (piece_at(pieces, position) for position in (rating.start, rating.at))
     junk = pieces[first][: rating.start - len("".join(pieces[:first]))]
     written = "".join(pieces[:at])[rating.start :]
-    b, k = len(scale.stems), len(scale.answers)
-    answer_logp, stem_logp = np.full((1, b, k), np.nan), np.full((1, b), np.nan)
-    lead_logp = np.full((1, b), np.nan)
     top = _candidates(tokens[at])
     if not scale.stems[stem]:
-        if _answer(pieces[at], scale) != said:
-            return Readings.failed(scale, [f"the model writes {said!r} {SEVERAL_TOKENS}"])
-        if not (whole or len(said) > 1):  # which would be one token
+        if _answer(pieces[at], scale) != answer:
+            return Readings.failed(scale, [f"the model writes {answer!r} {SEVERAL_TOKENS}"])
+        if not whole and len(answer) == 1:  # a longer one would be one token
             top = _before_unclear(top, scale)
         if tokens[at].text not in top:
             return Readings.failed(scale, [f"the model may write answers {SEVERAL_TOKENS}"])
-    one = first == at  # all in one token: take the stem with the larger mass, as elsewhere
+    # All in one token: take the stem with the larger mass, as elsewhere.
     by_stem = {
         number: _answers_at(top, scale, number, written, "" if written else junk)
-        for number in (range(b) if one else (stem,))
+        for number in (range(len(scale.stems)) if first == at else (stem,))
     }
     stem = max(by_stem, key=lambda number: by_stem[number][1])
-    answers, mass, absent = by_stem[stem]
+    answers, _, absent = by_stem[stem]
     if absent and missing == "nan":
         return Readings.failed(scale, [absent_answers(absent, len(answers))])
+    answer_logp = np.full((1, len(scale.stems), len(answers)), np.nan)
     answer_logp[0, stem] = answers
-    chosen = [_token_logp(token) for token in tokens[first:at]]
-    stem_logp[0, stem] = sum(chosen) + (mass if scale.stems[stem] else 0.0)
-    for other, (_, seen, _) in by_stem.items() if scale.stems[stem] else ():
-        if other != stem and seen > -math.inf:
-            stem_logp[0, other] = seen
-    for number in range(b):
-        lead_logp[0, number] = _lead(_candidates(tokens[first]), scale.stems[number], junk)
+    stem_logp = _stem_logp(scale, stem, by_stem, sum(map(_token_logp, tokens[first:at])))
+    begins = _candidates(tokens[first])
+    lead_logp = np.array([[_lead(begins, beginning, junk) for beginning in scale.stems]])
     second = None
-    alone = pieces[at].endswith(said) and len("".join(pieces[: at + 1])) == rating.at + len(said)
-    if scale.stems[stem] and alone and pieces[at + 1 :] and pieces[at + 1][:1].isdigit():
-        digits, _, more = _answers_at(
-            _candidates(tokens[at + 1]), scale, stem, scale.stems[stem], ""
-        )
-        second, absent = digits[None], [*absent, *more]
+    if scale.stems[stem] and _has_second_decimal(pieces, at, rating.at, answer):
+        second, more = _second_decimal(tokens[at + 1], scale, stem)
+        absent = [*absent, *more]
     return Readings(
         scale,
         answer_logp.clip(max=0),
         stem_logp.clip(max=0),
         lead_logp=lead_logp.clip(max=0) if any(scale.stems) else None,
-        second_logp=None if second is None else second.clip(max=0),
+        second_logp=second,
         truncated=np.array([bool(absent)]),
         how=np.array(["generated"]),
     )
+
+
+def _stem_logp(
+    scale: Scale, stem: int, by_stem: Mapping[int, tuple[Floats, float, list[str]]], before: float
+) -> Floats:
+    """Return log P(stem) (1, B); ``before`` is that of the tokens before the answer's."""
+    result = np.full((1, len(scale.stems)), np.nan)
+    if not scale.stems[stem]:
+        result[0, stem] = before
+        return result
+    for number, (_, mass, _) in by_stem.items():
+        if number == stem:
+            result[0, number] = before + mass
+        elif mass > -math.inf:
+            result[0, number] = mass
+    return result
+
+
+def _has_second_decimal(pieces: Sequence[str], at: int, start: int, answer: str) -> bool:
+    """Whether the first decimal ends the token ``at``, and the next token begins with another."""
+    ends = pieces[at].endswith(answer) and len("".join(pieces[: at + 1])) == start + len(answer)
+    return ends and at + 1 < len(pieces) and pieces[at + 1][:1].isdigit()
+
+
+def _second_decimal(token: Token, scale: Scale, stem: int) -> tuple[Floats, list[str]]:
+    """Return log P of the second decimal (1, K), and the absent ones."""
+    digits, _, absent = _answers_at(_candidates(token), scale, stem, scale.stems[stem], "")
+    return digits[None].clip(max=0), absent
 
 
 def _answer(text: str, scale: Scale) -> str | None:
@@ -413,10 +431,10 @@ def _answers_at(
 
 def _lead(top: Mapping[str, float], stem: str, junk: str) -> float:
     """Return log P of the tokens that begin as the stem does, cut as the model cuts it."""
-    found = []
+    logps = []
     for text, logp in top.items():
         piece = text.translate(_MARKS)
         rest = piece.removeprefix(junk) if piece.startswith(junk) else ""
         if rest and (rest.startswith(stem) or stem.startswith(rest)):
-            found.append(logp)
-    return float(np.logaddexp.reduce(found)) if found and stem else math.nan
+            logps.append(logp)
+    return float(np.logaddexp.reduce(logps)) if logps and stem else math.nan

@@ -8,13 +8,14 @@ requests wait as long as it asks for.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import math
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from discode.errors import InputError, StoppedError
+from discode.errors import StoppedError
 
 INITIAL_LIMIT = 8
 """Requests in flight at the beginning."""
@@ -23,7 +24,7 @@ _SOONEST, _LATEST = 1.0, 30.0  # seconds from one trial of a higher limit to the
 
 @dataclass
 class RequestThrottle:
-    """Lets requests through; each ``acquire`` is followed by one ``release``, in any thread.
+    """Lets requests of one event loop through; each ``acquire`` is followed by one ``release``.
 
     Attributes:
         concurrency: The most requests in flight.
@@ -32,10 +33,11 @@ class RequestThrottle:
         max_cost: The most that may be spent, in the unit of the prices.
         highest_cost: The highest cost of one request, estimated until answers tell.
 
-    >>> throttle = RequestThrottle(max_requests=1)
-    >>> throttle.acquire()
-    >>> throttle.release("done", cost=0.25)
-    >>> throttle.acquire()
+    >>> async def ask_twice(throttle: RequestThrottle) -> None:
+    ...     await throttle.acquire()
+    ...     throttle.release("done", cost=0.25)
+    ...     await throttle.acquire()
+    >>> asyncio.run(ask_twice(RequestThrottle(max_requests=1)))
     Traceback (most recent call last):
     discode.errors.StoppedError: not asked: max_requests=1 is reached
     """
@@ -50,44 +52,45 @@ class RequestThrottle:
     limit: int = field(default=INITIAL_LIMIT, init=False)
     sent: int = field(default=0, init=False)
     spent: float = field(default=0.0, init=False)
-    pausing: int = field(default=0, init=False)
-    """Requests that wait before they are tried again."""
+    stopped: str = field(default="", init=False)
+    """Why no request is let through any more; empty while they are."""
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "rate", "max_requests", "max_cost"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise InputError(f"{name}={value} is not allowed; give a number above 0")
         self.limit = min(INITIAL_LIMIT, self.concurrency)
         self._ceiling, self._step, self._period = self.concurrency, 1, _SOONEST
         self._in_flight = self._refused = 0
         self._tried = self._until = self._next = 0.0
-        self._stopped, self._reopens, self._over = "", math.inf, threading.Event()
-        self._changed = threading.Condition()
+        self._reopens = math.inf
+        self._turn, self._changed, self._over = asyncio.Lock(), asyncio.Event(), asyncio.Event()
 
-    def acquire(self) -> None:
+    async def acquire(self) -> None:
         """Wait until a request may be sent; raise :class:`StoppedError` if none may be any more."""
-        with self._changed:
-            while True:
-                if self._stopped and self.clock() >= self._reopens:
-                    self._stopped = ""
-                    self._over.clear()
-                affordable = self._affordable()
-                if self.max_requests is not None and self.sent >= self.max_requests:
-                    self._stop(f"not asked: max_requests={self.max_requests} is reached")
-                elif not affordable and not self._in_flight:
-                    spent = f"{self.spent:.4g} spent"
-                    self._stop(f"not asked: max_cost={self.max_cost:g} is reached ({spent})")
-                if self._stopped:
-                    raise StoppedError(self._stopped)
-                wait = max(self._until, self._next) - self.clock()
-                if wait <= 0 and self._in_flight < self.limit and affordable:
-                    break
-                self._changed.wait(wait if wait > 0 else None)
-            self.sent += 1
-            self._in_flight += 1
-            if self.rate is not None:
-                self._next = max(self._next, self.clock()) + 1 / self.rate
+        async with self._turn:  # the first in the queue waits for a change, the others for it
+            while (wait := self._seconds_to_wait()) != 0:
+                self._changed.clear()
+                await _wait_for(self._changed, wait)
+        self.sent += 1
+        self._in_flight += 1
+        if self.rate is not None:
+            self._next = max(self._next, self.clock()) + 1 / self.rate
+
+    def _seconds_to_wait(self) -> float | None:
+        """Return 0 if a request may be sent now, None if another one must end before."""
+        if self.stopped and self.clock() >= self._reopens:
+            self.stopped = ""
+            self._over.clear()
+        affordable = self._affordable()
+        if self.max_requests is not None and self.sent >= self.max_requests:
+            self.stop(f"not asked: max_requests={self.max_requests} is reached")
+        elif not affordable and not self._in_flight:
+            spent = f"{self.spent:.4g} spent"
+            self.stop(f"not asked: max_cost={self.max_cost:g} is reached ({spent})")
+        if self.stopped:
+            raise StoppedError(self.stopped)
+        wait = max(self._until, self._next) - self.clock()
+        if wait > 0:
+            return wait
+        return 0 if self._in_flight < self.limit and affordable else None
 
     def _affordable(self) -> bool:
         """Whether one request more stays below the cap, if each in flight costs the highest."""
@@ -97,28 +100,26 @@ class RequestThrottle:
 
     def release(self, outcome: str, *, cost: float = 0.0, wait: float = 0.0) -> None:
         """Say how a request ended: "done", "refused" (try after ``wait`` seconds) or "failed"."""
-        with self._changed:
-            busy = self._in_flight >= self.limit
-            self._in_flight -= 1
-            self.spent += max(cost, 0.0)
-            self.highest_cost = max(self.highest_cost, cost)
-            now = self.clock()
-            if outcome == "done":
-                self._refused = 0
-                if busy:
-                    self._grow(now)
-            elif outcome == "refused":
-                self._refused += 1
-                # A server that still serves the others has shown its limit; one that refuses
-                # everything may soon have capacity again.
-                self._period = _LATEST if self._in_flight > self.limit // 2 else _SOONEST
-                self._ceiling = max(1, min(self._ceiling, max(self._in_flight, self.limit // 2)))
-                self.limit = min(self.limit, self._ceiling)
-                self._step, self._tried = 1, now
-                if self._refused > self.limit:  # it refuses everything
-                    self._until = max(self._until, now + wait)
-            # Wake no more threads than may send: a hundred that wake in vain cost more than asking.
-            self._changed.notify(max(1, self.limit - self._in_flight))
+        busy = self._in_flight >= self.limit
+        self._in_flight -= 1
+        self.spent += max(cost, 0.0)
+        self.highest_cost = max(self.highest_cost, cost)
+        now = self.clock()
+        if outcome == "done":
+            self._refused = 0
+            if busy:
+                self._grow(now)
+        elif outcome == "refused":
+            self._refused += 1
+            # A server that still serves the others has shown its limit; one that refuses
+            # everything may soon have capacity again.
+            self._period = _LATEST if self._in_flight > self.limit // 2 else _SOONEST
+            self._ceiling = max(1, min(self._ceiling, max(self._in_flight, self.limit // 2)))
+            self.limit = min(self.limit, self._ceiling)
+            self._step, self._tried = 1, now
+            if self._refused > self.limit:  # it refuses everything
+                self._until = max(self._until, now + wait)
+        self._changed.set()
 
     def _grow(self, now: float) -> None:
         if self.limit >= self._ceiling and now - self._tried >= self._period:
@@ -126,26 +127,18 @@ class RequestThrottle:
             self._step, self._tried = 2 * self._step, now
         self.limit = min(self.limit + 1, self._ceiling)
 
-    def pause(self, seconds: float) -> None:
+    async def pause(self, seconds: float) -> None:
         """Sleep before a request is tried again; wake at once when everything is stopped."""
-        with self._changed:
-            self.pausing += 1
-        self._over.wait(seconds)
-        with self._changed:
-            self.pausing -= 1
-
-    @property
-    def stopped(self) -> str:
-        """Why no request is let through any more; empty while they are."""
-        return self._stopped
+        await _wait_for(self._over, seconds)
 
     def stop(self, reason: str, seconds: float = math.inf) -> None:
         """Let no request through any more, or none for some time: a service outlives a wait."""
-        with self._changed:
-            self._stop(reason, seconds)
-
-    def _stop(self, reason: str, seconds: float = math.inf) -> None:
-        if not self._stopped:
-            self._stopped, self._reopens = reason, self.clock() + seconds
+        if not self.stopped:
+            self.stopped, self._reopens = reason, self.clock() + seconds
             self._over.set()
-            self._changed.notify_all()
+            self._changed.set()
+
+
+async def _wait_for(event: asyncio.Event, seconds: float | None) -> None:
+    with contextlib.suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)

@@ -1,23 +1,25 @@
-"""HTTP connections: one deadline for the whole exchange, no compression, the key never shown."""
+"""HTTP in one event loop: a deadline for the whole exchange, no compression, the key never shown.
+
+The loop runs in a thread of its own, so that callers stay synchronous.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import functools
+import asyncio
 import json
 import logging
 import os
-import socket
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 import httpx
 
 from discode.errors import BackendError
 from discode.files import parse_json
+
+T = TypeVar("T")
 
 HIDDEN = "***"
 """Replaces the key where a server repeats it."""
@@ -58,166 +60,133 @@ def _hide_in(parsed: Any, key: str) -> Any:
     return parsed
 
 
-class _KeyFilter(logging.Filter):
-    """Hides keys in what httpx logs: a server may put one into its status message."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.variables: set[str] = set()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        original = text = record.getMessage()
-        for variable in tuple(self.variables):
-            text = hide_key(text, os.environ.get(variable, "").strip())
-        if text != original:
-            record.msg, record.args = text, ()
-        return True
+_key_variables: set[str] = set()
 
 
-_key_filter = _KeyFilter()
+def _hide_keys(record: logging.LogRecord) -> bool:
+    """Hide keys in what httpx logs: a server may put one into its status message."""
+    original = text = record.getMessage()
+    for variable in tuple(_key_variables):
+        text = hide_key(text, os.environ.get(variable, "").strip())
+    if text != original:
+        record.msg, record.args = text, ()
+    return True
 
 
 def keep_out_of_logs(variable: str) -> None:
     """Hide the value of an environment variable in the logs of httpx."""
-    _key_filter.variables.add(variable)
+    _key_variables.add(variable)
     for name in _LOGGERS:
-        logging.getLogger(name).addFilter(_key_filter)  # added twice, it is kept once
+        logging.getLogger(name).addFilter(_hide_keys)  # a filter is added only once
 
 
-class _Connection:
-    """An httpx client with one connection, which another thread can cut."""
-
-    def __init__(self, client: httpx.Client) -> None:
-        self.client, self.late = client, False
-        self._socket: socket.socket | None = None
-        self._received = False  # anything since the last request was sent
-
-    def trace(self, event: str, info: Mapping[str, Any]) -> None:
-        """Remember the socket when httpx has opened one, and refuse an answer to nothing.
-
-        Where a server sends two answers to a request, the second was here before the next request
-        was sent, and would be taken for its answer.
-        """
-        if event.endswith(("connect_tcp.complete", "start_tls.complete")):
-            stream = info["return_value"]
-            self._socket = stream.get_extra_info("socket")
-            stream.read = functools.partial(self._read, stream.read)
-            if self.late:
-                self.cut()
-        elif event.endswith("receive_response_headers.started"):
-            self._received = False
-        elif event.endswith("receive_response_headers.complete") and not self._received:
-            raise httpx.RemoteProtocolError("it sent more than one answer to a request")
-
-    def _read(self, read: Callable[..., bytes], *args: Any, **options: Any) -> bytes:
-        self._received = True
-        return read(*args, **options)
-
-    def cut(self) -> None:
-        """Shut the socket down, which ends whatever waits for it."""
-        if self._socket is not None:
-            with contextlib.suppress(OSError):
-                # Not the method of an SSL socket: it would drop state that the reader still uses.
-                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+_loops: dict[int, asyncio.AbstractEventLoop] = {}  # by process: a fork inherits no thread
+_starting = threading.Lock()
 
 
-class ConnectionPool:
-    """Connections, one per httpx client: its own pool looks through all of them at each request.
+def start(coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+    """Run a coroutine in the background event loop of this process."""
+    with _starting:
+        if os.getpid() not in _loops:
+            loop = _loops[os.getpid()] = asyncio.new_event_loop()
+            threading.Thread(target=loop.run_forever, daemon=True).start()
+    return asyncio.run_coroutine_threadsafe(coroutine, _loops[os.getpid()])
 
-    The timeout of httpx starts anew with each piece, so a thread watches the whole exchange.
+
+def wait_for(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine in the background event loop and return its result."""
+    future = start(coroutine)
+    try:
+        return future.result()
+    finally:
+        future.cancel()  # after Ctrl-C; a finished one is left as it is
+
+
+class Connections:
+    """Connections to one server, one per httpx client: its pool looks through all of its own.
 
     Attributes:
         reached: Whether a server has ever answered.
-        told: Whether users were told that it does not; an answer makes this False again.
+        announced: Whether users know that it does not; an answer makes this False again.
     """
 
     def __init__(self, timeout: float) -> None:
-        self.reached = self.told = False
+        self.reached = self.announced = False
         self._timeout, self._ssl = timeout, httpx.create_ssl_context()
+        self._process = os.getpid()
         self._idle: list[_Connection] = []
-        self._deadlines: dict[_Connection, float] = {}  # earliest first: all have the same timeout
-        self._changed = threading.Condition()
-        self._watched = self._closed = False
 
-    def post(
+    async def post(
         self, url: str, body: bytes, headers: Mapping[str, str]
     ) -> tuple[int, httpx.Headers, bytes]:
         """Send a POST request; return status, headers and body, or raise what httpx raises."""
-        parts, size = [], 0
-        with self._borrow() as connection:
-            try:
-                with connection.client.stream(
-                    "POST", url, content=body,
-                    headers={**headers, "Accept-Encoding": "identity"},
-                    extensions={"trace": connection.trace},
-                ) as response:  # fmt: skip
-                    self.reached = True
-                    if response.status_code == 200:
-                        self.told = False
-                    encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
-                    if encoding not in ("", "identity"):
-                        if response.status_code == 200:
-                            raise BackendError(
-                                "the answer is compressed, though we asked for plain"
-                            )
-                        return response.status_code, response.headers, b""
-                    for part in response.iter_raw():
-                        parts.append(part)
-                        size += len(part)
-                        if size > _MAX_BYTES:
-                            raise BackendError(f"the answer is over {_MAX_BYTES >> 20} MiB")
-            except httpx.HTTPError:
-                if not connection.late:
-                    raise
-            if connection.late:  # also where the cut looked like the end of the answer
-                raise httpx.ReadTimeout("too slow")
-        return response.status_code, response.headers, b"".join(parts)
-
-    @contextmanager
-    def _borrow(self) -> Iterator[_Connection]:
-        """Lend the connection that was used last, or a new one, and watch its deadline."""
+        if self._process != os.getpid():  # connections of the process that forked are not ours
+            self._process, self._idle = os.getpid(), []
+        connection = self._idle.pop() if self._idle else self._connect()
         try:
-            connection = self._idle.pop()
-        except IndexError:
-            connect = min(self._timeout, _CONNECT_SECONDS)
-            timeout = httpx.Timeout(self._timeout, connect=connect)
-            connection = _Connection(
-                httpx.Client(timeout=timeout, verify=self._ssl, follow_redirects=False)
-            )
-        with self._changed:
-            connection.late = False
-            self._deadlines[connection] = time.monotonic() + self._timeout
-            if not self._watched:
-                self._watched = True
-                threading.Thread(target=self._watch, daemon=True).start()
-            if len(self._deadlines) == 1:
-                self._changed.notify()
-        try:
-            yield connection
+            return await asyncio.wait_for(self._post(connection, url, body, headers), self._timeout)
+        except asyncio.TimeoutError:
+            raise httpx.ReadTimeout("too slow") from None
         finally:
-            with self._changed:
-                self._deadlines.pop(connection, None)
             self._idle.append(connection)
 
-    def _watch(self) -> None:
-        with self._changed:
-            while not self._closed:
-                if not self._deadlines:
-                    self._changed.wait()
-                    continue
-                connection, end = next(iter(self._deadlines.items()))
-                left = end - time.monotonic()
-                if left > 0:
-                    self._changed.wait(left)
-                    continue
-                del self._deadlines[connection]
-                connection.late = True
-                connection.cut()
+    def _connect(self) -> _Connection:
+        timeout = httpx.Timeout(None, connect=min(self._timeout, _CONNECT_SECONDS))
+        return _Connection(httpx.AsyncClient(timeout=timeout, verify=self._ssl))
+
+    async def _post(
+        self, connection: _Connection, url: str, body: bytes, headers: Mapping[str, str]
+    ) -> tuple[int, httpx.Headers, bytes]:
+        headers = {**headers, "Accept-Encoding": "identity"}
+        client = connection.client
+        async with client.stream("POST", url, content=body, headers=headers) as response:
+            connection.check(response)
+            self.reached = True
+            if response.status_code == 200:
+                self.announced = False
+            if response.headers.get("Content-Encoding", "").strip().lower() not in ("", "identity"):
+                if response.status_code == 200:
+                    raise BackendError("the answer is compressed, though we asked for plain")
+                return response.status_code, response.headers, b""
+            data = bytearray()
+            async for part in response.aiter_raw():
+                data += part
+                if len(data) > _MAX_BYTES:
+                    raise BackendError(f"the answer is over {_MAX_BYTES >> 20} MiB")
+        connection.reads = 0
+        return response.status_code, response.headers, bytes(data)
 
     def close(self) -> None:
-        """Close the connections that are not lent."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-        while self._idle:
-            self._idle.pop().client.close()
+        """Close the connections; the loop does so when it comes to it.
+
+        Called when an object is collected, in any thread: so without a lock.
+        """
+        for connection in self._idle if self._process == os.getpid() else ():
+            asyncio.run_coroutine_threadsafe(connection.client.aclose(), _loops[self._process])
+
+
+class _Connection:
+    """An httpx client with one connection, which counts what it reads."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self.client, self.reads = client, 0
+        self._stream: Any = None
+
+    def check(self, response: httpx.Response) -> None:
+        """Refuse an answer that was here before its request was sent.
+
+        Where a server sends two answers to a request, the second would be taken for the answer to
+        the next request.
+        """
+        stream = response.extensions["network_stream"]
+        if stream is self._stream:
+            if not self.reads:
+                raise httpx.RemoteProtocolError("it sent more than one answer to a request")
+            return
+        self._stream, read = stream, stream.read
+
+        async def read_and_count(*args: Any, **options: Any) -> Any:
+            self.reads += 1
+            return await read(*args, **options)
+
+        stream.read = read_and_count

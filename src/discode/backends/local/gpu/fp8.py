@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from discode.backends.local.fused import find_kernels
+from discode.backends.local.gpu.fused import find_kernels
 from discode.errors import InputError
 
 LARGEST = 448.0

@@ -103,7 +103,7 @@ def find_kernels() -> Any:
         return None
     # Triton builds for the machine it finds (a C compiler, a driver) and fails in many ways.
     try:
-        kernels = import_module("discode.backends.local.kernels")
+        kernels = import_module("discode.backends.local.gpu.kernels")
         kernels.quick_gelu(torch.zeros(8, device="cuda"))
     except Exception:
         return None

@@ -1,6 +1,6 @@
 """Triton kernels for what torch runs as several: each reads its inputs once and rounds once.
 
-Used by :mod:`discode.backends.local.fused`, on machines with a GPU and Triton only.
+Used by :mod:`discode.backends.local.gpu.fused`, on machines with a GPU and Triton only.
 """
 
 # Triton reads annotations, and takes its own only.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from discode.backends.local.load import LoadedModel, choose_device_and_dtype, mend_torchvision
+from discode.backends.local.load import LoadedModel, choose_device_and_dtype
 from discode.errors import lookup, require
 from discode.prompts import FLEUR
 from discode.scales import UNIT
@@ -98,7 +98,6 @@ def stand_in_tokenizer(template: str = _TEMPLATE) -> Any:
 
 def random_model(name: str, device: str | None = None, dtype: str | None = None) -> LoadedModel:
     """Return a model of a named architecture with random weights."""
-    mend_torchvision()
     torch, transformers = require("torch", "hf"), require("transformers", "hf")
     shape = lookup(ARCHITECTURES, name, "architecture")
     device, dtype = choose_device_and_dtype(device, dtype or "auto")
@@ -129,7 +128,6 @@ def random_model(name: str, device: str | None = None, dtype: str | None = None)
 
 def count_parameters(name: str) -> int:
     """Return how many weights an architecture has; none are made."""
-    mend_torchvision()
     torch, transformers = require("torch", "hf"), require("transformers", "hf")
     config = _configuration(lookup(ARCHITECTURES, name, "architecture"), stand_in_tokenizer())
     with torch.device("meta"):
