@@ -26,7 +26,8 @@ from discode.files import read_rows, replacing
 from mceval.crowd import task_name
 from mceval.database import LOCK, Database, checks_of, rules_of
 from mceval.people import carelessness_of, hash_token, mark_careless
-from mceval.queue import IDLE_SECONDS, REVISION_TIMES, flag, record_answer, skip
+from mceval.queue.answers import REVISION_TIMES, flag, record_answer, skip
+from mceval.queue.leases import IDLE_SECONDS
 from mceval.report import person_rows
 from mceval.states import log_event, return_slot
 from mceval.tables import Answer, Candidate, Image, Pass, Person, Slot

@@ -13,7 +13,8 @@ from discode.errors import InputError
 from mceval.database import Database
 from mceval.people import mark_careless
 from mceval.plan import Target, keep_probability, make_plan
-from mceval.queue import IDLE_SECONDS, heartbeat, next_task, submit, undo
+from mceval.queue import heartbeat, next_task, submit, undo
+from mceval.queue.leases import IDLE_SECONDS
 from mceval.report import domain_rows, person_rows, task_timings
 from mceval.rules import Rules, verdict
 from tests.helpers.campaigns import better, fill, invite_people, new_submission, work_all

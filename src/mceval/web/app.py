@@ -27,6 +27,8 @@ from discode.errors import DiscodeError, HttpError, InputError, NotAllowedError,
 from discode.http.guard import SECURITY_HEADERS, Guard
 from mceval import people, queue
 from mceval.database import CampaignSettings, Database, settings_of
+from mceval.queue.leases import IDLE_SECONDS
+from mceval.queue.undo import UNDO_SECONDS
 from mceval.shown import ShownImage
 from mceval.tables import Image, Person
 from mceval.texts import LONGEST
@@ -315,7 +317,7 @@ class _AnnotationApp:
             )
         return self.page(
             "guide.html", asked, settings=self.settings, gold=gold,
-            idle_minutes=round(queue.IDLE_SECONDS / 60),
+            idle_minutes=round(IDLE_SECONDS / 60),
         )  # fmt: skip
 
     def consent(self, asked: PageRequest) -> Response:
@@ -342,7 +344,7 @@ class _AnnotationApp:
             f"{task.kind}.html", asked, refused, task=task, submission=submission,
             longest=LONGEST, skips=self.settings.rules.skips, written=written,
             # often enough for both: time counts while there are signs of life, and a lease lasts
-            beat_seconds=min(queue.IDLE_SECONDS, task.expires - task.begun) / 3,
+            beat_seconds=min(IDLE_SECONDS, task.expires - task.begun) / 3,
         )  # fmt: skip
 
     def answer(self, asked: PageRequest) -> Response:
@@ -473,7 +475,7 @@ class _AnnotationApp:
             left = open_to(session, asked.person, asked.now)
             if asked.now - self._progress[0] > PROGRESS_SECONDS:
                 self._progress = (asked.now, campaign_progress(session))
-        undoable = mine.last is not None and asked.now - mine.last < queue.UNDO_SECONDS
+        undoable = mine.last is not None and asked.now - mine.last < UNDO_SECONDS
         return self.pages.show(
             name, 400 if refused else code, campaign=self.settings.name, person=asked.person,
             mine=mine, left=left, refused=refused, undoable=undoable, progress=self._progress[1],
