@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session
 from discode.errors import InputError, NotAllowedError
 from discode.files import read_rows, replacing
 from mceval.crowd import task_name
-from mceval.database import LOCK, Database, checks_of, rules_of
+from mceval.database import LOCK, Database, checks_of, rules_of, transaction
 from mceval.people import carelessness_of, hash_token, mark_careless
 from mceval.queue.answers import REVISION_TIMES, flag, record_answer, skip
 from mceval.queue.leases import IDLE_SECONDS
@@ -219,7 +219,7 @@ def _moment(value: object) -> float:
 def _import(
     db: Database, result: _Result, image: int, kind: str, study: bool, now: float
 ) -> _Outcome:
-    found = db.run(lambda session: _use(session, result, image, kind, study, now))
+    found = _use(db, result, image, kind, study, now)
     if found.lease:
         # A skip or flag is the queue's own transaction, as if made on a page.
         act = flag if result.passed == "flag" else skip
@@ -230,6 +230,7 @@ def _import(
     return found
 
 
+@transaction
 def _use(
     session: Session, result: _Result, image: int, kind: str, study: bool, now: float
 ) -> _Outcome:

@@ -9,9 +9,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
+from functools import wraps
 from inspect import signature
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, OperationalError
@@ -23,6 +24,7 @@ from mceval.rules import Rules
 from mceval.tables import SCHEMA_VERSION, Base, Campaign
 
 T = TypeVar("T")
+P = ParamSpec("P")
 BUSY_MS = 30_000
 LOCK = {"key_share": True}
 """How rows are locked (FOR NO KEY UPDATE): two answers to one image, each of which refers to its
@@ -185,6 +187,26 @@ class Database:
             yield
         except DBAPIError as error:
             raise _store_error(self.url, error) from error
+
+
+def transaction(
+    work: Callable[Concatenate[Session, P], T],
+) -> Callable[Concatenate[Database, P], T]:
+    """Make a function of a session one of a campaign's database, in a transaction of its own.
+
+    >>> @transaction
+    ... def rename(session: Session, name: str) -> None:
+    ...     session.get_one(Campaign, 1).name = name
+    >>> with Database("sqlite://") as db:
+    ...     db.create(Rules())
+    ...     rename(db, "photographs")
+    """
+
+    @wraps(work)
+    def run(db: Database, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return db.run(lambda session: work(session, *args, **kwargs))
+
+    return run
 
 
 def _version(connection: Connection, *, lock: bool = False) -> int | None:

@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from discode.errors import InputError, NotAllowedError
-from mceval.database import LOCK, Database
+from mceval.database import LOCK, transaction
 from mceval.states import log_event, pass_counts, settle_image
 from mceval.tables import Domain, Image, Pass, PassVoid, Ruling
 from mceval.texts import check_text
@@ -36,73 +36,65 @@ def discarded_images(session: Session, most: int | None = None) -> list[Discarde
     return [DiscardedImage(*row) for row in rows]
 
 
-def take_down(db: Database, image: int, reason: str, now: float, *, by: int | None = None) -> None:
+@transaction
+def take_down(
+    session: Session, image: int, reason: str, now: float, *, by: int | None = None
+) -> None:
     """Discard an image for good, whatever people said about it; the next one takes its place.
 
     Args:
-        db: The campaign.
         image: The image's number.
         reason: Why; it is shown with the image and exported.
         now: The time.
         by: The organiser; ``None`` at the command line.
     """
     reason = check_text(reason, "a reason")
-
-    def work(session: Session) -> None:
-        row = _image(session, image)
-        if _last_ruling(session, row.id) == "take_down":
-            return
-        _rule(session, row, "take_down", reason, now, by)
-
-    db.run(work)
+    row = _image(session, image)
+    if _last_ruling(session, row.id) == "take_down":
+        return
+    _rule(session, row, "take_down", reason, now, by)
 
 
-def restore(db: Database, image: int, reason: str, now: float, *, by: int | None = None) -> None:
+@transaction
+def restore(
+    session: Session, image: int, reason: str, now: float, *, by: int | None = None
+) -> None:
     """Bring back an image that was taken down, or that people flagged or skipped away.
 
     What they said so far no longer counts; what others say later does. An image on which people
     disagree cannot be restored: their votes are not an organiser's to set aside.
     """
     reason = check_text(reason, "a reason")
-
-    def work(session: Session) -> None:
-        row = _image(session, image)
-        if row.state != "discarded":
-            raise InputError(f"image {image} is not discarded: it is {row.state}")
-        if row.first is None and _last_ruling(session, row.id) != "take_down":
-            raise InputError(f"image {image} cannot be restored: {row.reason}")
-        passes = session.scalars(
-            select(Pass.id).where(Pass.image_id == row.id, pass_counts())
-        ).all()
-        session.add_all(PassVoid(pass_id=one, reason="organiser", created=now) for one in passes)
-        why = row.reason
-        _rule(session, row, "restore", reason, now, by)
-        if row.state == "discarded":
-            raise InputError(
-                f"image {image} cannot be restored: {row.reason or why}; only images that were "
-                "flagged, skipped or taken down can"
-            )
-
-    db.run(work)
+    row = _image(session, image)
+    if row.state != "discarded":
+        raise InputError(f"image {image} is not discarded: it is {row.state}")
+    if row.first is None and _last_ruling(session, row.id) != "take_down":
+        raise InputError(f"image {image} cannot be restored: {row.reason}")
+    passes = session.scalars(select(Pass.id).where(Pass.image_id == row.id, pass_counts())).all()
+    session.add_all(PassVoid(pass_id=one, reason="organiser", created=now) for one in passes)
+    why = row.reason
+    _rule(session, row, "restore", reason, now, by)
+    if row.state == "discarded":
+        raise InputError(
+            f"image {image} cannot be restored: {row.reason or why}; only images that were "
+            "flagged, skipped or taken down can"
+        )
 
 
-def set_flag_aside(db: Database, number: int, now: float, *, by: int | None = None) -> None:
+@transaction
+def set_flag_aside(session: Session, number: int, now: float, *, by: int | None = None) -> None:
     """Let one flag or skip, by its number, no longer count; the image's state follows."""
-
-    def work(session: Session) -> None:
-        said = session.get(Pass, number)
-        if said is None:
-            raise NotAllowedError(f"there is no flag with the number {number}")
-        row = _image(session, said.image_id)
-        known = select(PassVoid.id).where(PassVoid.pass_id == number).limit(1)
-        if session.scalar(known) is not None:
-            return
-        session.add(PassVoid(pass_id=number, reason="organiser", created=now))
-        detail = f"{said.kind} of person {said.person_id}"
-        log_event(session, "set_aside", now, person=by, image=row.id, detail=detail)
-        settle_image(session, row.id, now)
-
-    db.run(work)
+    said = session.get(Pass, number)
+    if said is None:
+        raise NotAllowedError(f"there is no flag with the number {number}")
+    row = _image(session, said.image_id)
+    known = select(PassVoid.id).where(PassVoid.pass_id == number).limit(1)
+    if session.scalar(known) is not None:
+        return
+    session.add(PassVoid(pass_id=number, reason="organiser", created=now))
+    detail = f"{said.kind} of person {said.person_id}"
+    log_event(session, "set_aside", now, person=by, image=row.id, detail=detail)
+    settle_image(session, row.id, now)
 
 
 def _image(session: Session, image: int) -> Image:

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from discode.errors import InputError, NotAllowedError
 from mceval import people
 from mceval.checks import may_pass
-from mceval.database import Database, checks_of, rules_of
+from mceval.database import Database, checks_of, rules_of, transaction
 from mceval.queue.leases import (
     active_person,
     check_seen,
@@ -79,18 +79,22 @@ def submit(
     return receipt
 
 
-def skip(db: Database, person: int, lease: str, reason: str, now: float) -> None:
+@transaction
+def skip(session: Session, person: int, lease: str, reason: str, now: float) -> None:
     """Return a task for good, with a reason; enough people who skip an image discard it."""
-    db.run(lambda session: _skip_or_flag(session, person, lease, "skip", reason, now))
+    if not rules_of(session).skips:
+        raise NotAllowedError("this campaign has no skips; please choose, or flag the image")
+    _skip_or_flag(session, person, lease, "skip", reason, now)
 
 
-def flag(db: Database, person: int, lease: str, reason: str, now: float) -> None:
+@transaction
+def flag(session: Session, person: int, lease: str, reason: str, now: float) -> None:
     """Report that something is wrong with an image; enough people who do discard it.
 
     Every flag is recorded and shown to organisers. One beyond the person's limit
     (:class:`~mceval.checks.Checks`) does not count towards discarding the image.
     """
-    db.run(lambda session: _skip_or_flag(session, person, lease, "flag", reason, now))
+    _skip_or_flag(session, person, lease, "flag", reason, now)
 
 
 def _submit(
@@ -161,8 +165,6 @@ def _skip_or_flag(
     session: Session, person_id: int, lease: str, kind: str, reason: str, now: float
 ) -> None:
     reason = check_text(reason, "a reason")
-    if kind == "skip" and not rules_of(session).skips:
-        raise NotAllowedError("nobody can skip in this campaign; please choose, or flag the image")
     person = active_person(session, person_id)
     slot = leased_slot(session, person, lease)
     image, task = slot.image_id, slot.kind

@@ -28,7 +28,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from discode.errors import InputError, NotAllowedError, StoreError
 from mceval import people
-from mceval.database import LOCK, Database, checks_of, rules_of, settings_of
+from mceval.database import LOCK, checks_of, rules_of, settings_of, transaction
 from mceval.rules import Rules, is_swapped, random_bits
 from mceval.states import log_event, not_loaded, return_slot
 from mceval.tables import (
@@ -72,21 +72,13 @@ class Task:
     """A name under which a browser keeps what is written: the same after a lease has run out."""
 
 
-def next_task(db: Database, person: int, now: float) -> Task | None:
-    """Return the task a person holds, or the next one; ``None`` if there is none for them now."""
-    return db.run(lambda session: _next(session, person, now))
-
-
-def heartbeat(db: Database, person: int, lease: str, now: float) -> float:
+@transaction
+def heartbeat(session: Session, person: int, lease: str, now: float) -> float:
     """Extend a lease, whose holder gave a sign of life; return the time at which it now ends."""
-
-    def work(session: Session) -> float:
-        slot = leased_slot(session, active_person(session, person), lease)
-        count_work(slot, now)
-        slot.expires = now + settings_of(session).lease_seconds
-        return slot.expires
-
-    return db.run(work)
+    slot = leased_slot(session, active_person(session, person), lease)
+    count_work(slot, now)
+    slot.expires = now + settings_of(session).lease_seconds
+    return slot.expires
 
 
 def count_work(slot: Slot, now: float) -> float:
@@ -121,7 +113,9 @@ def leased_slot(session: Session, person: Person, lease: str) -> Slot:
     return slot
 
 
-def _next(session: Session, person_id: int, now: float) -> Task | None:
+@transaction
+def next_task(session: Session, person_id: int, now: float) -> Task | None:
+    """Return the task a person holds, or the next one; ``None`` if there is none for them now."""
     person = active_person(session, person_id)
     person.shown = now
     rules = rules_of(session)

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from discode.errors import NotAllowedError, StoreError
 from mceval import people
-from mceval.database import LOCK, Database
+from mceval.database import LOCK, transaction
 from mceval.queue.leases import (
     Task,
     active_person,
@@ -25,7 +25,8 @@ from mceval.tables import Answer, Image, Pass, PassVoid, Person, Slot, Void
 UNDO_SECONDS = 600.0
 
 
-def undo(db: Database, person: int, now: float) -> Task | None:
+@transaction
+def undo(session: Session, person_id: int, now: float) -> Task | None:
     """Take back a person's last answer, skip or flag, and give them its task again.
 
     A task they hold at the moment goes back to the queue.
@@ -37,10 +38,6 @@ def undo(db: Database, person: int, now: float) -> Task | None:
         NotAllowedError: They did nothing of late.
         InputError: They were given a page so shortly before that they cannot mean it.
     """
-    return db.run(lambda session: _undo(session, person, now))
-
-
-def _undo(session: Session, person_id: int, now: float) -> Task | None:
     person = active_person(session, person_id)
     check_seen(person, now)
     last = session.scalar(
