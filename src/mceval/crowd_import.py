@@ -250,7 +250,7 @@ def _use(
         if result.passed not in ("skip", "flag"):
             return _Outcome(False, True, f"{result.passed!r} is neither skip nor flag")
         if result.passed == "skip" and not rules_of(session).skips:
-            return _Outcome(False, reason="not used: nobody can skip in this campaign")
+            return _Outcome(False, reason="not used: this campaign has no skips")
     elif kind == "revise":
         try:
             # The page wants a tick for a caption that stays; another platform's need not.

@@ -13,7 +13,7 @@ from discode.errors import NotAllowedError
 from mceval.checks import Checks
 from mceval.database import Database, rules_of
 from mceval.people import invite
-from mceval.queue import Task, next_task, submit
+from mceval.queue import Choice, Look, Revision, Task, next_task, submit
 from mceval.rules import Rules, Verdict, rank_of, verdict
 from mceval.states import prepare_images, votes_of
 from mceval.tables import Answer, Candidate, Domain, Image, Slot, Void
@@ -112,13 +112,13 @@ def work_once(
         return False
     if task.kind == "revise":
         given = task.captions[0].replace("wrong", "right")  # of a gold question
-        submit(db, person, task.lease, new_submission(), now + 9, text=f"{given}, revised")
+        submit(db, person, task.lease, new_submission(), now + 9, Revision(f"{given}, revised"))
     elif task.kind == "look":
         accepted = rng.random() < accuracy
-        submit(db, person, task.lease, new_submission(), now + 5, accepted=accepted)
+        submit(db, person, task.lease, new_submission(), now + 5, Look(accepted))
     else:
         side = better(task) if rng.random() < accuracy else 1 - better(task)
-        submit(db, person, task.lease, new_submission(), now + 5, side=side)
+        submit(db, person, task.lease, new_submission(), now + 5, Choice(side))
     return True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -15,7 +16,7 @@ from mceval.queue.leases import (
     active_person,
     check_seen,
     count_work,
-    is_revision,
+    kind_shown,
     leased_slot,
     texts_of,
     to_revise,
@@ -37,17 +38,68 @@ class Receipt:
     again: bool = False
 
 
+@dataclass(frozen=True)
+class Choice:
+    """The better caption of a comparison: side 0 is the left one, 1 the right one."""
+
+    kind: ClassVar[str] = "compare"
+    side: int
+
+    def __post_init__(self) -> None:
+        if self.side not in (0, 1) or isinstance(self.side, bool):
+            raise InputError(f"a comparison is answered with side 0 or 1, not {self.side!r}")
+
+    def columns(self, session: Session, image: Image, slot: Slot, seconds: float) -> dict[str, Any]:
+        """Return the answer's columns."""
+        swapped = is_swapped(rules_of(session), image.digest, slot.person_id or 0)
+        return {"choice": self.side ^ swapped, "swapped": swapped}
+
+
+@dataclass(frozen=True)
+class Revision:
+    """A revised caption; ``unchanged`` says that the caption is right as it is."""
+
+    kind: ClassVar[str] = "revise"
+    text: str
+    unchanged: bool = False
+
+    def __post_init__(self) -> None:
+        check_text(self.text, "a revised caption")
+
+    def columns(self, session: Session, image: Image, slot: Slot, seconds: float) -> dict[str, Any]:
+        """Return the answer's columns, or ask it back if it was not changed or came too soon."""
+        (caption,) = texts_of(session, (to_revise(image),))
+        text = check_revision(self.text, caption, unchanged=self.unchanged)
+        if seconds < REVISION_TIMES * checks_of(session).quick_seconds:
+            raise InputError(
+                "that was quick: please look at the image and at every word again, then send"
+            )
+        return {"text": text}
+
+
+@dataclass(frozen=True)
+class Look:
+    """Whether a revision is right; of a second look."""
+
+    kind: ClassVar[str] = "look"
+    accepted: bool
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.accepted, bool):
+            raise InputError("a second look is answered with accept or reject")
+
+    def columns(self, session: Session, image: Image, slot: Slot, seconds: float) -> dict[str, Any]:
+        """Return the answer's columns."""
+        return {"choice": int(self.accepted)}
+
+
 def submit(
     db: Database,
     person: int,
     lease: str,
     submission: str,
     now: float,
-    *,
-    side: int | None = None,
-    text: str | None = None,
-    unchanged: bool = False,
-    accepted: bool | None = None,
+    reply: Choice | Revision | Look,
 ) -> Receipt:
     """Record an answer.
 
@@ -55,25 +107,16 @@ def submit(
         db: The campaign.
         person: Who answers.
         lease: The task's lease.
-        submission: The browser's own name for this answer; sent twice, it counts once.
+        submission: The browser's name for this answer; sent twice, it counts once.
         now: The time.
-        side: 0 if the left caption is better, 1 if the right; of a comparison.
-        text: The revised caption; of a revision.
-        unchanged: The person says that the caption is right as it is; without it, a text that was
-            not changed is asked back.
-        accepted: Whether the revision is right; of a second look.
+        reply: The answer, of the task's kind.
 
     Raises:
         NotAllowedError: The lease ran out and somebody else has the task, or the person may not.
         InputError: The answer is not valid, or came before anybody could see the task.
     """
     check_submission(submission)
-
-    def work(session: Session) -> tuple[Receipt, str]:
-        receipt = _submit(session, person, lease, submission, now, side, text, unchanged, accepted)
-        return receipt, "" if receipt.again else people.carelessness_of(session, person)
-
-    receipt, why = db.run(work)
+    receipt, why = _submit(db, person, lease, submission, now, reply)
     if why:  # a transaction of its own: it locks other images than this one
         people.mark_careless(db, person, why, now)
     return receipt
@@ -97,56 +140,36 @@ def flag(session: Session, person: int, lease: str, reason: str, now: float) -> 
     _skip_or_flag(session, person, lease, "flag", reason, now)
 
 
+@transaction
 def _submit(
     session: Session,
     person_id: int,
     lease: str,
     submission: str,
     now: float,
-    side: int | None,
-    text: str | None,
-    unchanged: bool,
-    accepted: bool | None,
-) -> Receipt:
+    reply: Choice | Revision | Look,
+) -> tuple[Receipt, str]:
+    """Record an answer; also return why the person is careless now, or ""."""
     known = session.scalar(select(Answer).where(Answer.submission == submission))
     if known is not None:
         if known.person_id != person_id:
             raise NotAllowedError("this submission is somebody else's")
-        return Receipt(known.id, again=True)
+        return Receipt(known.id, again=True), ""
     person = active_person(session, person_id)
     slot = leased_slot(session, person, lease)
     check_seen(person, now)
+    kind = kind_shown(slot, person)
+    if reply.kind != kind:
+        raise InputError(f"this task is to {kind}; it cannot be answered with a {reply.kind}")
     image = session.get_one(Image, slot.image_id)
-    swapped = is_swapped(rules_of(session), image.digest, person.id)
-    choice = None
     seconds = max(0.0, now - (slot.leased_at or now))  # a clock may be set back
-    if accepted is not None and slot.kind != "look":
-        raise InputError("only a second look accepts or rejects")
-    if slot.kind == "look":
-        if accepted is None or text is not None or side is not None:
-            raise InputError("a second look is answered with accept or reject")
-        swapped, choice = False, int(accepted)
-    elif is_revision(slot, person):
-        if side is not None:
-            raise InputError("a revision is answered with a text, not with a side")
-        (given,) = texts_of(session, (to_revise(image),))
-        text = check_revision(text, given, unchanged=unchanged)
-        if seconds < REVISION_TIMES * checks_of(session).quick_seconds:
-            raise InputError(
-                "that was quick: please look at the image and at every word again, then send"
-            )
-    else:
-        if text is not None or side not in (0, 1) or isinstance(side, bool):
-            raise InputError(f"a comparison is answered with side 0 or 1, not {side!r}")
-        choice = 1 - side if swapped else side
     answer = Answer(
         slot_id=slot.id, round=slot.round, image_id=slot.image_id, person_id=person.id,
-        kind=slot.kind, submission=submission, choice=choice,
-        swapped=swapped and choice is not None, text=text,
-        seconds=seconds, worked=count_work(slot, now), created=now,
+        kind=slot.kind, submission=submission, seconds=seconds, created=now,
+        **reply.columns(session, image, slot, seconds), worked=count_work(slot, now),
     )  # fmt: skip
     record_answer(session, slot, answer, now)
-    return Receipt(answer.id)
+    return Receipt(answer.id), people.carelessness_of(session, person_id)
 
 
 def record_answer(session: Session, slot: Slot, answer: Answer, now: float) -> None:

@@ -378,10 +378,10 @@ def task_of(session: Session, slot: Slot) -> Task:
     if slot.lease is None or slot.person_id is None:
         raise StoreError(f"nobody holds slot {slot.id}, which was to be shown: the data is damaged")
     rules = rules_of(session)
-    revision = is_revision(slot, session.get_one(Person, slot.person_id))
-    if revision:
+    kind = kind_shown(slot, session.get_one(Person, slot.person_id))
+    if kind == "revise":
         captions = texts_of(session, (to_revise(image),))
-    elif slot.kind == "look":
+    elif kind == "look":
         captions = (*texts_of(session, (to_revise(image),)), _revision(session, slot))
     else:
         pair = (image.first, image.second)
@@ -389,7 +389,7 @@ def task_of(session: Session, slot: Slot) -> Task:
         captions = texts_of(session, pair[::-1] if swapped else pair)
     return Task(
         slot.lease,
-        "revise" if revision else "look" if slot.kind == "look" else "compare",
+        kind,
         domain or "",
         image.path,
         captions,
@@ -399,9 +399,11 @@ def task_of(session: Session, slot: Slot) -> Task:
     )
 
 
-def is_revision(slot: Slot, person: Person) -> bool:
-    """Return whether a slot is answered with a text; a reviser's gold questions are, too."""
-    return slot.kind == "revise" or (slot.kind == "gold" and person.role == "reviser")
+def kind_shown(slot: Slot, person: Person) -> str:
+    """Return how a slot is shown: compare, revise, look; a reviser revises gold questions, too."""
+    if slot.kind == "gold" and person.role == "reviser":
+        return "revise"
+    return slot.kind if slot.kind in ("revise", "look") else "compare"
 
 
 def _revision(session: Session, look: Slot) -> str:

@@ -42,7 +42,7 @@ from mceval.web.auth import (
     find_visitor,
     network_of,
 )  # fmt: skip
-from mceval.web.forms import read_form, reason_of
+from mceval.web.forms import read_form, reason_of, reply_of
 from mceval.web.images import CampaignImages
 from mceval.web.progress import campaign_progress, open_to, person_progress, why_wait
 from mceval.web.rendering import Pages, annotation_files, file_response
@@ -350,14 +350,9 @@ class _AnnotationApp:
     def answer(self, asked: PageRequest) -> Response:
         lease, submission = asked.form.get("lease", ""), asked.form.get("submission", "")
         asked.visitor.check_submission(lease, submission)
-        side = asked.form.get("side")
         try:
-            queue.submit(
-                self.db, asked.person.id, lease, submission, asked.now,
-                side={"left": 0, "right": 1}.get(side, -1) if side is not None else None,
-                text=asked.form.get("text"), unchanged=asked.form.get("unchanged") == "yes",
-                accepted={"accept": True, "reject": False}.get(asked.form.get("look", "")),
-            )  # fmt: skip
+            reply = reply_of(asked.form)
+            queue.submit(self.db, asked.person.id, lease, submission, asked.now, reply)
         except InputError as error:
             return self.again(asked, error)
         with self.db.read() as session:
