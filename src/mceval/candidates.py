@@ -132,9 +132,7 @@ def _add_new(
     prepare_images(session, now)
     changed = [*new, *unseen]
     same = _equal_captions(session, writer, {image: captions[image] for image in changed})
-    too_few = session.scalars(
-        select(Image.id).where(Image.state == "discarded", Image.first.is_(None))
-    ).all()
+    too_few = session.scalars(select(Image.id).where(Image.discarded_by == "captions")).all()
     return AddedCaptions(
         len(new), len(captions) - len(new) - len(other), unknown, len(unseen),
         len(other) - len(unseen), same, len(set(too_few) & set(changed)),

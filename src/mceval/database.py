@@ -219,7 +219,7 @@ def _version(connection: Connection, *, lock: bool = False) -> int | None:
 
 
 def _upgrade(connection: Connection) -> None:
-    """Add the tables and columns that an earlier version did not have. Nothing else changes."""
+    """Add the tables and columns that an earlier version did not have, and fill them."""
     if (_version(connection, lock=True) or 0) >= SCHEMA_VERSION:
         return  # another process was first
     Base.metadata.create_all(connection)
@@ -233,6 +233,15 @@ def _upgrade(connection: Connection) -> None:
                 connection.execute(
                     text(f"ALTER TABLE {write(table.name)} ADD COLUMN {write(column.name)} {kind}")
                 )
+    # Before version 5, only the beginning of the reason said why an image was discarded.
+    connection.execute(
+        text(
+            "UPDATE image SET discarded_by = CASE WHEN reason LIKE 'no consensus%' THEN "
+            "'no_consensus' WHEN reason LIKE 'skipped by%' THEN 'skipped' WHEN reason LIKE "
+            "'flagged by%' THEN 'flagged' WHEN reason LIKE 'taken down%' THEN 'taken_down' "
+            "ELSE 'captions' END WHERE state = 'discarded' AND discarded_by IS NULL"
+        )
+    )
     # Which images were taken for duplicates was not kept before version 3.
     rules = {"near": None} | json.loads(connection.scalar(text("SELECT rules FROM campaign")))
     connection.execute(

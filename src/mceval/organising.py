@@ -22,12 +22,13 @@ class DiscardedImage:
     domain: str
     source: str
     reason: str
+    discarded_by: str
 
 
 def discarded_images(session: Session, most: int | None = None) -> list[DiscardedImage]:
     """Return the discarded images, the newest first."""
     rows = session.execute(
-        select(Image.id, Domain.name, Image.source, Image.reason)
+        select(Image.id, Domain.name, Image.source, Image.reason, Image.discarded_by)
         .join(Domain, Domain.id == Image.domain_id)
         .where(Image.state == "discarded")
         .order_by(Image.id.desc())
@@ -50,9 +51,8 @@ def take_down(
     """
     reason = check_text(reason, "a reason")
     row = _image(session, image)
-    if _last_ruling(session, row.id) == "take_down":
-        return
-    _rule(session, row, "take_down", reason, now, by)
+    if row.discarded_by != "taken_down":
+        _rule(session, row, "take_down", reason, now, by)
 
 
 @transaction
@@ -68,7 +68,7 @@ def restore(
     row = _image(session, image)
     if row.state != "discarded":
         raise InputError(f"image {image} is not discarded: it is {row.state}")
-    if row.first is None and _last_ruling(session, row.id) != "take_down":
+    if row.discarded_by == "captions":
         raise InputError(f"image {image} cannot be restored: {row.reason}")
     passes = session.scalars(select(Pass.id).where(Pass.image_id == row.id, pass_counts())).all()
     session.add_all(PassVoid(pass_id=one, reason="organiser", created=now) for one in passes)
@@ -106,11 +106,6 @@ def _image(session: Session, image: int) -> Image:
         what = "a gold question" if row.state == "gold" else row.state
         raise InputError(f"image {image} is {what}; only images of the queue can be ruled on")
     return row
-
-
-def _last_ruling(session: Session, image: int) -> str:
-    query = select(Ruling.kind).where(Ruling.image_id == image).order_by(Ruling.id.desc()).limit(1)
-    return session.scalar(query) or ""
 
 
 def _rule(
