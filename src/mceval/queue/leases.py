@@ -230,6 +230,8 @@ def _draw_slot(
 def person_may_have(
     person: int | BindParameter[int] | InstrumentedAttribute[int],
     now: float | BindParameter[float] | None = None,
+    image: int | InstrumentedAttribute[int] = Slot.image_id,
+    kind: str | InstrumentedAttribute[str] = Slot.kind,
 ) -> ColumnElement[bool]:
     """Return the condition that a person may have a slot at a time, or without one at any.
 
@@ -239,15 +241,15 @@ def person_may_have(
     back, or their connection, and otherwise everybody would be used up by it.
     """
     other = aliased(Slot)
-    mine = select(other.id).where(other.image_id == Slot.image_id, other.person_id == person)
+    mine = select(other.id).where(other.image_id == image, other.person_id == person)
     again = not_loaded()
     if now is not None:
         again &= Pass.created + RELOAD_SECONDS <= now
     passed = select(Pass.id).where(
-        Pass.image_id == Slot.image_id, Pass.person_id == person, ~people.taken_back(), ~again
+        Pass.image_id == image, Pass.person_id == person, ~people.taken_back(), ~again
     )
     answered = select(Answer.id).where(
-        Answer.image_id == Slot.image_id, Answer.person_id == person, Answer.kind != Slot.kind
+        Answer.image_id == image, Answer.person_id == person, Answer.kind != kind
     )
     # Said outright: in a condition on people, the slot is two queries further out.
     one, two, three = (query.correlate(Slot, Person) for query in (mine, passed, answered))
