@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +34,7 @@ from mceval.database import Database, rules_of, transaction
 from mceval.rules import Rules, normalized, random_bits, rank_of
 from mceval.shown import decoded_copy, without_metadata
 from mceval.states import log_event, prepare_images
-from mceval.tables import Candidate, Domain, Image
+from mceval.tables import Base, Candidate, Domain, Image
 from mceval.texts import check_label, check_text
 
 NEAR = 6
@@ -204,6 +207,35 @@ def add_images(
                 rows[name].append(_image_row(file, name, rules, hashes, digests, copies))
     _add_rows(db, sources, rows, number, now)
     return {name: dict(Counter(row.state for row in added)) for name, added in rows.items()}
+
+
+@contextmanager
+def begin_campaign(url: str, rules: Rules, **settings: Any) -> Iterator[Database]:
+    """Create a campaign that is filled inside the block; a failure there leaves nothing behind.
+
+    Args:
+        url: The database.
+        rules: The campaign's rules.
+        **settings: Those of :meth:`~mceval.database.Database.create`.
+    """
+    new = "://" not in url and not Path(url).exists()
+    with Database(url) as db:
+        copies = copies_folder(db)
+        had_copies = copies is None or copies.exists()
+        created = False
+        try:
+            db.create(rules, **settings)
+            created = True
+            yield db
+        except BaseException:
+            if created and not new:  # tables on a server, or in a file that was there
+                Base.metadata.drop_all(db.engine)
+            db.close()
+            for end in ("", "-wal", "-shm") if new else ():
+                Path(f"{url}{end}").unlink(missing_ok=True)
+            if created and copies is not None and not had_copies:
+                shutil.rmtree(copies, ignore_errors=True)
+            raise
 
 
 @transaction
