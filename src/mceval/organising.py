@@ -22,7 +22,7 @@ class DiscardedImage:
     domain: str
     source: str
     reason: str
-    discarded_by: str
+    discarded_by: str | None
 
 
 def discarded_images(session: Session, most: int | None = None) -> list[DiscardedImage]:

@@ -111,7 +111,7 @@ def domain_rows(session: Session) -> list[DomainRow]:
     for image, domain, why in session.execute(
         select(Image.id, Image.domain_id, Image.discarded_by).where(Image.state == "discarded")
     ).all():
-        gone[domain][image] = why
+        gone[domain][image] = str(why)
     passes: dict[int | None, Counter[str]] = defaultdict(Counter)
     for domain, kind, count in session.execute(
         select(Image.domain_id, Pass.kind, func.count())

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 
 from fastapi import Request
 
-from discode.errors import HttpError, lookup
+from discode.errors import HttpError, InputError, lookup
 from mceval.queue import Choice, Look, Revision
 
 BODY = 64 << 10
@@ -44,12 +44,14 @@ async def _receive(request: Request) -> bytes:
 
 
 def reply_of(form: dict[str, str]) -> Choice | Revision | Look:
-    """Return the answer that a form holds."""
+    """Return the one answer that a form holds."""
+    if sum(name in form for name in ("side", "look", "text")) != 1:
+        raise InputError("an answer is either a side, a second look or a text")
     if "side" in form:
         return Choice({"left": 0, "right": 1}.get(form["side"], -1))
     if "look" in form:
         return Look(lookup({"accept": True, "reject": False}, form["look"], "answer"))
-    return Revision(form.get("text", ""), unchanged=form.get("unchanged") == "yes")
+    return Revision(form["text"], unchanged=form.get("unchanged") == "yes")
 
 
 def reason_of(form: dict[str, str]) -> str:
