@@ -90,7 +90,7 @@ class Server:
     def start(self) -> None:
         """Start it, and wait until it listens."""
         # People who click sooner than anybody could see are refused; here that is everybody.
-        code = "from mceval import queue; queue.UNSEEN_SECONDS = 0; "
+        code = "from mceval.queue import leases; leases.UNSEEN_SECONDS = 0; "
         code += "from discode.cli import main; main()"
         command = [sys.executable, "-c", code, "mceval", "annotate", self.database]
         self.process = subprocess.Popen(

@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session
 from mceval.checks import Checks
 from mceval.database import Database
 from mceval.people import invite
-from mceval.queue import next_task, submit
+from mceval.queue import Choice, Revision, next_task, submit
 from mceval.rules import Rules, rank_of
 from mceval.states import prepare_images
 from mceval.tables import Answer, Candidate, Domain, Image, Slot
@@ -89,11 +89,11 @@ def main() -> None:
                         time.time() + 1,
                     )  # as if they looked
                     if task.kind == "revise":
-                        receipt = submit(db, person, task.lease, name, now, text="it is revised")
+                        receipt = submit(db, person, task.lease, name, now, Revision("is revised"))
                     else:
                         left, right = task.captions
                         side = int(left > right) ^ (rng.random() < 0.05)  # they mostly agree
-                        receipt = submit(db, person, task.lease, name, now, side=side)
+                        receipt = submit(db, person, task.lease, name, now, Choice(side))
                     answers.append(time.perf_counter() - asked)
                     kept.append(receipt.answer)
             except Exception as error:

@@ -21,7 +21,7 @@ from discode.backends.served.client import ChatModel
 from discode.errors import BackendError, ImageError, InputError
 from discode.images import open_image
 from discode.pairs import ImageIndex, read_pairs
-from mceval.database import Database, rules_of
+from mceval.database import Database, rules_of, transaction
 from mceval.rules import normalized
 from mceval.states import log_event, prepare_images, reset_unseen
 from mceval.tables import Candidate, Domain, Image
@@ -75,31 +75,28 @@ def add_captions(
     are drawn anew.
     """
     pairs = [(str(pair.image), pair.caption) for pair in read_pairs(path)]
-
-    def work(session: Session) -> AddedCaptions:
-        check_writer(session, writer)
+    with db.read() as session:
         index = _index(session)
-        captions: dict[int, str] = {}
-        unknown = 0
-        for name, said in pairs:
-            images = index.find(name) or index.find(str(Path(name).resolve()))
-            if len(images) != 1:
-                unknown += 1
-                continue
-            image = images[0]
-            caption = check_text(said, f"{path.name}: the caption of {name}")
-            if captions.setdefault(image, caption) != caption:
-                raise InputError(f"{path.name}: {name} has two captions of {writer}")
-        if not captions:
-            raise InputError(
-                f"{path.name}: none of its {len(pairs)} images is in the campaign, e.g. "
-                f"{pairs[0][0]}; name them by source, path or SHA-256"
-            )
-        return _add_new(session, writer, captions, now, unknown, replace=replace)
-
-    return db.run(work)
+    captions: dict[int, str] = {}
+    unknown = 0
+    for name, text in pairs:
+        images = index.find(name) or index.find(str(Path(name).resolve()))
+        if len(images) != 1:
+            unknown += 1
+            continue
+        image = images[0]
+        caption = check_text(text, f"{path.name}: the caption of {name}")
+        if captions.setdefault(image, caption) != caption:
+            raise InputError(f"{path.name}: {name} has two captions of {writer}")
+    if not captions:
+        raise InputError(
+            f"{path.name}: none of its {len(pairs)} images is in the campaign, e.g. "
+            f"{pairs[0][0]}; name them by source, path or SHA-256"
+        )
+    return _add_new(db, writer, captions, now, unknown, replace=replace)
 
 
+@transaction
 def _add_new(
     session: Session,
     writer: str,
@@ -110,6 +107,7 @@ def _add_new(
     replace: bool = False,
 ) -> AddedCaptions:
     """Add captions by image, and prepare the images that now have all of theirs."""
+    check_writer(session, writer)
     rows = session.scalars(select(Candidate).where(Candidate.writer == writer)).all()
     known = {row.image_id: row for row in rows}
     other = [
@@ -134,9 +132,7 @@ def _add_new(
     prepare_images(session, now)
     changed = [*new, *unseen]
     same = _equal_captions(session, writer, {image: captions[image] for image in changed})
-    too_few = session.scalars(
-        select(Image.id).where(Image.state == "discarded", Image.first.is_(None))
-    ).all()
+    too_few = session.scalars(select(Image.id).where(Image.discarded_by == "captions")).all()
     return AddedCaptions(
         len(new), len(captions) - len(new) - len(other), unknown, len(unseen),
         len(other) - len(unseen), same, len(set(too_few) & set(changed)),
@@ -221,7 +217,7 @@ def write_captions(
         nonlocal equal, too_few
         if not waiting:
             return 0
-        added = db.run(lambda session: _add_new(session, writer, dict(waiting), now()))
+        added = _add_new(db, writer, dict(waiting), now())
         waiting.clear()
         equal, too_few = (*equal, *added.equal), too_few + added.too_few
         return added.new

@@ -180,7 +180,7 @@ def write_tasks(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists already; give a new or an empty folder")
     if form == "mturk":
-        require("jinja2", "annotate")
+        require("jinja2", "mceval")
         from mceval.web.crowd_page import CrowdPages
 
         pages = CrowdPages(instructions, skips=skips)

@@ -24,9 +24,10 @@ from sqlalchemy.orm import Session
 from discode.errors import InputError, NotAllowedError
 from discode.files import read_rows, replacing
 from mceval.crowd import task_name
-from mceval.database import LOCK, Database, checks_of, rules_of
+from mceval.database import LOCK, Database, checks_of, rules_of, transaction
 from mceval.people import carelessness_of, hash_token, mark_careless
-from mceval.queue import IDLE_SECONDS, REVISION_TIMES, flag, record_answer, skip
+from mceval.queue.answers import REVISION_TIMES, flag, record_answer, skip
+from mceval.queue.leases import IDLE_SECONDS, person_may_have
 from mceval.report import person_rows
 from mceval.states import log_event, return_slot
 from mceval.tables import Answer, Candidate, Image, Pass, Person, Slot
@@ -218,7 +219,7 @@ def _moment(value: object) -> float:
 def _import(
     db: Database, result: _Result, image: int, kind: str, study: bool, now: float
 ) -> _Outcome:
-    found = db.run(lambda session: _use(session, result, image, kind, study, now))
+    found = _use(db, result, image, kind, study, now)
     if found.lease:
         # A skip or flag is the queue's own transaction, as if made on a page.
         act = flag if result.passed == "flag" else skip
@@ -229,6 +230,7 @@ def _import(
     return found
 
 
+@transaction
 def _use(
     session: Session, result: _Result, image: int, kind: str, study: bool, now: float
 ) -> _Outcome:
@@ -239,50 +241,56 @@ def _use(
         return _Outcome(known is not None, True, result.rejected)
     if known is not None:
         return _Outcome(True, reason="imported before")
-    said = {
+    columns = _columns(session, result, image, kind)
+    if isinstance(columns, _Outcome):
+        return columns
+    person = _worker(session, result.worker, "study" if study else "both", now)
+    if person.state != "active":
+        return _Outcome(False, reason=f"not used: the worker is {person.state}")
+    reason = columns.pop("reason", "")
+    before = select(Pass.id).where(Pass.image_id == image, Pass.person_id == person.id)
+    if reason and session.scalar(before.where(Pass.kind == result.passed, Pass.reason == reason)):
+        return _Outcome(True, reason="imported before")
+    slot, why = _claim(session, person, image, kind, now)
+    if slot is None:
+        return _Outcome(False, reason=f"not used: {why}")
+    if reason:
+        slot.lease, slot.leased_at, slot.expires = secrets.token_urlsafe(18), now, now
+        return _Outcome(True, reason=reason, person=person.id, lease=slot.lease)
+    answer = Answer(
+        slot_id=slot.id, round=slot.round, image_id=image, person_id=person.id, kind=kind,
+        submission=submission, seconds=result.seconds, created=now, **columns,
+        worked=min(result.seconds, IDLE_SECONDS),  # a platform gives no signs of life
+    )  # fmt: skip
+    record_answer(session, slot, answer, now)
+    return _Outcome(True)
+
+
+def _columns(session: Session, result: _Result, image: int, kind: str) -> dict[str, Any] | _Outcome:
+    """Return what a result says as an answer's columns, or as the reason of a skip or flag."""
+    words = {
         name: drop_unsafe(_cell(result.row, name, "", needed=False))
         for name in ("reason", "more", "text")
     }
-    choice = text = None
     if result.passed:
         if result.passed not in ("skip", "flag"):
             return _Outcome(False, True, f"{result.passed!r} is neither skip nor flag")
         if result.passed == "skip" and not rules_of(session).skips:
-            return _Outcome(False, reason="not used: nobody can skip in this campaign")
-    elif kind == "revise":
+            return _Outcome(False, reason="not used: this campaign has no skips")
+        reason = ": ".join(filter(None, (words["reason"] or "Other", words["more"])))
+        return {"reason": check_text(reason[:1000], "a reason")}
+    if kind == "revise":
         try:
             # The page wants a tick for a caption that stays; another platform's need not.
-            text = check_revision(said["text"], _given(session, image), unchanged=True)
+            text = check_revision(words["text"], _given(session, image), unchanged=True)
         except InputError as error:
             return _Outcome(False, True, f"no revised caption: {error}")
         if result.seconds < REVISION_TIMES * checks_of(session).quick_seconds:
             return _Outcome(False, reason=f"not used: a revision in {result.seconds:g} s")
-    else:
-        if result.choice is None:
-            return _Outcome(False, True, "no choice")
-        choice = result.choice
-    person = _worker(session, result.worker, "study" if study else "both", now)
-    if person.state != "active":
-        return _Outcome(False, reason=f"not used: the worker is {person.state}")
-    slot, why = _claim(session, person, image, kind)
-    if slot is None:
-        before = select(Pass.id).where(Pass.image_id == image, Pass.person_id == person.id)
-        if result.passed and session.scalar(before):
-            return _Outcome(True, reason="imported before")
-        return _Outcome(False, reason=f"not used: {why}")
-    if result.passed:
-        slot.lease, slot.leased_at, slot.expires = secrets.token_urlsafe(18), now, now
-        words = ": ".join(filter(None, (said["reason"] or "Other", said["more"])))
-        return _Outcome(True, reason=check_text(words[:1000], "a reason"), person=person.id,
-                        lease=slot.lease)  # fmt: skip
-    answer = Answer(
-        slot_id=slot.id, round=slot.round, image_id=image, person_id=person.id, kind=kind,
-        submission=submission, choice=choice, text=text, seconds=result.seconds, created=now,
-        worked=min(result.seconds, IDLE_SECONDS),  # a platform gives no signs of life
-        swapped=choice is not None and result.swapped,
-    )  # fmt: skip
-    record_answer(session, slot, answer, now)
-    return _Outcome(True)
+        return {"text": text}
+    if result.choice is None:
+        return _Outcome(False, True, "no choice")
+    return {"choice": result.choice, "swapped": result.swapped}
 
 
 def _given(session: Session, image: int) -> str:
@@ -302,27 +310,25 @@ def _worker(session: Session, worker: str, role: str, now: float) -> Person:
     return found
 
 
-def _claim(session: Session, person: Person, image: int, kind: str) -> tuple[Slot | None, str]:
+def _claim(
+    session: Session, person: Person, image: int, kind: str, now: float
+) -> tuple[Slot | None, str]:
     """Return a slot for this worker, held by them, or why there is none."""
-    mine = select(Slot).where(Slot.person_id == person.id)
-    for held in session.scalars(mine.where(Slot.state == "leased")).all():
-        return_slot(session, held)  # an import was interrupted before it recorded a skip or flag
+    held = select(Slot).where(Slot.person_id == person.id, Slot.state == "leased")
+    for slot in session.scalars(held).all():
+        return_slot(session, slot)  # an import was interrupted before it recorded a skip or flag
     others = ("compare", "revise") if kind == "study" else ("study",)
-    did = select(Answer.id).where(Answer.person_id == person.id)
-    if kind != "gold" and session.scalar(did.where(Answer.kind.in_(others)).limit(1)):
+    did = select(Answer.id).where(Answer.person_id == person.id, Answer.kind.in_(others))
+    if kind != "gold" and session.scalar(did.limit(1)):
         what = "campaign" if kind == "study" else "user study"
-        return None, f"the worker took part in the {what}, and the study wants new people"
-    if session.scalar(mine.where(Slot.image_id == image)):
-        return None, "the worker has another task of this image"
-    if session.scalar(did.where(Answer.image_id == image, Answer.kind != kind).limit(1)):
-        return None, "the worker has done the other task of this image"
-    if session.scalar(select(Pass.id).where(Pass.image_id == image, Pass.person_id == person.id)):
-        return None, "the worker skipped or flagged this image"
+        return None, f"the worker took part in the {what}, and the study needs new people"
+    if not session.scalar(select(person_may_have(person.id, now, image, kind))):
+        return None, "the worker has worked on this image already, or skipped or flagged it"
     if kind == "gold":
-        slot: Slot | None = Slot(image_id=image, kind="gold", number=person.id, round=0)
-        session.add(slot)
+        free: Slot | None = Slot(image_id=image, kind="gold", number=person.id, round=0)
+        session.add(free)
     else:
-        slot = session.scalar(
+        free = session.scalar(
             select(Slot)
             .join(Image, Image.id == Slot.image_id)
             .where(Slot.image_id == image, Slot.kind == kind, Slot.state == "open")
@@ -331,11 +337,11 @@ def _claim(session: Session, person: Person, image: int, kind: str) -> tuple[Slo
             .limit(1)
             .with_for_update(key_share=True, of=Slot)
         )
-    if slot is None:
+    if free is None:
         return None, "the image has all its answers"
-    slot.state, slot.person_id = "leased", person.id
+    free.state, free.person_id = "leased", person.id
     session.flush()
-    return slot, ""
+    return free, ""
 
 
 def _faults(

@@ -9,9 +9,10 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
+from functools import wraps
 from inspect import signature
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, OperationalError
@@ -23,6 +24,7 @@ from mceval.rules import Rules
 from mceval.tables import SCHEMA_VERSION, Base, Campaign
 
 T = TypeVar("T")
+P = ParamSpec("P")
 BUSY_MS = 30_000
 LOCK = {"key_share": True}
 """How rows are locked (FOR NO KEY UPDATE): two answers to one image, each of which refers to its
@@ -187,6 +189,26 @@ class Database:
             raise _store_error(self.url, error) from error
 
 
+def transaction(
+    work: Callable[Concatenate[Session, P], T],
+) -> Callable[Concatenate[Database, P], T]:
+    """Make a function of a session one of a campaign's database, in a transaction of its own.
+
+    >>> @transaction
+    ... def rename(session: Session, name: str) -> None:
+    ...     session.get_one(Campaign, 1).name = name
+    >>> with Database("sqlite://") as db:
+    ...     db.create(Rules())
+    ...     rename(db, "photographs")
+    """
+
+    @wraps(work)
+    def run(db: Database, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return db.run(lambda session: work(session, *args, **kwargs))
+
+    return run
+
+
 def _version(connection: Connection, *, lock: bool = False) -> int | None:
     """Return the version of the campaign's tables, read without assuming their columns."""
     query = "SELECT version FROM campaign WHERE id = 1"
@@ -197,7 +219,7 @@ def _version(connection: Connection, *, lock: bool = False) -> int | None:
 
 
 def _upgrade(connection: Connection) -> None:
-    """Add the tables and columns that an earlier version did not have. Nothing else changes."""
+    """Add the tables and columns that an earlier version did not have, and fill them."""
     if (_version(connection, lock=True) or 0) >= SCHEMA_VERSION:
         return  # another process was first
     Base.metadata.create_all(connection)
@@ -211,6 +233,15 @@ def _upgrade(connection: Connection) -> None:
                 connection.execute(
                     text(f"ALTER TABLE {write(table.name)} ADD COLUMN {write(column.name)} {kind}")
                 )
+    # Before version 5, only the beginning of the reason said why an image was discarded.
+    connection.execute(
+        text(
+            "UPDATE image SET discarded_by = CASE WHEN reason LIKE 'no consensus%' THEN "
+            "'no_consensus' WHEN reason LIKE 'skipped by%' THEN 'skipped' WHEN reason LIKE "
+            "'flagged by%' THEN 'flagged' WHEN reason LIKE 'taken down%' THEN 'taken_down' "
+            "ELSE 'captions' END WHERE state = 'discarded' AND discarded_by IS NULL"
+        )
+    )
     # Which images were taken for duplicates was not kept before version 3.
     rules = {"near": None} | json.loads(connection.scalar(text("SELECT rules FROM campaign")))
     connection.execute(

@@ -25,7 +25,6 @@ from mceval.copies import checked_copy
 from mceval.database import Database, settings_of
 from mceval.people import WITHDRAWN, guide_of
 from mceval.report import (
-    DISCARDED,
     domain_rows,
     finding_rows,
     pass_reasons,
@@ -35,7 +34,7 @@ from mceval.report import (
     votes_by_image,
 )  # fmt: skip
 from mceval.rules import normalized
-from mceval.tables import Candidate, Domain, GuideCopy, Image, Void
+from mceval.tables import DISCARDED_BY, Candidate, Domain, GuideCopy, Image, Void
 from mceval.user_study import user_study_result
 
 IMAGES = ("copy", "hashes")
@@ -181,7 +180,7 @@ def _facts(
             "judged": report.judged,
             "no_consensus_rate": _number(report.no_consensus.value),
             "decided": report.decided,
-            "discarded": {why: report.discarded.get(why, 0) for why in DISCARDED},
+            "discarded": {why: report.discarded.get(why, 0) for why in DISCARDED_BY},
             "skips": report.skips,
             "flags": report.flags,
             "reference_equals_candidate": sum(

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +30,11 @@ from discode.errors import ImageError, InputError
 from discode.files import read_rows
 from discode.images import IMAGE_SUFFIXES, image_bytes, open_image
 from mceval.copies import ShownCopies, copies_folder
-from mceval.database import Database, rules_of
+from mceval.database import Database, rules_of, transaction
 from mceval.rules import Rules, normalized, random_bits, rank_of
 from mceval.shown import decoded_copy, without_metadata
 from mceval.states import log_event, prepare_images
-from mceval.tables import Candidate, Domain, Image
+from mceval.tables import Base, Candidate, Domain, Image
 from mceval.texts import check_label, check_text
 
 NEAR = 6
@@ -202,29 +205,60 @@ def add_images(
             if key not in known and (name, key) not in listed:  # a list may name a file twice
                 listed.add((name, key))
                 rows[name].append(_image_row(file, name, rules, hashes, digests, copies))
+    _add_rows(db, sources, rows, number, now)
+    return {name: dict(Counter(row.state for row in added)) for name, added in rows.items()}
 
-    def work(session: Session) -> None:
-        for source in sources:
-            domain = session.scalar(select(Domain).where(Domain.name == source.name))
-            if domain is None:
-                domain = Domain(name=source.name)
-                session.add(domain)
-            domain.quota = source.quota
-            session.flush()
-            for row in rows[source.name]:
-                row.domain_id = domain.id
-                session.add(row)
+
+@contextmanager
+def begin_campaign(url: str, rules: Rules, **settings: Any) -> Iterator[Database]:
+    """Create a campaign that is filled inside the block; a failure there leaves nothing behind.
+
+    Args:
+        url: The database.
+        rules: The campaign's rules.
+        **settings: Those of :meth:`~mceval.database.Database.create`.
+    """
+    new = "://" not in url and not Path(url).exists()
+    with Database(url) as db:
+        copies = copies_folder(db)
+        had_copies = copies is None or copies.exists()
+        created = False
+        try:
+            db.create(rules, **settings)
+            created = True
+            yield db
+        except BaseException:
+            if created and not new:  # tables on a server, or in a file that was there
+                Base.metadata.drop_all(db.engine)
+            db.close()
+            for end in ("", "-wal", "-shm") if new else ():
+                Path(f"{url}{end}").unlink(missing_ok=True)
+            if created and copies is not None and not had_copies:
+                shutil.rmtree(copies, ignore_errors=True)
+            raise
+
+
+@transaction
+def _add_rows(
+    session: Session,
+    sources: Sequence[DomainSource],
+    rows: Mapping[str, Sequence[Image]],
+    files: int,
+    now: float,
+) -> None:
+    for source in sources:
+        domain = session.scalar(select(Domain).where(Domain.name == source.name))
+        if domain is None:
+            domain = Domain(name=source.name)
+            session.add(domain)
+        domain.quota = source.quota
         session.flush()
-        log_event(session, "images", now, detail=f"{number} files")
-        prepare_images(session, now)  # a larger quota takes effect at once
-
-    db.run(work)
-    counts: dict[str, dict[str, int]] = {}
-    for name, found in rows.items():
-        by_state = counts.setdefault(name, {})
-        for row in found:
-            by_state[row.state] = by_state.get(row.state, 0) + 1
-    return counts
+        for row in rows[source.name]:
+            row.domain_id = domain.id
+            session.add(row)
+    session.flush()
+    log_event(session, "images", now, detail=f"{files} files")
+    prepare_images(session, now)  # a larger quota takes effect at once
 
 
 def _remember(session: Session, hashes: SeenHashes, digests: dict[str, str]) -> set[str]:
@@ -327,14 +361,14 @@ def add_gold(db: Database, path: Path, now: float) -> AddedGold:
 
     The same question twice is an error; two questions on one image are not.
     """
-    found = []
+    questions = []
     copies = ShownCopies(copies_folder(db))
     asked: dict[tuple[str, ...], str] = {}
-    for number, (where, row) in enumerate(read_rows(path)):
-        name = get_text(row, "image", where)
+    for number, (where, cells) in enumerate(read_rows(path)):
+        name = get_text(cells, "image", where)
         file = path.parent / name
         right, wrong = (
-            check_text(get_text(row, column, where), f"{where}: {column}")
+            check_text(get_text(cells, column, where), f"{where}: {column}")
             for column in ("right", "wrong")
         )
         if normalized(right) == normalized(wrong):
@@ -349,38 +383,46 @@ def add_gold(db: Database, path: Path, now: float) -> AddedGold:
         question = (digest, normalized(right), normalized(wrong))
         if asked.setdefault(question, where) != where:
             raise InputError(f"{where}: the same question as {asked[question]}")
-        found.append((number, file, name, digest, right, wrong))
-    if not found:
+        state_key = f"gold {now} {number}"
+        row = {
+            "digest": digest,
+            "state_key": state_key,
+            "path": str(file.resolve()),
+            "source": name,
+        }
+        questions.append((row, right, wrong))
+    if not questions:
         raise InputError(f"{path.name} holds no gold questions")
-    count = Counter(digest for _, _, _, digest, _, _ in found)
-    names = {digest: name for _, _, name, digest, _, _ in found}
-
-    def work(session: Session) -> list[str]:
-        seed = rules_of(session).seed
-        shared = session.scalars(
-            select(Image.digest)
-            .where(Image.domain_id.is_not(None), Image.digest.in_(list(count)))
-            .distinct()
-        ).all()
-        for number, file, name, digest, right, wrong in found:
-            answer = random_bits(seed, "gold", digest, right) & 1
-            row = Image(
-                digest=digest, state_key=f"gold {now} {number}", path=str(file.resolve()),
-                source=name, state="gold", gold=answer,
-            )  # fmt: skip
-            session.add(row)
-            session.flush()
-            pair = [
-                Candidate(image_id=row.id, writer=writer, text=caption)
-                for writer, caption in (("right", right), ("wrong", wrong))
-            ]
-            session.add_all(pair)
-            session.flush()
-            first, second = pair[::-1] if answer else pair
-            row.first, row.second = first.id, second.id
-        log_event(session, "gold", now, detail=f"{len(found)} questions")
-        return sorted(names[digest] for digest in shared)
-
-    shared = db.run(work)
+    shared = _add_questions(db, questions, now)
+    count = Counter(row["digest"] for row, _, _ in questions)
+    names = {row["digest"]: row["source"] for row, _, _ in questions}
     twice = sorted(names[digest] for digest, times in count.items() if times > 1)
-    return AddedGold(len(found), tuple(shared), tuple(twice))
+    return AddedGold(len(questions), tuple(sorted(names[d] for d in shared)), tuple(twice))
+
+
+@transaction
+def _add_questions(
+    session: Session, questions: Sequence[tuple[dict[str, str], str, str]], now: float
+) -> Sequence[str]:
+    """Add gold questions; return the digests of images that are in a domain as well."""
+    digests = [image["digest"] for image, _, _ in questions]
+    shared = session.scalars(
+        select(Image.digest)
+        .where(Image.domain_id.is_not(None), Image.digest.in_(digests))
+        .distinct()
+    ).all()
+    for image, right, wrong in questions:
+        answer = random_bits(rules_of(session).seed, "gold", image["digest"], right) & 1
+        row = Image(**image, state="gold", gold=answer)
+        session.add(row)
+        session.flush()
+        pair = [
+            Candidate(image_id=row.id, writer=writer, text=caption)
+            for writer, caption in (("right", right), ("wrong", wrong))
+        ]
+        session.add_all(pair)
+        session.flush()
+        first, second = pair[::-1] if answer else pair
+        row.first, row.second = first.id, second.id
+    log_event(session, "gold", now, detail=f"{len(questions)} questions")
+    return shared

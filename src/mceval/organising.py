@@ -8,7 +8,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from discode.errors import InputError, NotAllowedError
-from mceval.database import LOCK, Database
+from mceval.database import LOCK, transaction
 from mceval.states import log_event, pass_counts, settle_image
 from mceval.tables import Domain, Image, Pass, PassVoid, Ruling
 from mceval.texts import check_text
@@ -22,12 +22,13 @@ class DiscardedImage:
     domain: str
     source: str
     reason: str
+    discarded_by: str | None
 
 
 def discarded_images(session: Session, most: int | None = None) -> list[DiscardedImage]:
     """Return the discarded images, the newest first."""
     rows = session.execute(
-        select(Image.id, Domain.name, Image.source, Image.reason)
+        select(Image.id, Domain.name, Image.source, Image.reason, Image.discarded_by)
         .join(Domain, Domain.id == Image.domain_id)
         .where(Image.state == "discarded")
         .order_by(Image.id.desc())
@@ -36,73 +37,64 @@ def discarded_images(session: Session, most: int | None = None) -> list[Discarde
     return [DiscardedImage(*row) for row in rows]
 
 
-def take_down(db: Database, image: int, reason: str, now: float, *, by: int | None = None) -> None:
+@transaction
+def take_down(
+    session: Session, image: int, reason: str, now: float, *, by: int | None = None
+) -> None:
     """Discard an image for good, whatever people said about it; the next one takes its place.
 
     Args:
-        db: The campaign.
         image: The image's number.
         reason: Why; it is shown with the image and exported.
         now: The time.
         by: The organiser; ``None`` at the command line.
     """
     reason = check_text(reason, "a reason")
-
-    def work(session: Session) -> None:
-        row = _image(session, image)
-        if _last_ruling(session, row.id) == "take_down":
-            return
+    row = _image(session, image)
+    if row.discarded_by != "taken_down":
         _rule(session, row, "take_down", reason, now, by)
 
-    db.run(work)
 
-
-def restore(db: Database, image: int, reason: str, now: float, *, by: int | None = None) -> None:
+@transaction
+def restore(
+    session: Session, image: int, reason: str, now: float, *, by: int | None = None
+) -> None:
     """Bring back an image that was taken down, or that people flagged or skipped away.
 
     What they said so far no longer counts; what others say later does. An image on which people
     disagree cannot be restored: their votes are not an organiser's to set aside.
     """
     reason = check_text(reason, "a reason")
-
-    def work(session: Session) -> None:
-        row = _image(session, image)
-        if row.state != "discarded":
-            raise InputError(f"image {image} is not discarded: it is {row.state}")
-        if row.first is None and _last_ruling(session, row.id) != "take_down":
-            raise InputError(f"image {image} cannot be restored: {row.reason}")
-        passes = session.scalars(
-            select(Pass.id).where(Pass.image_id == row.id, pass_counts())
-        ).all()
-        session.add_all(PassVoid(pass_id=one, reason="organiser", created=now) for one in passes)
-        why = row.reason
-        _rule(session, row, "restore", reason, now, by)
-        if row.state == "discarded":
-            raise InputError(
-                f"image {image} cannot be restored: {row.reason or why}; only images that were "
-                "flagged, skipped or taken down can"
-            )
-
-    db.run(work)
+    row = _image(session, image)
+    if row.state != "discarded":
+        raise InputError(f"image {image} is not discarded: it is {row.state}")
+    if row.discarded_by == "captions":
+        raise InputError(f"image {image} cannot be restored: {row.reason}")
+    passes = session.scalars(select(Pass.id).where(Pass.image_id == row.id, pass_counts())).all()
+    session.add_all(PassVoid(pass_id=one, reason="organiser", created=now) for one in passes)
+    why = row.reason
+    _rule(session, row, "restore", reason, now, by)
+    if row.state == "discarded":
+        raise InputError(
+            f"image {image} cannot be restored: {row.reason or why}; only images that were "
+            "flagged, skipped or taken down can"
+        )
 
 
-def set_flag_aside(db: Database, number: int, now: float, *, by: int | None = None) -> None:
+@transaction
+def set_flag_aside(session: Session, number: int, now: float, *, by: int | None = None) -> None:
     """Let one flag or skip, by its number, no longer count; the image's state follows."""
-
-    def work(session: Session) -> None:
-        said = session.get(Pass, number)
-        if said is None:
-            raise NotAllowedError(f"there is no flag with the number {number}")
-        row = _image(session, said.image_id)
-        known = select(PassVoid.id).where(PassVoid.pass_id == number).limit(1)
-        if session.scalar(known) is not None:
-            return
-        session.add(PassVoid(pass_id=number, reason="organiser", created=now))
-        detail = f"{said.kind} of person {said.person_id}"
-        log_event(session, "set_aside", now, person=by, image=row.id, detail=detail)
-        settle_image(session, row.id, now)
-
-    db.run(work)
+    said = session.get(Pass, number)
+    if said is None:
+        raise NotAllowedError(f"there is no flag with the number {number}")
+    row = _image(session, said.image_id)
+    known = select(PassVoid.id).where(PassVoid.pass_id == number).limit(1)
+    if session.scalar(known) is not None:
+        return
+    session.add(PassVoid(pass_id=number, reason="organiser", created=now))
+    detail = f"{said.kind} of person {said.person_id}"
+    log_event(session, "set_aside", now, person=by, image=row.id, detail=detail)
+    settle_image(session, row.id, now)
 
 
 def _image(session: Session, image: int) -> Image:
@@ -114,11 +106,6 @@ def _image(session: Session, image: int) -> Image:
         what = "a gold question" if row.state == "gold" else row.state
         raise InputError(f"image {image} is {what}; only images of the queue can be ruled on")
     return row
-
-
-def _last_ruling(session: Session, image: int) -> str:
-    query = select(Ruling.kind).where(Ruling.image_id == image).order_by(Ruling.id.desc()).limit(1)
-    return session.scalar(query) or ""
 
 
 def _rule(

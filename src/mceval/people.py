@@ -15,7 +15,14 @@ from sqlalchemy.orm import Session
 
 from discode.errors import InputError, NotAllowedError, lookup
 from mceval.checks import Evidence, WorkRecord, careless_reason, is_corrected
-from mceval.database import LOCK, CampaignSettings, Database, checks_of, settings_of
+from mceval.database import (
+    LOCK,
+    CampaignSettings,
+    Database,
+    checks_of,
+    settings_of,
+    transaction,
+)  # fmt: skip
 from mceval.guide import guide_text
 from mceval.states import (
     log_event,
@@ -56,8 +63,9 @@ class Invitation:
     token: str
 
 
+@transaction
 def invite(
-    db: Database, names: Sequence[str], role: str, now: float, *, days: float | None = None
+    session: Session, names: Sequence[str], role: str, now: float, *, days: float | None = None
 ) -> list[Invitation]:
     """Add people; their tokens are in the invitations returned and nowhere else.
 
@@ -65,22 +73,18 @@ def invite(
     """
     lookup(ROLES, role, "role")
     expires = _expiry(now, days)
+    invitations = []
     for name in names:
-        check_label(name, "a person's name")
-    tokens = [secrets.token_urlsafe(24) for _ in names]
-
-    def work(session: Session) -> list[Invitation]:
-        made = []
-        for name, token in zip(names, tokens, strict=True):
-            row = Person(name=name, role=role, token_hash=hash_token(token), created=now)
-            row.token_expires = expires
-            session.add(row)
-            session.flush()
-            log_event(session, "invited", now, person=row.id, detail=role)
-            made.append(Invitation(row.id, name, role, token))
-        return made
-
-    return db.run(work)
+        token = secrets.token_urlsafe(24)
+        row = Person(
+            name=check_label(name, "a person's name"), role=role, token_hash=hash_token(token),
+            token_expires=expires, created=now,
+        )  # fmt: skip
+        session.add(row)
+        session.flush()
+        log_event(session, "invited", now, person=row.id, detail=role)
+        invitations.append(Invitation(row.id, name, role, token))
+    return invitations
 
 
 def check_new_names(session: Session, names: Sequence[str]) -> None:
@@ -123,77 +127,67 @@ def person_by_token(db: Database, token: str, now: float) -> Person | None:
     return found
 
 
+@transaction
 def reissue(
-    db: Database, person: int, now: float, *, days: float | None = None, by: int | None = None
+    session: Session, person: int, now: float, *, days: float | None = None, by: int | None = None
 ) -> Invitation:
     """Return a new invitation for somebody; the old link and all their browsers stop working."""
     token = secrets.token_urlsafe(24)
     expires = _expiry(now, days)
-
-    def work(session: Session) -> Invitation:
-        row = _locked(session, person)
-        if row.worker is not None:
-            raise InputError(f"person {person} came from a crowd platform and has no invitation")
-        if row.state != "active":
-            raise NotAllowedError(f"person {person} is {row.state}; reinstate them first")
-        row.token_hash, row.token_expires = hash_token(token), expires
-        session.execute(delete(Login).where(Login.person_id == person))
-        log_event(session, "reissued", now, person=person, detail=_by(by))
-        return Invitation(row.id, row.name, row.role, token)
-
-    return db.run(work)
+    row = _locked(session, person)
+    if row.worker is not None:
+        raise InputError(f"person {person} came from a crowd platform and has no invitation")
+    if row.state != "active":
+        raise NotAllowedError(f"person {person} is {row.state}; reinstate them first")
+    row.token_hash, row.token_expires = hash_token(token), expires
+    session.execute(delete(Login).where(Login.person_id == person))
+    log_event(session, "reissued", now, person=person, detail=_by(by))
+    return Invitation(row.id, row.name, row.role, token)
 
 
-def use_up_invitation(db: Database, person: int, now: float) -> None:
+@transaction
+def use_up_invitation(session: Session, person: int, now: float) -> None:
     """End a person's invitation and all their browsers' sessions, as they chose when signing out.
 
     They stay part of the campaign; organisers can reissue the invitation.
     """
-
-    def work(session: Session) -> None:
-        row = _locked(session, person)
-        _shut_out(session, row)
-        log_event(session, "used_up", now, person=person)
-
-    db.run(work)
+    row = _locked(session, person)
+    _shut_out(session, row)
+    log_event(session, "used_up", now, person=person)
 
 
-def revoke(db: Database, person: int, reason: str, now: float, *, by: int | None = None) -> None:
+@transaction
+def revoke(
+    session: Session, person: int, reason: str, now: float, *, by: int | None = None
+) -> None:
     """End somebody's part at once, an admin's too: their link and their browsers stop working.
 
     Answers that they gave count on; :func:`mark_careless` takes those away.
     """
     if by == person:
         raise InputError("you cannot revoke yourself; ask another organiser")
-    _end_part(db, person, "revoked", reason, now, by)
+    row = _locked(session, person)
+    _shut_out(session, row)
+    _end_part(session, row, "revoked", reason, now, by)
 
 
-def withdraw(db: Database, person: int, now: float) -> None:
+@transaction
+def withdraw(session: Session, person: int, now: float) -> None:
     """Let a person leave of their own wish: no further tasks, and what they did still counts."""
-    _end_part(db, person, "left", "withdrew", now, None)
+    _end_part(session, _locked(session, person), "left", "withdrew", now, None)
 
 
 def _end_part(
-    db: Database, person: int, kind: str, reason: str, now: float, by: int | None
+    session: Session, row: Person, kind: str, reason: str, now: float, by: int | None
 ) -> None:
-    def work(session: Session) -> None:
-        row = _locked(session, person)
-        if kind == "revoked":
-            _shut_out(session, row)
-        if row.state != "active":
-            return
-        _record_finding(session, person, kind, reason, now, by)
-        row.state, row.reason = "left", reason
-        log_event(session, kind, now, person=person, detail=_by(by, reason))
-        held = session.scalars(
-            select(Slot)
-            .where(Slot.person_id == person, Slot.state == "leased")
-            .with_for_update(key_share=True)
-        ).all()
-        for slot in held:
-            return_slot(session, slot)
-
-    db.run(work)
+    if row.state != "active":
+        return
+    _record_finding(session, row.id, kind, reason, now, by)
+    row.state, row.reason = "left", reason
+    log_event(session, kind, now, person=row.id, detail=_by(by, reason))
+    held = select(Slot).where(Slot.person_id == row.id, Slot.state == "leased")
+    for slot in session.scalars(held.with_for_update(key_share=True)).all():
+        return_slot(session, slot)
 
 
 def _locked(session: Session, person: int) -> Person:
@@ -224,17 +218,14 @@ def _record_finding(
     )  # fmt: skip
 
 
-def record_consent(db: Database, person: int, now: float) -> None:
+@transaction
+def record_consent(session: Session, person: int, now: float) -> None:
     """Record that a person has read the guide, which is kept, and agreed to take part."""
-
-    def work(session: Session) -> None:
-        row = session.get_one(Person, person, with_for_update=LOCK)
-        if row.consented is None:
-            row.consented = now
-            log_event(session, "consented", now, person=person)
-            keep_guide(session, now)
-
-    db.run(work)
+    row = session.get_one(Person, person, with_for_update=LOCK)
+    if row.consented is None:
+        row.consented = now
+        log_event(session, "consented", now, person=person)
+        keep_guide(session, now)
 
 
 def guide_of(settings: CampaignSettings) -> str:
@@ -334,8 +325,9 @@ def carelessness_of(session: Session, person: int) -> str:
     return careless_reason(checks, work_record(session, person)) if checks.automatic else ""
 
 
+@transaction
 def mark_careless(
-    db: Database, person: int, reason: str, now: float, *, by: int | None = None
+    session: Session, person: int, reason: str, now: float, *, by: int | None = None
 ) -> int:
     """End a person's part and return their work to the queue; their answers stay, marked void.
 
@@ -345,17 +337,13 @@ def mark_careless(
     Returns:
         How many answers no longer count.
     """
-
-    def work(session: Session) -> int:
-        row = _locked(session, person)
-        if row.state == "careless":
-            return 0
-        _record_finding(session, person, "careless", reason, now, by)
-        row.state, row.reason = "careless", reason
-        log_event(session, "careless", now, person=person, detail=_by(by, reason))
-        return _put_back(session, person, "careless", now)
-
-    return db.run(work)
+    row = _locked(session, person)
+    if row.state == "careless":
+        return 0
+    _record_finding(session, person, "careless", reason, now, by)
+    row.state, row.reason = "careless", reason
+    log_event(session, "careless", now, person=person, detail=_by(by, reason))
+    return _put_back(session, person, "careless", now)
 
 
 def _put_back(session: Session, person: int, reason: str, now: float) -> int:
@@ -388,7 +376,8 @@ def _put_back(session: Session, person: int, reason: str, now: float) -> int:
     return len(answers)
 
 
-def erase(db: Database, person: int, now: float) -> int:
+@transaction
+def erase(session: Session, person: int, now: float) -> int:
     """Let a person withdraw what they did: their answers do not count, their name and words go.
 
     What stays says nothing about who they were: that somebody chose, when, and how long it took.
@@ -397,43 +386,36 @@ def erase(db: Database, person: int, now: float) -> int:
     Returns:
         How many answers no longer count.
     """
-
-    def work(session: Session) -> int:
-        row = _locked(session, person)
-        withdrawn = _put_back(session, person, WITHDRAWN, now)
-        _shut_out(session, row)
-        row.name, row.state, row.reason = f"{WITHDRAWN} {person}", "left", WITHDRAWN
-        row.consented = None
-        # Known again, if a platform's results are imported once more, but not by name.
-        row.worker = row.worker and hash_token(row.worker)
-        for answer in session.scalars(select(Answer).where(Answer.person_id == person)).all():
-            answer.submission = f"{WITHDRAWN} {answer.id}"  # a platform's names the worker
-            answer.text = None if answer.text is None else ""
-        passed = select(Pass.image_id).where(Pass.person_id == person)
-        # Why an image was discarded repeats what people said of it.
-        told = (Event.kind == "discarded") & Event.image_id.in_(passed)
-        session.execute(update(Event).where((Event.person_id == person) | told).values(detail=""))
-        session.execute(update(Pass).where(Pass.person_id == person).values(reason=WITHDRAWN))
-        session.execute(update(Finding).where(Finding.person_id == person).values(reason=""))
-        log_event(session, "erased", now, person=person)
-        return withdrawn
-
-    return db.run(work)
+    row = _locked(session, person)
+    withdrawn = _put_back(session, person, WITHDRAWN, now)
+    _shut_out(session, row)
+    row.name, row.state, row.reason = f"{WITHDRAWN} {person}", "left", WITHDRAWN
+    row.consented = None
+    # Known again, if a platform's results are imported once more, but not by name.
+    row.worker = row.worker and hash_token(row.worker)
+    for answer in session.scalars(select(Answer).where(Answer.person_id == person)).all():
+        answer.submission = f"{WITHDRAWN} {answer.id}"  # a platform's names the worker
+        answer.text = None if answer.text is None else ""
+    passed = select(Pass.image_id).where(Pass.person_id == person)
+    # Why an image was discarded repeats what people said of it.
+    told = (Event.kind == "discarded") & Event.image_id.in_(passed)
+    session.execute(update(Event).where((Event.person_id == person) | told).values(detail=""))
+    session.execute(update(Pass).where(Pass.person_id == person).values(reason=WITHDRAWN))
+    session.execute(update(Finding).where(Finding.person_id == person).values(reason=""))
+    log_event(session, "erased", now, person=person)
+    return withdrawn
 
 
-def reinstate(db: Database, person: int, now: float, *, by: int | None = None) -> None:
+@transaction
+def reinstate(session: Session, person: int, now: float, *, by: int | None = None) -> None:
     """Let a person work again; what was returned to the queue stays there, they start afresh.
 
     They are judged by new answers alone: gold questions that they have not seen, or, once there are
     none, those whose answers no longer count.
     """
-
-    def work(session: Session) -> None:
-        row = _locked(session, person)
-        if row.state == "active":
-            return
-        _record_finding(session, person, "reinstated", row.reason, now, by)
-        row.state, row.reason = "active", ""
-        log_event(session, "reinstated", now, person=person, detail=_by(by))
-
-    db.run(work)
+    row = _locked(session, person)
+    if row.state == "active":
+        return
+    _record_finding(session, person, "reinstated", row.reason, now, by)
+    row.state, row.reason = "active", ""
+    log_event(session, "reinstated", now, person=person, detail=_by(by))

@@ -42,15 +42,6 @@ from mceval.tables import (
     Void,
 )  # fmt: skip
 
-DISCARDED = {
-    "no_consensus": "no consensus",
-    "skipped": "skipped by",
-    "flagged": "flagged by",
-    "taken_down": "taken down",
-    "captions": "",
-}
-"""Why images are discarded, and how the reason begins; by the first four, people decided."""
-
 
 @dataclass(frozen=True)
 class DomainRow:
@@ -70,7 +61,7 @@ class DomainRow:
     discard: Interval = field(default_factory=lambda: wilson(0, 0))
     """The share of decided images that people discarded: without consensus, skipped, flagged."""
     discarded: dict[str, int] = field(default_factory=dict)
-    """Discarded images by why (:data:`DISCARDED`)."""
+    """Discarded images by why (:data:`~mceval.tables.DISCARDED_BY`)."""
     skips: int = 0
     flags: int = 0
     """Skips and flags that count."""
@@ -117,12 +108,10 @@ def domain_rows(session: Session) -> list[DomainRow]:
         if len(votes) == rules.people:
             full[domain][image] = votes.count(0), votes.count(1)
     gone: dict[int | None, dict[int, str]] = defaultdict(dict)
-    for image, domain, reason in session.execute(
-        select(Image.id, Image.domain_id, Image.reason).where(Image.state == "discarded")
-    ).all():  # the last word is "", with which every reason begins
-        gone[domain][image] = next(
-            key for key, word in DISCARDED.items() if reason.startswith(word)
-        )
+    for image, domain, why in session.execute(
+        select(Image.id, Image.domain_id, Image.discarded_by).where(Image.state == "discarded")
+    ).all():
+        gone[domain][image] = str(why)
     passes: dict[int | None, Counter[str]] = defaultdict(Counter)
     for domain, kind, count in session.execute(
         select(Image.domain_id, Pass.kind, func.count())

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from discode.stats import wilson
 from mceval.database import checks_of, rules_of
-from mceval.queue import person_may_have
+from mceval.queue.leases import person_may_have
 from mceval.report import domain_rows, side_rows
 from mceval.rules import Rules
 from mceval.states import not_loaded, pass_counts

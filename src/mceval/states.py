@@ -69,7 +69,8 @@ def prepare_images(session: Session, now: float) -> int:
         by_writer = {row.writer: row for row in rows}
         found = draw_captions(rules, image.digest, {w: row.text for w, row in by_writer.items()})
         if found is None:
-            image.state, image.reason = "discarded", "fewer than three of its captions differ"
+            image.state, image.discarded_by = "discarded", "captions"
+            image.reason = "fewer than three of its captions differ"
             log_event(session, "discarded", now, image=image.id, detail=image.reason)
             continue
         image.revised = by_writer[found.reference].id
@@ -99,7 +100,7 @@ def reset_unseen(session: Session, image_id: int) -> bool:
     if image.state == "active" or (
         image.state == "discarded" and not _taken_down(session, image_id)
     ):
-        image.state, image.reason = "pool", ""
+        image.state, image.reason, image.discarded_by = "pool", "", None
         _open_slots(session, image, rules_of(session), Verdict("waiting"), None)
     session.flush()
     return True
@@ -203,12 +204,15 @@ def settle_image(session: Session, image_id: int, now: float) -> None:
     votes, (reference, step) = _votes(counting), _reference(rules, counting)
     found = verdict(rules, votes)
     before = image.state
-    image.preference, image.reference, image.reason = found.choice, reference, ""
-    why = (
-        _taken_down(session, image_id) or _dropped(session, image_id, rules) or _split(found, votes)
+    image.preference, image.reference = found.choice, reference
+    image.discarded_by, image.reason = (
+        _taken_down(session, image_id)
+        or _dropped(session, image_id, rules)
+        or _split(found, votes)
+        or (None, "")
     )
-    if why:
-        image.state, image.reason = "discarded", why
+    if image.discarded_by:
+        image.state = "discarded"
     elif found.state == "agreed" and reference is not None:
         image.state = "done"
     elif before in ("done", "discarded"):
@@ -226,15 +230,15 @@ def settle_image(session: Session, image_id: int, now: float) -> None:
             fill_quota(session, image.domain_id, rules, now)
 
 
-def _split(found: Verdict, votes: Sequence[int]) -> str:
+def _split(found: Verdict, votes: Sequence[int]) -> tuple[str, str] | None:
     if found.state != "split":
-        return ""
+        return None
     counts = sorted(Counter(votes).values(), reverse=True)
-    return "no consensus: " + " to ".join(map(str, counts))
+    return "no_consensus", "no consensus: " + " to ".join(map(str, counts))
 
 
-def _dropped(session: Session, image: int, rules: Rules) -> str:
-    """Return why people want an image gone, or ""."""
+def _dropped(session: Session, image: int, rules: Rules) -> tuple[str, str] | None:
+    """Return why people want an image gone: the value of ``discarded_by``, and in words."""
     rows = session.execute(
         select(Pass.kind, Pass.person_id, Pass.reason)
         .where(Pass.image_id == image, pass_counts())
@@ -248,8 +252,8 @@ def _dropped(session: Session, image: int, rules: Rules) -> str:
         }
         if limit and len(said) >= limit:
             reasons = "; ".join(dict.fromkeys(said.values()))
-            return f"{word} by {len(said)} people: {reasons}"
-    return ""
+            return word, f"{word} by {len(said)} people: {reasons}"
+    return None
 
 
 def pass_counts() -> ColumnElement[bool]:
@@ -262,12 +266,14 @@ def not_loaded() -> ColumnElement[bool]:
     return Pass.reason.startswith(NOT_LOADED)
 
 
-def _taken_down(session: Session, image: int) -> str:
-    """Return why organisers took an image down, or "" if they did not or restored it."""
+def _taken_down(session: Session, image: int) -> tuple[str, str] | None:
+    """Return why organisers took an image down; ``None`` if they did not or restored it."""
     last = session.scalar(
         select(Ruling).where(Ruling.image_id == image).order_by(Ruling.id.desc()).limit(1)
     )
-    return f"taken down: {last.reason}" if last and last.kind == "take_down" else ""
+    if last is None or last.kind != "take_down":
+        return None
+    return "taken_down", f"taken down: {last.reason}"
 
 
 def _has_slot(session: Session, image: int, kind: str = "compare", number: int = 0) -> bool:

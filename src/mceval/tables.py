@@ -13,7 +13,10 @@ from __future__ import annotations
 from sqlalchemy import CheckConstraint, ForeignKey, Index, Text, UniqueConstraint, text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
+DISCARDED_BY = ("no_consensus", "skipped", "flagged", "taken_down", "captions")
+"""Why images are discarded. By the first four, people decided; "captions" that fewer than three of
+an image's captions differ."""
 ROLES = {
     "reviser": ("revise", "look"),
     "comparer": ("compare",),
@@ -72,6 +75,7 @@ class Image(Base):
     __tablename__ = "image"
     __table_args__ = (
         _one_of("state", "pool", "active", "done", "discarded", "unreadable", "duplicate", "gold"),
+        _one_of("discarded_by", *DISCARDED_BY),
         UniqueConstraint("digest", "state_key"),
         Index("image_queue", "domain_id", "state", "rank"),
     )
@@ -88,6 +92,9 @@ class Image(Base):
     """Where the image is from, as published."""
     state: Mapped[str] = mapped_column(Text)
     reason: Mapped[str] = mapped_column(Text, default="")
+    """Why it is discarded or left out, in words."""
+    discarded_by: Mapped[str | None] = mapped_column(Text)
+    """One of :data:`DISCARDED_BY` where it is discarded."""
     rank: Mapped[str] = mapped_column(Text, default="")
     revised: Mapped[int | None]
     first: Mapped[int | None]

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from discode.errors import InputError
 from discode.stats import Interval, wilson
-from mceval.database import Database, rules_of
+from mceval.database import rules_of, transaction
 from mceval.rules import random_bits
 from mceval.states import log_event
 from mceval.tables import Answer, Domain, Image, Slot
@@ -30,7 +30,8 @@ class UserStudyResult:
     domains: Mapping[str, Interval]
 
 
-def begin_user_study(db: Database, images: int, now: float, *, people: int = 1) -> int:
+@transaction
+def begin_user_study(session: Session, images: int, now: float, *, people: int = 1) -> int:
     """Open slots of the user study on so many finished images, drawn with the campaign's seed.
 
     People of the role "study" get them; such people have no other tasks, so they are new.
@@ -41,26 +42,22 @@ def begin_user_study(db: Database, images: int, now: float, *, people: int = 1) 
     for name, value in (("images", images), ("people", people)):
         if value < 1:
             raise InputError(f"{name}={value} must be 1 or more")
-
-    def work(session: Session) -> int:
-        rules = rules_of(session)
-        done = session.scalars(select(Image).where(Image.state == "done")).all()
-        if len(done) < images:
-            raise InputError(f"{images} images are wanted, {len(done)} are finished")
-        # sorted by a hash of their own: the first images of the campaign are not a random sample
-        done = sorted(done, key=lambda image: random_bits(rules.seed, "study", image.digest))
-        made = 0
-        for image in done[:images]:
-            known = session.scalar(
-                select(func.count()).where(Slot.image_id == image.id, Slot.kind == "study")
-            )
-            for i in range(known or 0, people):
-                session.add(Slot(image_id=image.id, kind="study", number=i, state="open", round=0))
-                made += 1
-        log_event(session, "study", now, detail=f"{made} slots on {images} images")
-        return made
-
-    return db.run(work)
+    rules = rules_of(session)
+    done = session.scalars(select(Image).where(Image.state == "done")).all()
+    if len(done) < images:
+        raise InputError(f"{images} images are wanted, {len(done)} are finished")
+    # sorted by a hash of their own: the first images of the campaign are not a random sample
+    done = sorted(done, key=lambda image: random_bits(rules.seed, "study", image.digest))
+    made = 0
+    for image in done[:images]:
+        known = session.scalar(
+            select(func.count()).where(Slot.image_id == image.id, Slot.kind == "study")
+        )
+        for i in range(known or 0, people):
+            session.add(Slot(image_id=image.id, kind="study", number=i, state="open", round=0))
+            made += 1
+    log_event(session, "study", now, detail=f"{made} slots on {images} images")
+    return made
 
 
 def user_study_result(session: Session) -> UserStudyResult:

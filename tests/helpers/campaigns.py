@@ -13,10 +13,10 @@ from discode.errors import NotAllowedError
 from mceval.checks import Checks
 from mceval.database import Database, rules_of
 from mceval.people import invite
-from mceval.queue import Task, next_task, submit
+from mceval.queue import Choice, Look, Revision, Task, next_task, submit
 from mceval.rules import Rules, Verdict, rank_of, verdict
 from mceval.states import prepare_images, votes_of
-from mceval.tables import Answer, Candidate, Domain, Image, Slot, Void
+from mceval.tables import DISCARDED_BY, Answer, Candidate, Domain, Image, Slot, Void
 
 WRITERS = ("w1", "w2", "w3", "w4")
 CALM = Checks(gold_rate=0.0, quick_seconds=0.0)
@@ -112,13 +112,13 @@ def work_once(
         return False
     if task.kind == "revise":
         given = task.captions[0].replace("wrong", "right")  # of a gold question
-        submit(db, person, task.lease, new_submission(), now + 9, text=f"{given}, revised")
+        submit(db, person, task.lease, new_submission(), now + 9, Revision(f"{given}, revised"))
     elif task.kind == "look":
         accepted = rng.random() < accuracy
-        submit(db, person, task.lease, new_submission(), now + 5, accepted=accepted)
+        submit(db, person, task.lease, new_submission(), now + 5, Look(accepted))
     else:
         side = better(task) if rng.random() < accuracy else 1 - better(task)
-        submit(db, person, task.lease, new_submission(), now + 5, side=side)
+        submit(db, person, task.lease, new_submission(), now + 5, Choice(side))
     return True
 
 
@@ -183,7 +183,8 @@ def check_rules(db: Database, *, settled: bool = True) -> None:
                     assert any(n in looks and revised[n].id < looks[n].id for n in made), (
                         "accepted by somebody else, who saw this text"
                     )
-            if image.state == "discarded" and "consensus" in image.reason:
+            assert (image.state == "discarded") == (image.discarded_by in DISCARDED_BY)
+            if image.discarded_by == "no_consensus":
                 assert verdict(rules, [a.choice or 0 for a in compared]).state == "split"
             if image.first is not None and image.state != "gold":
                 assert len({image.first, image.second, image.revised}) == 3

@@ -12,7 +12,18 @@ from discode.errors import NotAllowedError
 from mceval.checks import Checks
 from mceval.database import Database
 from mceval.people import invite, mark_careless, reinstate
-from mceval.queue import Task, flag, heartbeat, next_task, skip, submit, undo
+from mceval.queue import (
+    Choice,
+    Look,
+    Revision,
+    Task,
+    flag,
+    heartbeat,
+    next_task,
+    skip,
+    submit,
+    undo,
+)
 from mceval.report import domain_rows, person_rows
 from mceval.rules import Rules
 from tests.helpers.campaigns import better, check_rules, fill, new_submission, work_all
@@ -71,13 +82,13 @@ class World:
     def answer(self, person: int, task: Task) -> None:
         if task.kind == "revise":
             text = f"it is revised by {person} at {self.now}"
-            submit(self.db, person, task.lease, new_submission(), self.now, text=text)
+            submit(self.db, person, task.lease, new_submission(), self.now, Revision(text))
         elif task.kind == "look":
             good = self.rng.random() < 0.6
-            submit(self.db, person, task.lease, new_submission(), self.now, accepted=good)
+            submit(self.db, person, task.lease, new_submission(), self.now, Look(good))
         else:
             side = better(task) if self.rng.random() < 0.8 else 1 - better(task)
-            submit(self.db, person, task.lease, new_submission(), self.now, side=side)
+            submit(self.db, person, task.lease, new_submission(), self.now, Choice(side))
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -13,7 +13,7 @@ from sqlalchemy import inspect, select, text
 from discode.errors import StoreError
 from mceval.database import Database, open_database
 from mceval.queue import undo
-from mceval.report import flag_rows, person_rows
+from mceval.report import domain_rows, flag_rows, person_rows
 from mceval.rules import Rules
 from mceval.tables import SCHEMA_VERSION, Base, Campaign, Image
 from tests.helpers.campaigns import check_rules, fill, invite_people, work_all
@@ -52,6 +52,27 @@ def test_a_campaign_of_version_1_goes_on(tmp_path: Path) -> None:
         check_rules(db, settled=False)
     with open_database(str(path)) as db, db.read() as session:
         assert len(session.scalars(select(Image).where(Image.state == "done")).all()) == 2
+
+
+def test_why_an_image_was_discarded_is_read_from_an_old_sentence_once(tmp_path: Path) -> None:
+    for by, reason in (
+        ("no_consensus", "no consensus: 2 to 1"),
+        ("skipped", "skipped by 5 people: no consensus"),
+        ("flagged", "flagged by 1 people: a face"),
+        ("taken_down", "taken down: skipped by mistake"),
+        ("captions", "fewer than three of its captions differ"),
+    ):
+        path = old(tmp_path / f"{by}.db")
+        with sqlite3.connect(path) as made:
+            made.execute("UPDATE image SET reason = ? WHERE state = 'discarded'", (reason,))
+        made.close()
+        with open_database(str(path)) as db, db.read() as session:
+            rows = session.execute(select(Image.state, Image.discarded_by).order_by(Image.id)).all()
+            (domain,) = domain_rows(session)
+        assert [tuple(row) for row in rows] == [
+            ("active", None), ("discarded", by), ("active", None)
+        ]  # fmt: skip
+        assert domain.discarded == {by: 1}
 
 
 def test_two_processes_open_an_old_database_at_once(tmp_path: Path) -> None:

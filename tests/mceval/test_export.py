@@ -26,7 +26,7 @@ from mceval.database import Database
 from mceval.export import ExportOptions, export_dataset
 from mceval.intake import DomainSource, add_images
 from mceval.people import invite, record_consent
-from mceval.queue import flag, next_task, skip, submit
+from mceval.queue import Choice, flag, next_task, skip, submit
 from mceval.report import domain_rows, person_rows, votes_by_image
 from mceval.rules import Rules
 from mceval.states import settle_image
@@ -302,7 +302,7 @@ def test_the_user_study(campaign: Database, tmp_path: Path) -> None:
             task.lease,
             new_submission(),
             10.0 * i + 5,
-            side=better(task) if i else 0,
+            Choice(better(task) if i else 0),
         )
         chosen = task.captions[better(task) if i else 0]
         image = truth[task.path]
@@ -452,7 +452,7 @@ def test_the_studys_interval_has_a_width(campaign: Database, people: int) -> Non
         while (task := next_task(campaign, person, 10.0)) is not None:
             text, preference = first[task.path]
             side = task.captions.index(text) ^ (preference or 0)
-            submit(campaign, person, task.lease, new_submission(), 20.0, side=side)
+            submit(campaign, person, task.lease, new_submission(), 20.0, Choice(side))
     with campaign.read() as session:
         result = user_study_result(session)
     expected = stats.binomtest(6, 6).proportion_ci(method="wilson")

@@ -12,7 +12,7 @@ from mceval.checks import Checks
 from mceval.database import Database
 from mceval.organising import discarded_images, restore, set_flag_aside, take_down
 from mceval.people import invite, mark_careless
-from mceval.queue import flag, next_task, skip, submit, undo
+from mceval.queue import Choice, flag, next_task, skip, submit, undo
 from mceval.report import flag_rows, pass_warnings, side_rows
 from mceval.rules import Rules
 from mceval.states import NOT_LOADED
@@ -68,7 +68,7 @@ def test_people_who_work_may_flag_more(sqlite: Database) -> None:
         if number % 10 == 9:
             flag(sqlite, one, task.lease, "private", 2.0)
         else:
-            submit(sqlite, one, task.lease, new_submission(), 2.0, side=0)
+            submit(sqlite, one, task.lease, new_submission(), 2.0, Choice(0))
     with sqlite.read() as session:
         rows = flag_rows(session)
         assert not pass_warnings(session)
@@ -125,7 +125,7 @@ def test_undo_after_a_flag_undoes_the_flag(db: Database) -> None:
         assert session.scalar(select(func.count(Answer.id))) == 1
         assert [row.set_aside for row in flag_rows(session)] == ["undo"]
         assert session.scalar(select(func.count(Pass.id))) == 1, "nothing is deleted"
-    submit(db, one, back.lease, new_submission(), 40.0, side=better(back))
+    submit(db, one, back.lease, new_submission(), 40.0, Choice(better(back)))
     first = undo(db, one, 41.0)
     assert first is not None
     assert first.path == back.path
@@ -167,7 +167,7 @@ def test_undo_of_a_flag_on_a_gold_question(sqlite: Database) -> None:
     back = undo(sqlite, one, 2.0)
     assert back is not None
     assert back.path == task.path
-    submit(sqlite, one, back.lease, new_submission(), 9.0, side=better(back))
+    submit(sqlite, one, back.lease, new_submission(), 9.0, Choice(better(back)))
 
 
 def test_organisers_restore_and_take_down(db: Database) -> None:
@@ -223,7 +223,7 @@ def test_rulings_that_are_not_possible(sqlite: Database) -> None:
         task = next_task(sqlite, person, 0.0)
         assert task is not None
         side = better(task) if i else 1 - better(task)
-        submit(sqlite, person, task.lease, new_submission(), 5.0, side=side)
+        submit(sqlite, person, task.lease, new_submission(), 5.0, Choice(side))
     with sqlite.read() as session:
         (split,) = discarded_images(session)
         gold = session.scalars(select(Image.id).where(Image.state == "gold")).one()
@@ -250,7 +250,7 @@ def test_left_and_right(sqlite: Database) -> None:
     for _ in range(20):
         task = next_task(sqlite, lazy, 0.0)
         assert task is not None
-        submit(sqlite, lazy, task.lease, new_submission(), 5.0, side=0)
+        submit(sqlite, lazy, task.lease, new_submission(), 5.0, Choice(0))
         work_once(sqlite, fair, 0.0, random.Random(0))
     with sqlite.read() as session:
         one, other, total = side_rows(session)

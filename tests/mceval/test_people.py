@@ -27,7 +27,7 @@ from mceval.people import (
     use_up_invitation,
     withdraw,
 )
-from mceval.queue import flag, next_task, skip, submit
+from mceval.queue import Choice, Revision, flag, next_task, skip, submit
 from mceval.report import finding_rows, person_rows
 from mceval.rules import Rules
 from mceval.tables import Answer, Person, Slot, Void
@@ -93,7 +93,7 @@ def test_withdrawing_is_not_careless(db: Database) -> None:
     withdraw(db, one, 11.0)
     withdraw(db, one, 11.0)
     with pytest.raises(NotAllowedError, match="has ended"):
-        submit(db, one, held.lease, new_submission(), 12.0, side=0)
+        submit(db, one, held.lease, new_submission(), 12.0, Choice(0))
     with db.read() as session:
         assert session.get_one(Person, one).state == "left"
         assert session.scalar(select(func.count(Void.answer_id))) == 0, "what they did counts"
@@ -119,7 +119,7 @@ def test_a_decision_keeps_its_evidence(db: Database) -> None:
         except NotAllowedError:
             break
         assert task is not None
-        submit(db, bad, task.lease, new_submission(), now + 9, side=1 - better(task))
+        submit(db, bad, task.lease, new_submission(), now + 9, Choice(1 - better(task)))
         answers += 1
     with db.read() as session:
         (found,) = finding_rows(session, bad)
@@ -137,7 +137,7 @@ def test_a_decision_keeps_its_evidence(db: Database) -> None:
         if task is None:
             break
         gold += task.domain == ""
-        submit(db, bad, task.lease, new_submission(), now + 9, side=better(task))
+        submit(db, bad, task.lease, new_submission(), now + 9, Choice(better(task)))
     assert gold == 4, "all gold questions were seen before, and are asked again"
     with db.read() as session:
         (row,) = person_rows(session)
@@ -166,7 +166,7 @@ def _gold(db: Database, person: int) -> str:
     task = next_task(db, person, 1.0)
     assert task is not None
     assert task.domain == ""
-    submit(db, person, task.lease, new_submission(), 5.0, side=better(task))
+    submit(db, person, task.lease, new_submission(), 5.0, Choice(better(task)))
     return task.path
 
 
@@ -179,7 +179,7 @@ def test_whoever_withdraws_is_erased(sqlite: Database, tmp_path: Path) -> None:
         task = next_task(sqlite, ada.person, now)
         assert task is not None
         text = "Ada wrote these words"
-        submit(sqlite, ada.person, task.lease, new_submission(), now + 5, text=text)
+        submit(sqlite, ada.person, task.lease, new_submission(), now + 5, Revision(text))
     task = next_task(sqlite, ada.person, 40.0)
     assert task is not None
     skip(sqlite, ada.person, task.lease, "Other: my street in Marylebone", 45.0)

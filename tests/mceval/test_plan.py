@@ -13,7 +13,8 @@ from discode.errors import InputError
 from mceval.database import Database
 from mceval.people import mark_careless
 from mceval.plan import Target, keep_probability, make_plan
-from mceval.queue import IDLE_SECONDS, heartbeat, next_task, submit, undo
+from mceval.queue import Choice, heartbeat, next_task, submit, undo
+from mceval.queue.leases import IDLE_SECONDS
 from mceval.report import domain_rows, person_rows, task_timings
 from mceval.rules import Rules, verdict
 from tests.helpers.campaigns import better, fill, invite_people, new_submission, work_all
@@ -133,11 +134,13 @@ def test_times_of_a_campaign(sqlite: Database) -> None:
     work_all(sqlite, people, random.Random(0), limit=20)
     task = next_task(sqlite, people[0], 5000.0)
     assert task is not None
-    submit(sqlite, people[0], task.lease, new_submission(), 5040.0, side=better(task))
+    submit(sqlite, people[0], task.lease, new_submission(), 5040.0, Choice(better(task)))
     undo(sqlite, people[0], 5041.0)
     held = next_task(sqlite, people[0], 5042.0)
     assert held is not None
-    submit(sqlite, people[0], held.lease, new_submission(), 9999.0, side=better(held))  # overnight
+    submit(
+        sqlite, people[0], held.lease, new_submission(), 9999.0, Choice(better(held))
+    )  # overnight
     with sqlite.read() as session:
         found = task_timings(session)
         hours = sum(row.hours for row in person_rows(session))
@@ -165,7 +168,7 @@ def test_time_counts_while_there_are_signs_of_life(sqlite: Database) -> None:
             assert task is not None
             for beat in range(60, 899, 60) if person == there else ():
                 heartbeat(sqlite, person, task.lease, start + beat)
-            submit(sqlite, person, task.lease, new_submission(), start + 899, side=0)
+            submit(sqlite, person, task.lease, new_submission(), start + 899, Choice(0))
     with sqlite.read() as session:
         rows = {row.id: row for row in person_rows(session)}
         assert task_timings(session).compare_seconds == pytest.approx((899 + IDLE_SECONDS) / 2)
@@ -180,6 +183,6 @@ def test_the_clock_starts_again_with_a_task_that_ran_out(sqlite: Database) -> No
     assert next_task(sqlite, one, 0.0) is not None
     task = next_task(sqlite, one, 5000.0)
     assert task is not None
-    submit(sqlite, one, task.lease, new_submission(), 4990.0, side=0)  # a clock that is set back
+    submit(sqlite, one, task.lease, new_submission(), 4990.0, Choice(0))  # a clock that is set back
     with sqlite.read() as session:
         assert person_rows(session)[0].hours == 0

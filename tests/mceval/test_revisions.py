@@ -11,7 +11,7 @@ from discode.errors import InputError, NotAllowedError
 from mceval.checks import Checks
 from mceval.database import Database
 from mceval.people import invite, work_record
-from mceval.queue import next_task, skip, submit
+from mceval.queue import Revision, next_task, skip, submit
 from mceval.rules import Rules
 from mceval.tables import Answer, Person
 from tests.helpers.campaigns import check_rules, fill, invite_people, new_submission, work_all
@@ -39,8 +39,8 @@ def test_what_is_no_caption_is_refused(sqlite: Database, text: str, match: str) 
     task = next_task(sqlite, person, 10.0)
     assert task is not None
     with pytest.raises(InputError, match=match):
-        submit(sqlite, person, task.lease, new_submission(), 60.0, text=text)
-    submit(sqlite, person, task.lease, new_submission(), 60.0, text="ein Hund am Strand")
+        submit(sqlite, person, task.lease, new_submission(), 60.0, Revision(text))
+    submit(sqlite, person, task.lease, new_submission(), 60.0, Revision("ein Hund am Strand"))
 
 
 def test_other_scripts_are_captions(sqlite: Database) -> None:
@@ -48,7 +48,7 @@ def test_other_scripts_are_captions(sqlite: Database) -> None:
     person = reviser(sqlite)
     task = next_task(sqlite, person, 10.0)
     assert task is not None
-    submit(sqlite, person, task.lease, new_submission(), 60.0, text="海辺の犬")
+    submit(sqlite, person, task.lease, new_submission(), 60.0, Revision("海辺の犬"))
 
 
 def test_an_unchanged_caption_is_asked_back(sqlite: Database) -> None:
@@ -58,8 +58,8 @@ def test_an_unchanged_caption_is_asked_back(sqlite: Database) -> None:
     assert task is not None
     (given,) = task.captions
     with pytest.raises(InputError, match="as it was"):
-        submit(sqlite, person, task.lease, new_submission(), 60.0, text=f" {given.upper()}")
-    submit(sqlite, person, task.lease, new_submission(), 60.0, text=given, unchanged=True)
+        submit(sqlite, person, task.lease, new_submission(), 60.0, Revision(f" {given.upper()}"))
+    submit(sqlite, person, task.lease, new_submission(), 60.0, Revision(given, unchanged=True))
     with sqlite.read() as session:
         assert session.scalars(select(Answer.text)).all() == [given]
 
@@ -70,8 +70,8 @@ def test_a_hasty_revision_is_asked_back(sqlite: Database) -> None:
     task = next_task(sqlite, person, 10.0)
     assert task is not None
     with pytest.raises(InputError, match="that was quick"):
-        submit(sqlite, person, task.lease, new_submission(), 13.9, text="a better caption")
-    submit(sqlite, person, task.lease, new_submission(), 14.1, text="a better caption")
+        submit(sqlite, person, task.lease, new_submission(), 13.9, Revision("a better caption"))
+    submit(sqlite, person, task.lease, new_submission(), 14.1, Revision("a better caption"))
 
 
 def test_a_clock_that_is_set_back(sqlite: Database) -> None:
@@ -79,7 +79,7 @@ def test_a_clock_that_is_set_back(sqlite: Database) -> None:
     person = reviser(sqlite)
     task = next_task(sqlite, person, 1000.0)
     assert task is not None
-    submit(sqlite, person, task.lease, new_submission(), 400.0, text="a better caption")
+    submit(sqlite, person, task.lease, new_submission(), 400.0, Revision("a better caption"))
     with sqlite.read() as session:
         assert session.scalars(select(Answer.seconds)).all() == [0.0]
 
@@ -104,7 +104,7 @@ def test_gold_for_revisers(db: Database) -> None:
             met += gold
             assert given != "right", "the wrong caption is the one to revise"
             answer = "noise of many colours" if gold and person == careful else f"{given}, well"
-            submit(db, person, task.lease, new_submission(), now + 20 * i + 9, text=answer)
+            submit(db, person, task.lease, new_submission(), now + 20 * i + 9, Revision(answer))
     assert met >= 10
     with db.read() as session:
         states = dict(session.execute(select(Person.id, Person.state)).all())
@@ -120,7 +120,7 @@ def test_nobody_skips_where_the_paper_did_not(sqlite: Database) -> None:
     person = reviser(sqlite)
     task = next_task(sqlite, person, 0.0)
     assert task is not None
-    with pytest.raises(NotAllowedError, match="nobody can skip"):
+    with pytest.raises(NotAllowedError, match="has no skips"):
         skip(sqlite, person, task.lease, "I cannot tell", 1.0)
     work_all(sqlite, [person, *invite_people(sqlite, 3, 0)], random.Random(0))
     check_rules(sqlite)

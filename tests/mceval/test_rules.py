@@ -13,7 +13,7 @@ from scipy import stats
 from discode.errors import InputError
 from mceval.checks import Checks, WorkRecord, careless_reason, coin_odds
 from mceval.database import from_json, to_json
-from mceval.queue import is_gold_turn
+from mceval.queue.leases import is_gold_turn
 from mceval.rules import (
     Draw,
     Rules,

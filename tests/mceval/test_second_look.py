@@ -14,7 +14,7 @@ from mceval.checks import Checks
 from mceval.database import Database
 from mceval.export import ExportOptions, export_dataset
 from mceval.people import invite, mark_careless
-from mceval.queue import Task, flag, next_task, skip, submit, undo
+from mceval.queue import Choice, Look, Revision, Task, flag, next_task, skip, submit, undo
 from mceval.report import SecondLooks, person_rows, second_looks, side_rows, task_timings
 from mceval.rules import Rules
 from mceval.stalls import find_stalls
@@ -46,18 +46,18 @@ def held(db: Database, person: int, kind: str, now: float = 10.0) -> Task:
 
 def revise(db: Database, person: int, text: str, now: float = 10.0) -> None:
     task = held(db, person, "revise", now)
-    submit(db, person, task.lease, new_submission(), now + 9, text=text)
+    submit(db, person, task.lease, new_submission(), now + 9, Revision(text))
 
 
 def look(db: Database, person: int, text: str, accepted: bool, now: float = 20.0) -> None:
     task = held(db, person, "look", now)
     assert task.captions[1] == text
-    submit(db, person, task.lease, new_submission(), now + 5, accepted=accepted)
+    submit(db, person, task.lease, new_submission(), now + 5, Look(accepted))
 
 
 def compare(db: Database, person: int) -> None:
     task = held(db, person, "compare")
-    submit(db, person, task.lease, new_submission(), 15.0, side=better(task))
+    submit(db, person, task.lease, new_submission(), 15.0, Choice(better(task)))
 
 
 def image(db: Database) -> Image:
@@ -125,7 +125,7 @@ def test_what_is_taken_back_is_looked_at_anew(db: Database) -> None:
     task = held(db, two, "look")
     undo(db, one, 30.0)
     with pytest.raises(NotAllowedError, match="no longer yours"):
-        submit(db, two, task.lease, new_submission(), 31.0, accepted=True)
+        submit(db, two, task.lease, new_submission(), 31.0, Look(True))
     assert next_task(db, two, 32.0) is None, "there is nothing to look at"
     revise(db, one, "a better revision", 33.0)
     look(db, two, "a better revision", accepted=True, now=50.0)
@@ -138,7 +138,7 @@ def test_what_is_taken_back_is_looked_at_anew(db: Database) -> None:
     look(db, two, "the best revision", accepted=False, now=80.0)
     task = held(db, three, "revise", 90.0)
     undo(db, two, 91.0)  # they think better of it, while somebody revises anew
-    submit(db, two, held(db, two, "look", 92.0).lease, new_submission(), 93.0, accepted=True)
+    submit(db, two, held(db, two, "look", 92.0).lease, new_submission(), 93.0, Look(True))
     assert (image(db).state, image(db).reference) == ("done", "the best revision")
     assert next_task(db, four, 94.0) is None
     with pytest.raises(NotAllowedError):
@@ -187,13 +187,13 @@ def test_answers_that_are_none(sqlite: Database) -> None:
     one, two = revisers(sqlite, "one", "two")
     (comparer,) = invite_people(sqlite, 1, 0)
     task = held(sqlite, comparer, "compare")
-    with pytest.raises(InputError, match="only a second look"):
-        submit(sqlite, comparer, task.lease, new_submission(), 15.0, side=0, accepted=True)
+    with pytest.raises(InputError, match="to compare"):
+        submit(sqlite, comparer, task.lease, new_submission(), 15.0, Look(True))
     revise(sqlite, one, "a first revision")
     task = held(sqlite, two, "look")
-    for given in ({}, {"side": 0}, {"text": "my own"}, {"accepted": True, "text": "my own"}):
-        with pytest.raises(InputError, match="accept or reject"):
-            submit(sqlite, two, task.lease, new_submission(), 30.0, **given)
+    for reply in (Choice(0), Revision("my own caption")):
+        with pytest.raises(InputError, match="to look"):
+            submit(sqlite, two, task.lease, new_submission(), 30.0, reply)
     with pytest.raises(InputError, match="second_look=1"):
         Rules(second_look=1)  # type: ignore[arg-type]
 
@@ -206,7 +206,7 @@ def test_who_looks_without_looking_is_careless(sqlite: Database) -> None:
         revise(sqlite, one, "a revision of it", now)
     for now in range(1000, 1300, 100):
         task = held(sqlite, two, "look", now)
-        submit(sqlite, two, task.lease, new_submission(), now + 1.0, accepted=True)
+        submit(sqlite, two, task.lease, new_submission(), now + 1.0, Look(True))
     with pytest.raises(NotAllowedError, match="has ended"):
         next_task(sqlite, two, 1300.0)
     with sqlite.read() as session:

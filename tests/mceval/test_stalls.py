@@ -12,7 +12,7 @@ from mceval.checks import Checks
 from mceval.database import Database
 from mceval.intake import DomainSource, add_images
 from mceval.people import invite
-from mceval.queue import next_task, submit
+from mceval.queue import Choice, next_task, submit
 from mceval.rules import Rules
 from mceval.stalls import Stall, find_doubts, find_stalls
 from tests.helpers.campaigns import CALM, fill, invite_people, new_submission, work_all
@@ -115,7 +115,7 @@ def test_somebody_who_always_says_left(sqlite: Database) -> None:
             assert task is not None
             left, right = task.captions
             side = 0 if person == lazy else int(left > right)
-            submit(sqlite, person, task.lease, new_submission(), 100.0 * number + 9, side=side)
+            submit(sqlite, person, task.lease, new_submission(), 100.0 * number + 9, Choice(side))
         with sqlite.read() as session:
             doubts = find_doubts(session)
         if number < 9:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -179,12 +179,8 @@ def init(
     """Begin a campaign: images are hashed; duplicates and broken ones are left out."""
     require("sqlalchemy", "mceval")
     from mceval.checks import Checks
-    from mceval.copies import copies_folder
-    from mceval.database import Database
-    from mceval.intake import add_images, list_images
+    from mceval.intake import begin_campaign, list_images
     from mceval.rules import Rules
-    from mceval.stalls import find_doubts
-    from mceval.tables import Base
 
     usual = lookup(PROTOCOLS, protocol, "protocol")
     if gold is not None and gold_rate is None and not usual.gold_rate:
@@ -200,45 +196,40 @@ def init(
     sources = [read_domain(text, per_domain) for text in domain]
     total = sum(len(list_images(source)) for source in sources)  # mistakes show before the database
     words = _text(instructions) if instructions else ""
-    new = "://" not in database and not Path(database).exists()
-    now, created = time.time(), False
-    with Database(database) as db:
-        copies = copies_folder(db)
-        made = copies is not None and not copies.exists()
-        try:
-            db.create(
-                rules, name=name, checks=checks, lease_seconds=lease_minutes * 60,
-                pay_per_hour=pay_per_hour or 0.0, instructions=words, now=now,
+    now = time.time()
+    with begin_campaign(
+        database, rules, name=name, checks=checks, lease_seconds=lease_minutes * 60,
+        pay_per_hour=pay_per_hour or 0.0, instructions=words, now=now,
+    ) as db:  # fmt: skip
+        _fill(db, sources, total, gold, now)
+
+
+def _fill(
+    db: Database, sources: Sequence[DomainSource], total: int, gold: Path | None, now: float
+) -> None:
+    """Add a new campaign's images and gold questions, and say what it has and lacks."""
+    from mceval.intake import add_images
+    from mceval.stalls import find_doubts
+
+    with progress() as bar:
+        task = bar.add_task("", total=total)
+        counts = add_images(
+            db, sources, now=now, progress=lambda done: bar.update(task, completed=done)
+        )
+    if gold is not None:
+        add_gold_questions(db, gold, now)
+    table = make_table("domain", "wanted", "pool", "duplicates", "unreadable")
+    for source in sources:
+        states = counts[source.name]
+        cells = [states.get(state, 0) for state in ("pool", "duplicate", "unreadable")]
+        table.add_row(escape(source.name), str(source.quota), *map(str, cells))
+        if cells[0] < source.quota:
+            stderr.print(
+                f"{source.name}: {cells[0]} images for a quota of {source.quota}",
+                style="yellow", markup=False,
             )  # fmt: skip
-            created = True
-            with progress() as bar:
-                task = bar.add_task("", total=total)
-                counts = add_images(
-                    db, sources, now=now, progress=lambda done: bar.update(task, completed=done)
-                )
-            if gold is not None:
-                add_gold_questions(db, gold, now)
-        except BaseException:
-            if created and not new:  # tables on a server, or in a file that was there
-                Base.metadata.drop_all(db.engine)
-            db.close()
-            for end in ("", "-wal", "-shm") if new else ():
-                Path(f"{database}{end}").unlink(missing_ok=True)  # a failed start leaves nothing
-            if created and copies is not None and made:
-                shutil.rmtree(copies, ignore_errors=True)
-            raise
-        table = make_table("domain", "wanted", "pool", "duplicates", "unreadable")
-        for source in sources:
-            found = counts[source.name]
-            cells = [found.get(state, 0) for state in ("pool", "duplicate", "unreadable")]
-            table.add_row(escape(source.name), str(source.quota), *map(str, cells))
-            if cells[0] < source.quota:
-                stderr.print(
-                    f"{source.name}: {cells[0]} images for a quota of {source.quota}",
-                    style="yellow", markup=False,
-                )  # fmt: skip
-        with db.read() as session:
-            doubts = find_doubts(session)
+    with db.read() as session:
+        doubts = find_doubts(session)
     stdout.print(table)
     for doubt in doubts:
         stderr.print(f"{doubt.what}; {doubt.cure}", style="yellow", markup=False, soft_wrap=True)

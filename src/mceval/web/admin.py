@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fastapi import Response
 from sqlalchemy import func, select
@@ -43,8 +44,9 @@ from mceval.report import (
 from mceval.stalls import find_doubts, find_stalls, stuck_images
 from mceval.tables import ROLES, Answer, Login, Pass, Person, Slot
 from mceval.texts import check_text
-from mceval.web.auth import Visitor
+from mceval.web.images import CampaignImages
 from mceval.web.rendering import Pages
+from mceval.web.requests import PageRequest, image_response, redirect
 
 SHOWN = 60
 """How many discarded images the page shows, the newest first."""
@@ -70,14 +72,27 @@ class InvitationRow:
 class AdminPages:
     """The organisers' pages."""
 
-    def __init__(self, db: Database, pages: Pages) -> None:
+    def __init__(
+        self, db: Database, pages: Pages, images: CampaignImages, origin: str | None
+    ) -> None:
         self.db = db
         self.pages = pages
+        self.images = images
+        self.origin = origin
+        with db.read() as session:
+            self.settings = settings_of(session)
 
-    def overview(self, visitor: Visitor, now: float) -> Response:
+    def show(self, name: str, asked: PageRequest, **values: Any) -> Response:
+        """Return a page with what all of them have."""
+        return self.pages.show(
+            name, campaign=self.settings.name, settings=self.settings, person=asked.person,
+            form_token=asked.visitor.form_token, **values,
+        )  # fmt: skip
+
+    def overview(self, asked: PageRequest) -> Response:
         """Return the overview of the campaign."""
+        now = asked.now
         with self.db.read() as session:
-            settings = settings_of(session)
             domains = domain_rows(session)
             people = [row for row in person_rows(session) if row.role != "admin"]
             newest = discarded_images(session, SHOWN)
@@ -94,9 +109,8 @@ class AdminPages:
             )
         total = domains[-1]
         hours, pay = sum(row.hours for row in people), sum(row.pay for row in people)
-        return self.pages.show(
-            "admin.html", campaign=settings.name, settings=settings, person=visitor.person,
-            form_token=visitor.form_token, domains=domains, total=total, people=people,
+        return self.show(
+            "admin.html", asked, domains=domains, total=total, people=people,
             discarded=newest, discarded_count=total.states.get("discarded", 0),
             flags=[flag for flag in flags if flag.set_aside != "undo"][:SHOWN],
             flag_count=sum(flag.set_aside != "undo" for flag in flags),
@@ -110,30 +124,24 @@ class AdminPages:
             cost=pay / total.done if total.done else float("nan"),
         )  # fmt: skip
 
-    def invitations(self, visitor: Visitor, now: float) -> Response:
+    def invitations(self, asked: PageRequest) -> Response:
         """Return the page of invitations; links that were handed out are not known any more."""
         with self.db.read() as session:
-            settings = settings_of(session)
-            rows = invitation_rows(session, now)
-        return self.pages.show(
-            "invitations.html", campaign=settings.name, settings=settings, person=visitor.person,
-            form_token=visitor.form_token, rows=rows, roles=tuple(ROLES), now=now,
-        )  # fmt: skip
+            rows = invitation_rows(session, asked.now)
+        return self.show("invitations.html", asked, rows=rows, roles=tuple(ROLES), now=asked.now)
 
-    def links(self, visitor: Visitor, made: Sequence[Invitation], address: str) -> Response:
+    def links(self, asked: PageRequest, invitations: Sequence[Invitation]) -> Response:
         """Return a sheet with new links, to be printed or copied: they are shown once."""
-        with self.db.read() as session:
-            settings = settings_of(session)
-        return self.pages.show(
-            "links.html", campaign=settings.name, person=visitor.person,
-            form_token=visitor.form_token, made=made, address=address,
-        )  # fmt: skip
+        url = asked.request.url
+        address = self.origin or f"{url.scheme}://{url.netloc}"
+        return self.show("links.html", asked, made=invitations, address=address)
 
-    def invite(self, admin: Person, form: dict[str, str], now: float) -> list[Invitation]:
+    def invite(self, asked: PageRequest) -> Response:
         """Invite people (field ``names``, one per line), or renew the links of those not yet here.
 
         Actions: invite, renew.
         """
+        form, now = asked.form, asked.now
         action = form.get("action")
         if action == "renew":
             _confirmed(form)
@@ -142,12 +150,13 @@ class AdminPages:
             waiting = [
                 row.id
                 for row in rows
-                if not row.joined and row.state == "active" and row.id != admin.id
+                if not row.joined and row.state == "active" and row.id != asked.person.id
             ]
             if not waiting:
                 raise InputError("everybody who was invited has joined; there is no link to renew")
-            days = _days(form)
-            return [reissue(self.db, number, now, days=days, by=admin.id) for number in waiting]
+            days, by = _days(form), asked.person.id
+            renewed = [reissue(self.db, number, now, days=days, by=by) for number in waiting]
+            return self.links(asked, renewed)
         if action != "invite":
             raise InputError(f"action {action!r} is not known; known: invite, renew")
         names = [line.strip() for line in form.get("names", "").splitlines() if line.strip()]
@@ -155,12 +164,12 @@ class AdminPages:
             raise InputError(f"give 1 to {MOST_INVITED} names, one per line, not {len(names)}")
         with self.db.read() as session:
             check_new_names(session, names)
-        return invite(self.db, names, form.get("role", ""), now, days=_days(form))
+        new = invite(self.db, names, form.get("role", ""), now, days=_days(form))
+        return self.links(asked, new)
 
-    def export(self) -> tuple[str, bytes]:
-        """Return the dataset so far as a zip file, without the images, and a name for it."""
-        with self.db.read() as session:
-            name = re.sub(r"[^A-Za-z0-9]+", "-", settings_of(session).name).strip("-") or "mceval"
+    def export(self, asked: PageRequest) -> Response:
+        """Return the dataset so far as a zip file, without the images."""
+        name = re.sub(r"[^A-Za-z0-9]+", "-", self.settings.name).strip("-") or "mceval"
         with tempfile.TemporaryDirectory() as temp:
             folder = Path(temp) / "dataset"
             export_dataset(self.db, folder, ExportOptions(images="hashes"))
@@ -169,16 +178,16 @@ class AdminPages:
                 for path in sorted(folder.rglob("*")):
                     if path.is_file():
                         file.write(path, f"{name}/{path.relative_to(folder).as_posix()}")
-        return f"{name}.zip", buffer.getvalue()
+        headers = {"content-disposition": f'attachment; filename="{name}.zip"'}
+        return Response(buffer.getvalue(), media_type="application/zip", headers=headers)
 
-    def person(self, visitor: Visitor, number: int, now: float) -> Response:
+    def person(self, asked: PageRequest) -> Response:
         """Return the page about one person."""
+        number = asked.number
         with self.db.read() as session:
-            found = [row for row in person_rows(session) if row.id == number]
-            if not found:
-                raise HttpError(404, "nobody", f"nobody has the number {number}")
-            (row,) = found
-            settings = settings_of(session)
+            row = next((row for row in person_rows(session) if row.id == number), None)
+            if row is None:
+                raise HttpError(404, "nobody", f"there is no person {number}")
             passes = session.execute(
                 select(Pass.kind, Pass.reason, func.count())
                 .where(Pass.person_id == number, ~taken_back())
@@ -191,65 +200,68 @@ class AdminPages:
             )
             findings = finding_rows(session, number)
             left = {side.person: side.left for side in side_rows(session)}.get(number)
-            invited = any(one.id == number for one in invitation_rows(session, now))
+            invited = any(one.id == number for one in invitation_rows(session, asked.now))
         record = WorkRecord(gold=row.gold, right=row.right, compared=compared or 0, quick=row.quick)
-        return self.pages.show(
-            "person.html", campaign=settings.name, settings=settings, person=visitor.person,
-            form_token=visitor.form_token, row=row, passes=passes,
-            concern=careless_reason(settings.checks, record), findings=findings, left=left,
-            invited=invited,
+        return self.show(
+            "person.html", asked, row=row, passes=passes, findings=findings, left=left,
+            concern=careless_reason(self.settings.checks, record), invited=invited,
         )  # fmt: skip
 
-    def act_on_person(self, admin: Person, number: int, form: dict[str, str], now: float) -> None:
+    def act_on_person(self, asked: PageRequest) -> Response:
         """Return a person's work to the queue, let them work again, or end their part.
 
         Actions: put_back, reinstate, revoke. A new invitation is :meth:`new_invitation`, since its
         link is shown once.
         """
-        _confirmed(form)
-        action = form.get("action")
+        _confirmed(asked.form)
+        number, admin, action = asked.number, asked.person, asked.form.get("action")
         if action == "reinstate":
-            reinstate(self.db, number, now, by=admin.id)
-            return
-        if action not in ("put_back", "revoke"):
+            reinstate(self.db, number, asked.now, by=admin.id)
+        elif action == "revoke":
+            revoke(self.db, number, _reason(asked, "revoked"), asked.now, by=admin.id)
+        elif action != "put_back":
             raise InputError(f"action {action!r} is not known; known: put_back, reinstate, revoke")
-        if action == "revoke":
-            reason = check_text(form.get("reason") or "revoked", "a reason")
-            revoke(self.db, number, reason, now, by=admin.id)
-            return
-        if number == admin.id:
+        elif number == admin.id:
             raise InputError("you cannot return your own work to the queue")
-        reason = check_text(form.get("reason") or "careless", "a reason")
-        mark_careless(self.db, number, f"{reason} (by {admin.name})", now, by=admin.id)
+        else:
+            reason = f"{_reason(asked, 'careless')} (by {admin.name})"
+            mark_careless(self.db, number, reason, asked.now, by=admin.id)
+        return redirect(f"/admin/person/{number}")
 
-    def new_invitation(
-        self, admin: Person, number: int, form: dict[str, str], now: float
-    ) -> Invitation:
+    def new_invitation(self, asked: PageRequest) -> Response:
         """Reissue a person's invitation; the old link and all their browsers stop working."""
-        _confirmed(form)
-        if number == admin.id:
+        _confirmed(asked.form)
+        if asked.number == asked.person.id:
             raise InputError("a new link for yourself would end this session; use the command line")
-        return reissue(self.db, number, now, days=_days(form), by=admin.id)
+        days, by = _days(asked.form), asked.person.id
+        return self.links(asked, [reissue(self.db, asked.number, asked.now, days=days, by=by)])
 
-    def act_on_image(self, admin: Person, number: int, form: dict[str, str], now: float) -> None:
+    def image(self, asked: PageRequest) -> Response:
+        """Return an image by its number."""
+        return image_response(self.images.by_id(asked.number))
+
+    def act_on_image(self, asked: PageRequest) -> Response:
         """Restore an image, take it down, or set one flag on it aside (field ``flag``).
 
         Actions: restore, take_down, set_aside.
         """
+        form, by = asked.form, asked.person.id
         action = form.get("action")
         if action == "set_aside":
             flag = form.get("flag", "")
             if not (flag.isascii() and flag.isdigit() and len(flag) < 10):
                 raise InputError(f"flag {flag!r} is not the number of a flag")
-            set_flag_aside(self.db, int(flag), now, by=admin.id)
-            return
-        if action not in ("restore", "take_down"):
+            set_flag_aside(self.db, int(flag), asked.now, by=by)
+        elif action in ("restore", "take_down"):
+            act = restore if action == "restore" else take_down
+            act(
+                self.db, asked.number, _reason(asked, "an organiser looked at it"), asked.now, by=by
+            )
+        else:
             raise InputError(
                 f"action {action!r} is not known; known: restore, take_down, set_aside"
             )
-        act = restore if action == "restore" else take_down
-        reason = check_text(form.get("reason") or "an organiser looked at it", "a reason")
-        act(self.db, number, reason, now, by=admin.id)
+        return redirect("/admin#flags" if form.get("from") == "flags" else "/admin#discarded")
 
 
 def invitation_rows(session: Session, now: float) -> list[InvitationRow]:
@@ -269,6 +281,10 @@ def invitation_rows(session: Session, now: float) -> list[InvitationRow]:
 
 def _by_person(rows: Sequence[FlagRow]) -> Counter[int]:
     return Counter(row.person for row in rows if row.set_aside != "undo")
+
+
+def _reason(asked: PageRequest, usual: str) -> str:
+    return check_text(asked.form.get("reason") or usual, "a reason")
 
 
 def _confirmed(form: dict[str, str]) -> None:

@@ -11,12 +11,11 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
-from fastapi.responses import RedirectResponse
 from sqlalchemy import select
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
@@ -27,23 +26,24 @@ from discode.errors import DiscodeError, HttpError, InputError, NotAllowedError,
 from discode.http.guard import SECURITY_HEADERS, Guard
 from mceval import people, queue
 from mceval.database import CampaignSettings, Database, settings_of
-from mceval.shown import ShownImage
+from mceval.queue.leases import IDLE_SECONDS
+from mceval.queue.undo import UNDO_SECONDS
 from mceval.tables import Image, Person
 from mceval.texts import LONGEST
 from mceval.web.admin import AdminPages
 from mceval.web.auth import (
     SESSION_SECONDS,
     GuessLimiter,
-    Visitor,
     begin_session,
     end_session,
     find_visitor,
     network_of,
 )  # fmt: skip
-from mceval.web.forms import read_form, reason_of
+from mceval.web.forms import read_form, reason_of, reply_of
 from mceval.web.images import CampaignImages
 from mceval.web.progress import campaign_progress, open_to, person_progress, why_wait
 from mceval.web.rendering import Pages, annotation_files, file_response
+from mceval.web.requests import PageRequest, image_response, redirect
 
 HEADERS = SECURITY_HEADERS | {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -90,28 +90,6 @@ class AnnotationOptions:
     clock: Callable[[], float] = time.time
 
 
-@dataclass(frozen=True)
-class PageRequest:
-    """A request as handlers see it, with the form and the person who asks."""
-
-    request: Request
-    now: float
-    form: dict[str, str] = field(default_factory=dict)
-    known_visitor: Visitor | None = None
-
-    @property
-    def visitor(self) -> Visitor:
-        """Who asks; 401 where nobody has joined with this browser."""
-        if self.known_visitor is None:
-            raise HttpError(401, "unknown", "please open your invitation link again")
-        return self.known_visitor
-
-    @property
-    def person(self) -> Person:
-        """The person who asks."""
-        return self.visitor.person
-
-
 Handler = Callable[[PageRequest], Response]
 ANYBODY, PERSON, WORKER, ADMIN = "anybody", "person", "worker", "admin"
 """Who may use a route."""
@@ -133,10 +111,11 @@ class _AnnotationApp:
         self.cookie = "__Host-discode" if options.secure else "discode"
         with db.read() as session:
             self.settings: CampaignSettings = settings_of(session)
-        self.admin = AdminPages(db, self.pages)
+        self.admin = AdminPages(db, self.pages, self.images, options.origin)
         self._progress: tuple[float, tuple[int, int]] = (float("-inf"), (0, 0))
 
     def app(self) -> FastAPI:
+        admin = self.admin
         app = FastAPI(
             title="discode annotate", version=__version__, openapi_url=None, docs_url=None,
             redoc_url=None, redirect_slashes=False, lifespan=self.lifespan,
@@ -157,15 +136,15 @@ class _AnnotationApp:
             ("GET", "/pause", WORKER, self.pause),
             ("POST", "/withdraw", WORKER, self.withdraw),
             ("GET", "/image/{lease}", WORKER, self.image),
-            ("GET", "/admin", ADMIN, self.overview),
-            ("GET", "/admin/person/{number}", ADMIN, self.person),
-            ("POST", "/admin/person/{number}", ADMIN, self.act_on_person),
-            ("POST", "/admin/person/{number}/invitation", ADMIN, self.new_invitation),
-            ("GET", "/admin/invitations", ADMIN, self.invitations),
-            ("POST", "/admin/invitations", ADMIN, self.invite),
-            ("GET", "/admin/export", ADMIN, self.download),
-            ("GET", "/admin/image/{number}", ADMIN, self.image_by_id),
-            ("POST", "/admin/image/{number}", ADMIN, self.act_on_image),
+            ("GET", "/admin", ADMIN, admin.overview),
+            ("GET", "/admin/person/{number}", ADMIN, admin.person),
+            ("POST", "/admin/person/{number}", ADMIN, admin.act_on_person),
+            ("POST", "/admin/person/{number}/invitation", ADMIN, admin.new_invitation),
+            ("GET", "/admin/invitations", ADMIN, admin.invitations),
+            ("POST", "/admin/invitations", ADMIN, admin.invite),
+            ("GET", "/admin/export", ADMIN, admin.export),
+            ("GET", "/admin/image/{number}", ADMIN, admin.image),
+            ("POST", "/admin/image/{number}", ADMIN, admin.act_on_image),
         ):
             app.add_api_route(path, self.checked(allowed, handler), methods=[method])
         app.add_api_route("/static/{name}", self.file, methods=["GET"])
@@ -218,11 +197,11 @@ class _AnnotationApp:
                 return self.ended(asked)
         if allowed == WORKER:
             if visitor.person.role == "admin":
-                return _redirect("/admin")
+                return redirect("/admin")
             if visitor.person.state != "active":
                 return self.ended(asked)
             if visitor.person.consented is None:
-                return _redirect("/guide")
+                return redirect("/guide")
         return handler(asked)
 
     async def error_page(self, request: Request, error: Exception, written: str = "") -> Response:
@@ -259,7 +238,7 @@ class _AnnotationApp:
             return self.pages.show("home.html", campaign=self.settings.name)
         if asked.person.state != "active":
             return self.ended(asked)
-        return _redirect("/admin" if asked.person.role == "admin" else "/task")
+        return redirect("/admin" if asked.person.role == "admin" else "/task")
 
     def invitation(self, asked: PageRequest) -> Response:
         """Greet somebody who has an invitation.
@@ -273,7 +252,7 @@ class _AnnotationApp:
 
     def join(self, asked: PageRequest) -> Response:
         person = self.invited(asked, asked.form.get("token", ""))
-        response = _redirect("/")
+        response = redirect("/")
         response.set_cookie(
             self.cookie, begin_session(self.db, person.id, asked.now), max_age=int(SESSION_SECONDS),
             httponly=True, samesite="strict", secure=self.options.secure, path="/",
@@ -304,7 +283,7 @@ class _AnnotationApp:
         end_session(self.db, asked.visitor.key)
         if asked.form.get("invitation") == "end":
             people.use_up_invitation(self.db, asked.person.id, asked.now)
-        response = _redirect("/")
+        response = redirect("/")
         response.delete_cookie(self.cookie, path="/", secure=self.options.secure, httponly=True)
         return response
 
@@ -315,14 +294,14 @@ class _AnnotationApp:
             )
         return self.page(
             "guide.html", asked, settings=self.settings, gold=gold,
-            idle_minutes=round(queue.IDLE_SECONDS / 60),
+            idle_minutes=round(IDLE_SECONDS / 60),
         )  # fmt: skip
 
     def consent(self, asked: PageRequest) -> Response:
         if asked.form.get("agreed") != "yes":
             raise InputError("please tick the box if you agree; without it there is no task")
         people.record_consent(self.db, asked.person.id, asked.now)
-        return _redirect("/")
+        return redirect("/")
 
     # Working
 
@@ -342,25 +321,20 @@ class _AnnotationApp:
             f"{task.kind}.html", asked, refused, task=task, submission=submission,
             longest=LONGEST, skips=self.settings.rules.skips, written=written,
             # often enough for both: time counts while there are signs of life, and a lease lasts
-            beat_seconds=min(queue.IDLE_SECONDS, task.expires - task.begun) / 3,
+            beat_seconds=min(IDLE_SECONDS, task.expires - task.begun) / 3,
         )  # fmt: skip
 
     def answer(self, asked: PageRequest) -> Response:
         lease, submission = asked.form.get("lease", ""), asked.form.get("submission", "")
         asked.visitor.check_submission(lease, submission)
-        side = asked.form.get("side")
         try:
-            queue.submit(
-                self.db, asked.person.id, lease, submission, asked.now,
-                side={"left": 0, "right": 1}.get(side, -1) if side is not None else None,
-                text=asked.form.get("text"), unchanged=asked.form.get("unchanged") == "yes",
-                accepted={"accept": True, "reject": False}.get(asked.form.get("look", "")),
-            )  # fmt: skip
+            reply = reply_of(asked.form)
+            queue.submit(self.db, asked.person.id, lease, submission, asked.now, reply)
         except InputError as error:
             return self.again(asked, error)
         with self.db.read() as session:
             count = person_progress(session, asked.person.id).answers
-        return _redirect("/pause" if count and count % self.options.pause_every == 0 else "/task")
+        return redirect("/pause" if count and count % self.options.pause_every == 0 else "/task")
 
     def again(self, asked: PageRequest, error: InputError) -> Response:
         """Show the task once more, with what was written, unless it is no longer theirs."""
@@ -373,19 +347,19 @@ class _AnnotationApp:
             queue.undo(self.db, asked.person.id, asked.now)
         except InputError as error:
             return self.again(asked, error)
-        return _redirect("/task")
+        return redirect("/task")
 
     def skip(self, asked: PageRequest) -> Response:
         queue.skip(
             self.db, asked.person.id, asked.form.get("lease", ""), reason_of(asked.form), asked.now
         )
-        return _redirect("/task")
+        return redirect("/task")
 
     def flag(self, asked: PageRequest) -> Response:
         queue.flag(
             self.db, asked.person.id, asked.form.get("lease", ""), reason_of(asked.form), asked.now
         )
-        return _redirect("/task")
+        return redirect("/task")
 
     def heartbeat(self, asked: PageRequest) -> Response:
         """Hold a task longer, for somebody who is still looking at it."""
@@ -399,7 +373,7 @@ class _AnnotationApp:
         if asked.form.get("sure") != "yes":
             raise InputError("please tick the box if you want to leave")
         people.withdraw(self.db, asked.person.id, asked.now)
-        return _redirect("/")
+        return redirect("/")
 
     def ended(self, asked: PageRequest) -> Response:
         """Return the last page of somebody whose part has ended; it leads nowhere else."""
@@ -407,50 +381,7 @@ class _AnnotationApp:
 
     def image(self, asked: PageRequest) -> Response:
         lease = str(asked.request.path_params["lease"])
-        return _image(self.images.of_task(asked.person.id, lease))
-
-    # Organising
-
-    def overview(self, asked: PageRequest) -> Response:
-        return self.admin.overview(asked.visitor, asked.now)
-
-    def person(self, asked: PageRequest) -> Response:
-        return self.admin.person(asked.visitor, _number(asked), asked.now)
-
-    def act_on_person(self, asked: PageRequest) -> Response:
-        self.admin.act_on_person(asked.person, _number(asked), asked.form, asked.now)
-        return _redirect(f"/admin/person/{_number(asked)}")
-
-    def invitations(self, asked: PageRequest) -> Response:
-        return self.admin.invitations(asked.visitor, asked.now)
-
-    def invite(self, asked: PageRequest) -> Response:
-        """Show the links of new invitations, once."""
-        made = self.admin.invite(asked.person, asked.form, asked.now)
-        return self.admin.links(asked.visitor, made, self.address_of(asked.request))
-
-    def new_invitation(self, asked: PageRequest) -> Response:
-        """Show a person's new link, once."""
-        made = self.admin.new_invitation(asked.person, _number(asked), asked.form, asked.now)
-        return self.admin.links(asked.visitor, [made], self.address_of(asked.request))
-
-    def address_of(self, request: Request) -> str:
-        """Return the address under which people reach this server."""
-        return self.options.origin or f"{request.url.scheme}://{request.url.netloc}"
-
-    def download(self, asked: PageRequest) -> Response:
-        name, data = self.admin.export()
-        headers = {"content-disposition": f'attachment; filename="{name}"'}
-        return Response(data, media_type="application/zip", headers=headers)
-
-    def act_on_image(self, asked: PageRequest) -> Response:
-        self.admin.act_on_image(asked.person, _number(asked), asked.form, asked.now)
-        return _redirect(
-            "/admin#flags" if asked.form.get("from") == "flags" else "/admin#discarded"
-        )
-
-    def image_by_id(self, asked: PageRequest) -> Response:
-        return _image(self.images.by_id(_number(asked)))
+        return image_response(self.images.of_task(asked.person.id, lease))
 
     # Files and pages
 
@@ -473,25 +404,9 @@ class _AnnotationApp:
             left = open_to(session, asked.person, asked.now)
             if asked.now - self._progress[0] > PROGRESS_SECONDS:
                 self._progress = (asked.now, campaign_progress(session))
-        undoable = mine.last is not None and asked.now - mine.last < queue.UNDO_SECONDS
+        undoable = mine.last is not None and asked.now - mine.last < UNDO_SECONDS
         return self.pages.show(
             name, 400 if refused else code, campaign=self.settings.name, person=asked.person,
             mine=mine, left=left, refused=refused, undoable=undoable, progress=self._progress[1],
             form_token=asked.visitor.form_token, **values,
         )  # fmt: skip
-
-
-def _number(asked: PageRequest) -> int:
-    text = str(asked.request.path_params["number"])
-    if not text.isascii() or not text.isdigit() or len(text) > 9:
-        raise HttpError(404, "no_number", "there is no such page")
-    return int(text)
-
-
-def _redirect(path: str) -> RedirectResponse:
-    return RedirectResponse(path, 303)
-
-
-def _image(found: ShownImage) -> Response:
-    headers = {"cache-control": "private, max-age=900", "content-disposition": "inline"}
-    return Response(found.data, media_type=found.media_type, headers=headers)

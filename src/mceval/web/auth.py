@@ -17,7 +17,7 @@ from sqlalchemy import bindparam, delete, select
 from sqlalchemy.orm import Session
 
 from discode.errors import HttpError
-from mceval.database import Database
+from mceval.database import Database, transaction
 from mceval.people import hash_token
 from mceval.tables import Login, Person
 
@@ -70,20 +70,12 @@ def _mac(key: str, *parts: str) -> str:
     return hmac.new(key.encode(), text, hashlib.sha256).hexdigest()[:40]
 
 
-def begin_session(db: Database, person: int, now: float) -> str:
+@transaction
+def begin_session(session: Session, person: int, now: float) -> str:
     """Begin a session and return its key. Sessions that have run out are deleted."""
-    key = secrets.token_urlsafe(32)
-
-    def work(session: Session) -> None:
-        session.execute(delete(Login).where(Login.expires <= now))
-        session.add(
-            Login(
-                key_hash=hash_token(key), person_id=person, created=now,
-                expires=now + SESSION_SECONDS,
-            )
-        )  # fmt: skip
-
-    db.run(work)
+    key, expires = secrets.token_urlsafe(32), now + SESSION_SECONDS
+    session.execute(delete(Login).where(Login.expires <= now))
+    session.add(Login(key_hash=hash_token(key), person_id=person, created=now, expires=expires))
     return key
 
 
@@ -96,10 +88,10 @@ def find_visitor(db: Database, key: str | None, now: float) -> Visitor | None:
     return None if person is None else Visitor(person, key)
 
 
-def end_session(db: Database, key: str) -> None:
+@transaction
+def end_session(session: Session, key: str) -> None:
     """End a session."""
-    gone = delete(Login).where(Login.key_hash == hash_token(key))
-    db.run(lambda session: session.execute(gone))
+    session.execute(delete(Login).where(Login.key_hash == hash_token(key)))
 
 
 def network_of(address: str) -> str:

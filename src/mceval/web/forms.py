@@ -7,7 +7,8 @@ from urllib.parse import parse_qsl
 
 from fastapi import Request
 
-from discode.errors import HttpError
+from discode.errors import HttpError, InputError, lookup
+from mceval.queue import Choice, Look, Revision
 
 BODY = 64 << 10
 """The most bytes of a form; a revised caption has at most 4000 characters."""
@@ -40,6 +41,17 @@ async def _receive(request: Request) -> bytes:
         if len(body) > BODY:
             raise HttpError(413, "too_large", f"the form is over {BODY} bytes")
     return bytes(body)
+
+
+def reply_of(form: dict[str, str]) -> Choice | Revision | Look:
+    """Return the one answer that a form holds."""
+    if sum(name in form for name in ("side", "look", "text")) != 1:
+        raise InputError("an answer is either a side, a second look or a text")
+    if "side" in form:
+        return Choice({"left": 0, "right": 1}.get(form["side"], -1))
+    if "look" in form:
+        return Look(lookup({"accept": True, "reject": False}, form["look"], "answer"))
+    return Revision(form["text"], unchanged=form.get("unchanged") == "yes")
 
 
 def reason_of(form: dict[str, str]) -> str:

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from mceval.database import rules_of
 from mceval.people import taken_back
-from mceval.queue import person_may_have
+from mceval.queue.leases import person_may_have
 from mceval.tables import ROLES, Answer, Domain, Image, Pass, Person, Slot, Void
 
 MANY = 100

@@ -180,7 +180,7 @@ def test_a_campaign_of_eight_people(
 
 def serve(database: Path, *arguments: str) -> tuple[subprocess.Popen[str], str]:
     # These people answer sooner than anybody can look.
-    code = "from mceval import queue; queue.UNSEEN_SECONDS = 0; "
+    code = "from mceval.queue import leases; leases.UNSEEN_SECONDS = 0; "
     code += "from discode.cli import main; main()"
     running = subprocess.Popen(
         [sys.executable, "-c", code, "mceval", "annotate", database, "--port", "0", *arguments],

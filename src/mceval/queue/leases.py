@@ -1,6 +1,6 @@
-"""The queue of tasks: who gets which one, and how answers are recorded.
+"""Leases: who gets which task, and for how long.
 
-Each function is one short transaction. A task is held by a lease, a random name that is all a
+A task is held by a lease, a random name that is all a
 browser sees; a lease that has run out goes to whoever asks next, and until then its holder may
 still answer. Two unique constraints of the database (:class:`~mceval.tables.Slot`) hold
 even if this module were wrong: a slot is held once, and nobody has two slots of an image.
@@ -28,16 +28,9 @@ from sqlalchemy.orm import InstrumentedAttribute, Session, aliased
 
 from discode.errors import InputError, NotAllowedError, StoreError
 from mceval import people
-from mceval.checks import may_pass
-from mceval.database import LOCK, Database, checks_of, rules_of, settings_of
+from mceval.database import LOCK, checks_of, rules_of, settings_of, transaction
 from mceval.rules import Rules, is_swapped, random_bits
-from mceval.states import (
-    WORK_KINDS,
-    log_event,
-    not_loaded,
-    return_slot,
-    settle_image,
-)
+from mceval.states import log_event, not_loaded, return_slot
 from mceval.tables import (
     ROLES,
     Answer,
@@ -45,16 +38,11 @@ from mceval.tables import (
     Domain,
     Image,
     Pass,
-    PassVoid,
     Person,
     Slot,
     Void,
 )  # fmt: skip
-from mceval.texts import check_revision, check_submission, check_text
 
-UNDO_SECONDS = 600.0
-REVISION_TIMES = 2.0
-"""A revision takes at least so many times the seconds of a quick comparison."""
 UNSEEN_SECONDS = 0.8
 """So soon after a page was given out nobody has seen it: the click was meant for the page before.
 The pages' script has the same number."""
@@ -84,103 +72,16 @@ class Task:
     """A name under which a browser keeps what is written: the same after a lease has run out."""
 
 
-@dataclass(frozen=True)
-class Receipt:
-    """An answer that was recorded; ``again`` if it was there before."""
-
-    answer: int
-    again: bool = False
-
-
-def next_task(db: Database, person: int, now: float) -> Task | None:
-    """Return the task a person holds, or the next one; ``None`` if there is none for them now."""
-    return db.run(lambda session: _next(session, person, now))
-
-
-def submit(
-    db: Database,
-    person: int,
-    lease: str,
-    submission: str,
-    now: float,
-    *,
-    side: int | None = None,
-    text: str | None = None,
-    unchanged: bool = False,
-    accepted: bool | None = None,
-) -> Receipt:
-    """Record an answer.
-
-    Args:
-        db: The campaign.
-        person: Who answers.
-        lease: The task's lease.
-        submission: The browser's own name for this answer; sent twice, it counts once.
-        now: The time.
-        side: 0 if the left caption is better, 1 if the right; of a comparison.
-        text: The revised caption; of a revision.
-        unchanged: The person says that the caption is right as it is; without it, a text that was
-            not changed is asked back.
-        accepted: Whether the revision is right; of a second look.
-
-    Raises:
-        NotAllowedError: The lease ran out and somebody else has the task, or the person may not.
-        InputError: The answer is not valid, or came before anybody could see the task.
-    """
-    check_submission(submission)
-
-    def work(session: Session) -> tuple[Receipt, str]:
-        receipt = _submit(session, person, lease, submission, now, side, text, unchanged, accepted)
-        return receipt, "" if receipt.again else people.carelessness_of(session, person)
-
-    receipt, why = db.run(work)
-    if why:  # a transaction of its own: it locks other images than this one
-        people.mark_careless(db, person, why, now)
-    return receipt
-
-
-def undo(db: Database, person: int, now: float) -> Task | None:
-    """Take back a person's last answer, skip or flag, and give them its task again.
-
-    A task they hold at the moment goes back to the queue.
-
-    Returns:
-        The task; ``None`` if they had skipped or flagged it and somebody else has it now.
-
-    Raises:
-        NotAllowedError: They did nothing of late.
-        InputError: They were given a page so shortly before that they cannot mean it.
-    """
-    return db.run(lambda session: _undo(session, person, now))
-
-
-def skip(db: Database, person: int, lease: str, reason: str, now: float) -> None:
-    """Return a task for good, with a reason; enough people who skip an image discard it."""
-    db.run(lambda session: _skip_or_flag(session, person, lease, "skip", reason, now))
-
-
-def flag(db: Database, person: int, lease: str, reason: str, now: float) -> None:
-    """Report that something is wrong with an image; enough people who do discard it.
-
-    Every flag is recorded and shown to organisers. One beyond the person's limit
-    (:class:`~mceval.checks.Checks`) does not count towards discarding the image.
-    """
-    db.run(lambda session: _skip_or_flag(session, person, lease, "flag", reason, now))
-
-
-def heartbeat(db: Database, person: int, lease: str, now: float) -> float:
+@transaction
+def heartbeat(session: Session, person: int, lease: str, now: float) -> float:
     """Extend a lease, whose holder gave a sign of life; return the time at which it now ends."""
-
-    def work(session: Session) -> float:
-        slot = _leased(session, _person(session, person), lease)
-        _count_work(slot, now)
-        slot.expires = now + settings_of(session).lease_seconds
-        return slot.expires
-
-    return db.run(work)
+    slot = leased_slot(session, active_person(session, person), lease)
+    count_work(slot, now)
+    slot.expires = now + settings_of(session).lease_seconds
+    return slot.expires
 
 
-def _count_work(slot: Slot, now: float) -> float:
+def count_work(slot: Slot, now: float) -> float:
     """Count the time since the holder's last sign of life, now that there is one; all of it."""
     gap = max(0.0, now - (slot.seen if slot.seen is not None else now))  # a clock may be set back
     slot.worked = (slot.worked or 0.0) + min(gap, IDLE_SECONDS)
@@ -188,7 +89,7 @@ def _count_work(slot: Slot, now: float) -> float:
     return slot.worked
 
 
-def _person(session: Session, person: int) -> Person:
+def active_person(session: Session, person: int) -> Person:
     """Return an active person, locked: each person does one thing at a time."""
     found = session.get(Person, person, with_for_update=LOCK)
     if found is None:
@@ -198,21 +99,24 @@ def _person(session: Session, person: int) -> Person:
     return found
 
 
-def _check_seen(person: Person, now: float) -> None:
+def check_seen(person: Person, now: float) -> None:
     """Raise if a person cannot have seen the page that they were given: a double click did it."""
     if person.shown is not None and abs(now - person.shown) < UNSEEN_SECONDS:
         raise InputError("that came before this page could be seen; please look at it first")
 
 
-def _leased(session: Session, person: Person, lease: str) -> Slot:
+def leased_slot(session: Session, person: Person, lease: str) -> Slot:
+    """Return the slot that a person holds by this lease, locked."""
     slot = session.scalar(select(Slot).where(Slot.lease == lease).with_for_update(key_share=True))
     if slot is None or slot.person_id != person.id or slot.state != "leased":
         raise NotAllowedError("this task is no longer yours: its time ran out, or it was answered")
     return slot
 
 
-def _next(session: Session, person_id: int, now: float) -> Task | None:
-    person = _person(session, person_id)
+@transaction
+def next_task(session: Session, person_id: int, now: float) -> Task | None:
+    """Return the task a person holds, or the next one; ``None`` if there is none for them now."""
+    person = active_person(session, person_id)
     person.shown = now
     rules = rules_of(session)
     held = session.scalar(
@@ -224,9 +128,9 @@ def _next(session: Session, person_id: int, now: float) -> Task | None:
         image = session.get_one(Image, held.image_id)
         if image.state in ("active", "gold") or (held.kind == "study" and image.state == "done"):
             if held.expires is None or held.expires <= now:
-                _lease(session, held, person, now)
-            _count_work(held, now)
-            return _task(session, held)
+                lease_slot(session, held, person, now)
+            count_work(held, now)
+            return task_of(session, held)
         return_slot(session, held)  # discarded or finished meanwhile
         if held.kind != "study":
             held.state = "closed"
@@ -248,8 +152,8 @@ def _next(session: Session, person_id: int, now: float) -> Task | None:
         for kind in kinds:
             slot = _draw_slot(session, rules, person, kind, domains, now, wait=wait)
             if slot is not None:
-                return _task(session, _gold_instead(session, rules, person, count, now) or
-                             _lease(session, slot, person, now))  # fmt: skip
+                return task_of(session, _gold_instead(session, rules, person, count, now) or
+                             lease_slot(session, slot, person, now))  # fmt: skip
     return None
 
 
@@ -326,6 +230,8 @@ def _draw_slot(
 def person_may_have(
     person: int | BindParameter[int] | InstrumentedAttribute[int],
     now: float | BindParameter[float] | None = None,
+    image: int | InstrumentedAttribute[int] = Slot.image_id,
+    kind: str | InstrumentedAttribute[str] = Slot.kind,
 ) -> ColumnElement[bool]:
     """Return the condition that a person may have a slot at a time, or without one at any.
 
@@ -335,22 +241,22 @@ def person_may_have(
     back, or their connection, and otherwise everybody would be used up by it.
     """
     other = aliased(Slot)
-    mine = select(other.id).where(other.image_id == Slot.image_id, other.person_id == person)
+    mine = select(other.id).where(other.image_id == image, other.person_id == person)
     again = not_loaded()
     if now is not None:
         again &= Pass.created + RELOAD_SECONDS <= now
     passed = select(Pass.id).where(
-        Pass.image_id == Slot.image_id, Pass.person_id == person, ~people.taken_back(), ~again
+        Pass.image_id == image, Pass.person_id == person, ~people.taken_back(), ~again
     )
     answered = select(Answer.id).where(
-        Answer.image_id == Slot.image_id, Answer.person_id == person, Answer.kind != Slot.kind
+        Answer.image_id == image, Answer.person_id == person, Answer.kind != kind
     )
     # Said outright: in a condition on people, the slot is two queries further out.
     one, two, three = (query.correlate(Slot, Person) for query in (mine, passed, answered))
     return ~one.exists() & ~two.exists() & ~three.exists()
 
 
-def _is_free() -> ColumnElement[bool]:
+def is_free() -> ColumnElement[bool]:
     """Return the condition that a slot is open, or that its lease has run out."""
     late = (Slot.state == "leased") & (Slot.expires <= bindparam("now"))
     return (Slot.state == "open") | late
@@ -364,7 +270,7 @@ def _free_query(kind: str) -> Executable:
     than needed.
     """
     slots = select(Slot.id).where(
-        Slot.image_id == Image.id, Slot.kind == kind, _is_free(),
+        Slot.image_id == Image.id, Slot.kind == kind, is_free(),
         person_may_have(bindparam("person"), bindparam("now")),
     )  # fmt: skip
     return (
@@ -381,7 +287,7 @@ def _lock_query(kind: str, wait: bool) -> Executable:
     """Return the query that locks a slot of an image which had a free one a moment ago."""
     return (
         select(Slot)
-        .where(Slot.image_id == bindparam("image"), Slot.kind == kind, _is_free())
+        .where(Slot.image_id == bindparam("image"), Slot.kind == kind, is_free())
         .where(person_may_have(bindparam("person"), bindparam("now")))
         .order_by(Slot.number)
         .limit(1)
@@ -429,7 +335,7 @@ def _gold_instead(
     made = Slot(image_id=image, kind="gold", number=person.id, state="open", round=0)
     session.add(made)
     session.flush()
-    return _lease(session, made, person, now)
+    return lease_slot(session, made, person, now)
 
 
 def _gold_again(session: Session, person: Person, which: int, now: float) -> Slot | None:
@@ -450,10 +356,11 @@ def _gold_again(session: Session, person: Person, which: int, now: float) -> Slo
         return None
     slot = slots[which % len(slots)]
     slot.round += 1
-    return _lease(session, slot, person, now)
+    return lease_slot(session, slot, person, now)
 
 
-def _lease(session: Session, slot: Slot, person: Person, now: float) -> Slot:
+def lease_slot(session: Session, slot: Slot, person: Person, now: float) -> Slot:
+    """Give a slot to a person under a new lease."""
     if slot.person_id not in (None, person.id):
         log_event(session, "expired", now, person=slot.person_id, image=slot.image_id)
     slot.state, slot.person_id = "leased", person.id
@@ -466,24 +373,25 @@ def _lease(session: Session, slot: Slot, person: Person, now: float) -> Slot:
     return slot
 
 
-def _task(session: Session, slot: Slot) -> Task:
+def task_of(session: Session, slot: Slot) -> Task:
+    """Return what the holder of a slot is shown."""
     image = session.get_one(Image, slot.image_id)
     domain = session.scalar(select(Domain.name).where(Domain.id == image.domain_id))
     if slot.lease is None or slot.person_id is None:
         raise StoreError(f"nobody holds slot {slot.id}, which was to be shown: the data is damaged")
     rules = rules_of(session)
-    revision = _is_revision(slot, session.get_one(Person, slot.person_id))
-    if revision:
-        captions = _texts(session, (_to_revise(image),))
-    elif slot.kind == "look":
-        captions = (*_texts(session, (_to_revise(image),)), _revision(session, slot))
+    kind = kind_shown(slot, session.get_one(Person, slot.person_id))
+    if kind == "revise":
+        captions = texts_of(session, (to_revise(image),))
+    elif kind == "look":
+        captions = (*texts_of(session, (to_revise(image),)), _revision(session, slot))
     else:
         pair = (image.first, image.second)
         swapped = is_swapped(rules, image.digest, slot.person_id)
-        captions = _texts(session, pair[::-1] if swapped else pair)
+        captions = texts_of(session, pair[::-1] if swapped else pair)
     return Task(
         slot.lease,
-        "revise" if revision else "look" if slot.kind == "look" else "compare",
+        kind,
         domain or "",
         image.path,
         captions,
@@ -493,9 +401,11 @@ def _task(session: Session, slot: Slot) -> Task:
     )
 
 
-def _is_revision(slot: Slot, person: Person) -> bool:
-    """Return whether a slot is answered with a text; a reviser's gold questions are, too."""
-    return slot.kind == "revise" or (slot.kind == "gold" and person.role == "reviser")
+def kind_shown(slot: Slot, person: Person) -> str:
+    """Return how a slot is shown: compare, revise, look; a reviser revises gold questions, too."""
+    if slot.kind == "gold" and person.role == "reviser":
+        return "revise"
+    return slot.kind if slot.kind in ("revise", "look") else "compare"
 
 
 def _revision(session: Session, look: Slot) -> str:
@@ -510,201 +420,13 @@ def _revision(session: Session, look: Slot) -> str:
     return text
 
 
-def _to_revise(image: Image) -> int | None:
+def to_revise(image: Image) -> int | None:
     """Return the caption to revise: the one drawn, or of a gold question the wrong one."""
     return image.revised if image.gold is None else people.wrong_caption(image)
 
 
-def _texts(session: Session, ids: Sequence[int | None]) -> tuple[str, ...]:
+def texts_of(session: Session, ids: Sequence[int | None]) -> tuple[str, ...]:
+    """Return the texts of captions by their ids."""
     rows = session.execute(select(Candidate.id, Candidate.text).where(Candidate.id.in_(ids))).all()
     texts = {row[0]: row[1] for row in rows}
     return tuple(texts[one] for one in ids if one is not None)
-
-
-def _submit(
-    session: Session,
-    person_id: int,
-    lease: str,
-    submission: str,
-    now: float,
-    side: int | None,
-    text: str | None,
-    unchanged: bool,
-    accepted: bool | None,
-) -> Receipt:
-    known = session.scalar(select(Answer).where(Answer.submission == submission))
-    if known is not None:
-        if known.person_id != person_id:
-            raise NotAllowedError("this submission is somebody else's")
-        return Receipt(known.id, again=True)
-    person = _person(session, person_id)
-    slot = _leased(session, person, lease)
-    _check_seen(person, now)
-    image = session.get_one(Image, slot.image_id)
-    swapped = is_swapped(rules_of(session), image.digest, person.id)
-    choice = None
-    seconds = max(0.0, now - (slot.leased_at or now))  # a clock may be set back
-    if accepted is not None and slot.kind != "look":
-        raise InputError("only a second look accepts or rejects")
-    if slot.kind == "look":
-        if accepted is None or text is not None or side is not None:
-            raise InputError("a second look is answered with accept or reject")
-        swapped, choice = False, int(accepted)
-    elif _is_revision(slot, person):
-        if side is not None:
-            raise InputError("a revision is answered with a text, not with a side")
-        (given,) = _texts(session, (_to_revise(image),))
-        text = check_revision(text, given, unchanged=unchanged)
-        if seconds < REVISION_TIMES * checks_of(session).quick_seconds:
-            raise InputError(
-                "that was quick: please look at the image and at every word again, then send"
-            )
-    else:
-        if text is not None or side not in (0, 1) or isinstance(side, bool):
-            raise InputError(f"a comparison is answered with side 0 or 1, not {side!r}")
-        choice = 1 - side if swapped else side
-    answer = Answer(
-        slot_id=slot.id, round=slot.round, image_id=slot.image_id, person_id=person.id,
-        kind=slot.kind, submission=submission, choice=choice,
-        swapped=swapped and choice is not None, text=text,
-        seconds=seconds, worked=_count_work(slot, now), created=now,
-    )  # fmt: skip
-    record_answer(session, slot, answer, now)
-    return Receipt(answer.id)
-
-
-def record_answer(session: Session, slot: Slot, answer: Answer, now: float) -> None:
-    """Add an answer to a slot that its person holds, and update the image's state."""
-    session.add(answer)
-    slot.state = "answered"
-    session.flush()
-    log_event(
-        session, "answered", now, person=answer.person_id, image=slot.image_id, detail=slot.kind
-    )
-    if slot.kind in WORK_KINDS:
-        settle_image(session, slot.image_id, now)
-
-
-def _undo(session: Session, person_id: int, now: float) -> Task | None:
-    person = _person(session, person_id)
-    _check_seen(person, now)
-    last = session.scalar(
-        select(Answer)
-        .where(Answer.person_id == person.id)
-        .where(~select(Void.answer_id).where(Void.answer_id == Answer.id).exists())
-        .order_by(Answer.id.desc())
-        .limit(1)
-    )
-    passed = session.scalar(
-        select(Pass)
-        .where(Pass.person_id == person.id, ~people.taken_back())
-        .order_by(Pass.id.desc())
-        .limit(1)
-    )
-    if passed is not None and (last is None or passed.created >= last.created):
-        latest: Answer | Pass | None = passed
-    else:
-        latest = last
-    if latest is None or now - latest.created > UNDO_SECONDS:
-        raise NotAllowedError(
-            f"there is nothing to take back: only what you did in the last {UNDO_SECONDS / 60:g} "
-            "minutes can be taken back"
-        )
-    person.shown = now
-    held = session.scalars(
-        select(Slot)
-        .where(Slot.person_id == person.id, Slot.state == "leased")
-        .with_for_update(key_share=True)
-    ).all()
-    if isinstance(latest, Pass):
-        return _undo_pass(session, person, latest, held, now)
-    slot = session.get_one(Slot, latest.slot_id, with_for_update=LOCK)
-    if slot.state != "answered" or slot.round != latest.round:
-        raise StoreError(
-            f"answer {latest.id} counts, but slot {slot.id} has another: data is damaged"
-        )
-    for one in held:
-        return_slot(session, one)
-    session.add(Void(answer_id=latest.id, reason="undo", created=now))
-    slot.round += 1
-    log_event(session, "undone", now, person=person.id, image=slot.image_id, detail=slot.kind)
-    _lease(session, slot, person, now)
-    if slot.kind in WORK_KINDS:
-        settle_image(session, slot.image_id, now)
-    return _task(session, slot)
-
-
-def _undo_pass(
-    session: Session, person: Person, passed: Pass, held: Sequence[Slot], now: float
-) -> Task | None:
-    """Take back a skip or flag; its task is the person's again unless somebody else has it."""
-    for one in held:
-        return_slot(session, one)
-    session.add(PassVoid(pass_id=passed.id, reason="undo", created=now))
-    log_event(session, "undone", now, person=person.id, image=passed.image_id, detail=passed.kind)
-    session.flush()
-    slot = _slot_again(session, person, passed, now)
-    if slot is not None:
-        # before the image's state is settled: an image that somebody works on is not parked
-        _lease(session, slot, person, now)
-    settle_image(session, passed.image_id, now)
-    if slot is None or slot.state != "leased":  # a look at a revision that is gone
-        return None
-    image = session.get_one(Image, passed.image_id)
-    if image.state not in ("active", "gold") and not (
-        slot.kind == "study" and image.state == "done"
-    ):
-        return_slot(session, slot)
-        slot.state = "closed"
-        return None
-    return _task(session, slot)
-
-
-def _slot_again(session: Session, person: Person, passed: Pass, now: float) -> Slot | None:
-    """Return the slot of a task that a person passed on, if nobody has it."""
-    if passed.task == "gold":
-        query = select(Slot).where(Slot.image_id == passed.image_id, Slot.person_id == person.id)
-        slot = session.scalar(query)
-        if slot is None:
-            slot = Slot(image_id=passed.image_id, kind="gold", number=person.id, round=0)
-            session.add(slot)
-            session.flush()
-        return slot
-    free = (
-        select(Slot)
-        .where(Slot.image_id == passed.image_id, Slot.kind == passed.task)
-        .where(_is_free() | (Slot.state == "closed"))
-        .where(person_may_have(bindparam("person"), bindparam("now")))
-        .order_by(Slot.number)
-        .limit(1)
-        .with_for_update(key_share=True)
-    )
-    found: Slot | None = session.scalar(free, {"person": person.id, "now": now})
-    return found
-
-
-def _skip_or_flag(
-    session: Session, person_id: int, lease: str, kind: str, reason: str, now: float
-) -> None:
-    reason = check_text(reason, "a reason")
-    if kind == "skip" and not rules_of(session).skips:
-        raise NotAllowedError("nobody can skip in this campaign; please choose, or flag the image")
-    person = _person(session, person_id)
-    slot = _leased(session, person, lease)
-    image, task = slot.image_id, slot.kind
-    return_slot(session, slot)
-    counts = may_pass(
-        checks_of(session),
-        kind,
-        people.passes_of(session, person.id, kind),
-        people.dealt_with(session, person.id),
-    )
-    made = Pass(
-        image_id=image, person_id=person.id, kind=kind, reason=reason, created=now, task=task
-    )
-    session.add(made)
-    session.flush()
-    log_event(session, kind, now, person=person.id, image=image, detail=reason)
-    if not counts:
-        session.add(PassVoid(pass_id=made.id, reason="limit", created=now))
-    settle_image(session, image, now)
