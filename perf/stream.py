@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 import discode
-from discode.bulk import BLOCK_ROWS, score_to_folder
+from discode.bulk import SHARD_ROWS, score_to_folder
 from discode.pairs import Pair
 from discode.prompts import FLEUR, Prompt
 from discode.readings import Identity, Readings
@@ -105,7 +105,7 @@ def read_scores(folder: Path) -> dict[str, float | None]:
 
 def kill_and_resume(source: Path, folder: Path, rows: int) -> None:
     """Run with SIGKILL on the way, then to the end."""
-    shards = -(-rows // BLOCK_ROWS)
+    shards = -(-rows // SHARD_ROWS)
     for number in range(1, KILLS + 1):
         running = subprocess.Popen(command(source, folder, "jsonl"), stdout=subprocess.DEVNULL)
         while len(list(folder.glob("_done/part-*"))) < number * shards // (KILLS + 1):

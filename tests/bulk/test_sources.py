@@ -76,9 +76,9 @@ def test_tables_say_the_same_in_every_format(tmp_path: Path, suffix: str) -> Non
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".json", ".parquet"])
 @pytest.mark.parametrize("wanted", [{0}, {1, 3}, {4}, set()])
-def test_unwanted_blocks_are_passed_over(tmp_path: Path, suffix: str, wanted: set[int]) -> None:
+def test_unwanted_shards_are_passed_over(tmp_path: Path, suffix: str, wanted: set[int]) -> None:
     path = write(tmp_path / f"set{suffix}", rows(130))
-    ids = read(path, wanted=lambda block: block in wanted, shard_size=30)[1]
+    ids = read(path, wanted=lambda shard: shard in wanted, shard_size=30)[1]
     assert ids == [f"r{i}" for i in range(130) if i // 30 in wanted]
 
 

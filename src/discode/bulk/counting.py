@@ -51,7 +51,7 @@ def count_rows(inputs: Inputs, share: Share | None = None) -> RowCount | None:
         found = RowCount(exact) if exact is not None else estimate and estimate(part.files)
     except (InputError, OSError):
         return None  # whoever reads it reports what is wrong with it
-    if found and number < share.count:  # whose blocks go round
+    if found and number < share.count:  # whose shards go round
         return RowCount(-(-found.rows // share.count), exact=False)
     return found
 

@@ -4,14 +4,14 @@
 
     FOLDER/
       _run.json                   what the run is: input, methods, shard size, format, threshold
-      part-00000-00000.jsonl      scores of block 0 of file 0
+      part-00000-00000.jsonl      scores of shard 0 of file 0
       passed/part-00000-00000.tar the samples that pass, where there is a threshold
-      _done/part-00000-00000.json written last: this block is finished, and these are its counts
+      _done/part-00000-00000.json written last: this shard is finished, and these are its counts
       _lock-00000-of-00001        held by the process that writes this share
       _readings.db                what the model said
 
 Readers of Parquet ignore names that begin with an underscore, so the folder opens as a table. A
-block counts as finished when its mark is there and names files of the size they have. Whatever
+shard counts as finished when its mark is there and names files of the size they have. Whatever
 else a killed process leaves is written again.
 """
 
@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from discode.bulk.chunks import BLOCK_ROWS, MANIFEST, Block, ChunkPlan, Share
+from discode.bulk.chunks import MANIFEST, SHARD_ROWS, ChunkPlan, Shard, Share
 from discode.bulk.columns import VERSION
 from discode.bulk.formats import FORMATS
 from discode.bulk.inputs import Inputs
@@ -62,7 +62,7 @@ class RunSettings:
     """
 
     inputs: Inputs
-    shard_size: int = BLOCK_ROWS
+    shard_size: int = SHARD_ROWS
     format: str = "jsonl"
     min_score: float | None = None
     images: str | None = None
@@ -107,7 +107,7 @@ def check_same_run(
     """Raise where a folder holds another run's shards; the judge counts where it is given."""
     file = folder / MANIFEST
     if not file.exists():
-        if folder.is_dir() and any(Block.of(entry.name) for entry in folder.iterdir()):
+        if folder.is_dir() and any(Shard.of(entry.name) for entry in folder.iterdir()):
             raise InputError(f"{folder} holds shards without a {MANIFEST}; give a new folder")
         return
     theirs = _read_manifest(folder)
@@ -166,11 +166,11 @@ def check_finished(folder: Path) -> None:
     if not (folder / MANIFEST).exists():
         return
     marks, files = _read_marks(folder), _read_manifest(folder).get("files", 0)
-    last = {block.file: block.number for block, (ends_file, _) in marks.items() if ends_file}
+    last = {shard.file: shard.number for shard, (ends_file, _) in marks.items() if ends_file}
     unfinished = [
         file
         for file in range(files)
-        if any(Block(file, number) not in marks for number in range(last.get(file, 0) + 1))
+        if any(Shard(file, number) not in marks for number in range(last.get(file, 0) + 1))
         or file not in last
     ]
     if unfinished:
@@ -180,14 +180,14 @@ def check_finished(folder: Path) -> None:
         )
 
 
-def _read_marks(folder: Path) -> dict[Block, tuple[bool, Totals]]:
-    """Return, for every finished block, whether it ends its file, and its counts.
+def _read_marks(folder: Path) -> dict[Shard, tuple[bool, Totals]]:
+    """Return, for every finished shard, whether it ends its file, and its counts.
 
     A mark is trusted where nothing is missing from it, and its files are what it says they are.
     """
     marks = {}
     for entry in sorted((folder / "_done").glob("*")):
-        block = Block.of(entry.name)
+        shard = Shard.of(entry.name)
         try:
             mark = json.loads(entry.read_text())
             ends_file, totals = bool(mark["ends_file"]), Totals.from_json(mark["totals"])
@@ -196,14 +196,14 @@ def _read_marks(folder: Path) -> dict[Block, tuple[bool, Totals]]:
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
-        if block is not None and whole:
-            marks[block] = ends_file, totals
+        if shard is not None and whole:
+            marks[shard] = ends_file, totals
     return marks
 
 
 @dataclass
-class _OpenShard:
-    """A block that is being written; chunks may come in any order."""
+class _OpenFile:
+    """A shard that is being written; chunks may come in any order."""
 
     writer: ScoreWriter
     stack: ExitStack
@@ -214,7 +214,7 @@ class _OpenShard:
 
 
 class OutputFolder:
-    """One process's view of an output folder; it writes the blocks of its share."""
+    """One process's view of an output folder; it writes the shards of its share."""
 
     def __init__(self, path: Path, settings: RunSettings, share: Share) -> None:
         self.path, self.settings, self.share = path, settings, share
@@ -229,9 +229,9 @@ class OutputFolder:
         self._files = len(settings.inputs.files)
         self._signatures: dict[str, str] = {}
         self._has_manifest, self._begun_in = False, settings.begun_in
-        self._open: dict[Block, _OpenShard] = {}
-        self._last: dict[int, int] = {}  # file to its last block, where that is known
-        self._totals: dict[Block, Totals] = {}
+        self._open: dict[Shard, _OpenFile] = {}
+        self._last: dict[int, int] = {}  # file to its last shard, where that is known
+        self._totals: dict[Shard, Totals] = {}
         self._lock = ShareLock(path, share)  # last: a folder that is refused is not locked
 
     def _folders(self) -> list[Path]:
@@ -264,33 +264,33 @@ class OutputFolder:
         """Remove what a killed process left; the lock keeps others out."""
         for folder in self._folders():
             for entry in folder.iterdir():
-                block = Block.of(entry.name) if entry.name.endswith(".part") else None
-                if block is not None and self.share.owns(block, self._files):
+                shard = Shard.of(entry.name) if entry.name.endswith(".part") else None
+                if shard is not None and self.share.owns(shard, self._files):
                     entry.unlink(missing_ok=True)
 
     def _find_finished(self) -> None:
-        for block, (ends_file, totals) in _read_marks(self.path).items():
+        for shard, (ends_file, totals) in _read_marks(self.path).items():
             if ends_file:
-                self._last[block.file] = block.number
-            if self.share.owns(block, self._files):
-                self._totals[block] = totals
+                self._last[shard.file] = shard.number
+            if self.share.owns(shard, self._files):
+                self._totals[shard] = totals
 
     def wanted(self, file: int) -> Callable[[int], bool] | None:
-        """Return which blocks of a file this process has still to do; None if there are none."""
+        """Return which shards of a file this process has still to do; None if there are none."""
         if not self.share.reads(file, self._files):
             return None
 
         def want(number: int) -> bool:
-            block = Block(file, number)
-            return block not in self._totals and self.share.owns(block, self._files)
+            shard = Shard(file, number)
+            return shard not in self._totals and self.share.owns(shard, self._files)
 
         if file in self._last and not any(map(want, range(self._last[file] + 1))):
             return None
         return want
 
     def add(self, chunk: ScoredChunk) -> None:
-        """Take a chunk; a block is written out when its last chunk has come."""
-        block = chunk.place.block
+        """Take a chunk; a shard is written out when its last chunk has come."""
+        shard = chunk.place.shard
         if chunk.signatures != self._signatures:
             raise InputError(
                 f"workers differ: one scores as {self._signatures}, another as "
@@ -300,16 +300,16 @@ class OutputFolder:
             self._write_manifest()
             self._has_manifest = True
         self._check_names(chunk.rows.images)
-        shard = self._open.get(block)
-        if shard is None:
-            if block in self._totals:
+        open_file = self._open.get(shard)
+        if open_file is None:
+            if shard in self._totals:
                 return  # came twice: a worker was lost after its work was done
-            shard = self._open[block] = self._open_shard(block)
-        shard.waiting[chunk.place.start] = chunk
-        while (ready := shard.waiting.pop(shard.next_row, None)) is not None:
-            self._write(block, shard, ready)
-            if ready.place.ends_block:
-                self._finish(block, shard, ends_file=ready.place.ends_file)
+            open_file = self._open[shard] = self._open_file(shard)
+        open_file.waiting[chunk.place.start] = chunk
+        while (ready := open_file.waiting.pop(open_file.next_row, None)) is not None:
+            self._write(shard, open_file, ready)
+            if ready.place.ends_shard:
+                self._finish(shard, open_file, ends_file=ready.place.ends_file)
                 return
 
     def _check_names(self, images: Sequence[str | None]) -> None:
@@ -324,73 +324,73 @@ class OutputFolder:
                     "be another image; run this again to go on with the images found there"
                 )
 
-    def _open_shard(self, block: Block) -> _OpenShard:
+    def _open_file(self, shard: Shard) -> _OpenFile:
         stack = ExitStack()
-        temp = stack.enter_context(replacing(self._score_file(block)))
+        temp = stack.enter_context(replacing(self._score_file(shard)))
         writer = stack.enter_context(open_writer(temp, self.settings.format))
-        return _OpenShard(writer, stack, block.number * self.settings.shard_size)
+        return _OpenFile(writer, stack, shard.number * self.settings.shard_size)
 
-    def _score_file(self, block: Block) -> Path:
-        return self.path / f"{block.name}.{self.settings.format}"
+    def _score_file(self, shard: Shard) -> Path:
+        return self.path / f"{shard.name}.{self.settings.format}"
 
-    def _passed_file(self, block: Block) -> Path:
-        return self.path / "passed" / f"{block.name}.{self.settings.inputs.format}"
+    def _passed_file(self, shard: Shard) -> Path:
+        return self.path / "passed" / f"{shard.name}.{self.settings.inputs.format}"
 
-    def _write(self, block: Block, shard: _OpenShard, chunk: ScoredChunk) -> None:
+    def _write(self, shard: Shard, open_file: _OpenFile, chunk: ScoredChunk) -> None:
         rows = replace(
             chunk.rows, scores={name: chunk.rows.scores[name] for name in self._signatures}
         )
-        shard.writer.write(rows)
-        shard.totals += Totals.of(rows, chunk.passed)
-        shard.next_row += len(rows)
+        open_file.writer.write(rows)
+        open_file.totals += Totals.of(rows, chunk.passed)
+        open_file.next_row += len(rows)
         make = FORMATS[self.settings.inputs.format].samples
         if chunk.samples is None or make is None:
             return
-        if shard.samples is None:
+        if open_file.samples is None:
             # Entered last, so renamed first: scores appear when the samples that pass are there.
-            temp = shard.stack.enter_context(replacing(self._passed_file(block)))
-            shard.samples = shard.stack.enter_context(closing(make(temp)))
-        shard.samples.write(chunk.samples, chunk.sample_scores)
+            temp = open_file.stack.enter_context(replacing(self._passed_file(shard)))
+            open_file.samples = open_file.stack.enter_context(closing(make(temp)))
+        open_file.samples.write(chunk.samples, chunk.sample_scores)
 
-    def _finish(self, block: Block, shard: _OpenShard, *, ends_file: bool) -> None:
-        passed = [] if shard.samples is None else [self._passed_file(block)]
-        shard.stack.close()
-        files = [self._score_file(block), *passed]
+    def _finish(self, shard: Shard, open_file: _OpenFile, *, ends_file: bool) -> None:
+        passed = [] if open_file.samples is None else [self._passed_file(shard)]
+        open_file.stack.close()
+        files = [self._score_file(shard), *passed]
         sizes = {file.relative_to(self.path).as_posix(): file.stat().st_size for file in files}
-        self._mark(block, sizes, shard.totals, ends_file=ends_file)
-        del self._open[block]
+        self._mark(shard, sizes, open_file.totals, ends_file=ends_file)
+        del self._open[shard]
 
     def _mark(
-        self, block: Block, sizes: Mapping[str, int], totals: Totals, *, ends_file: bool
+        self, shard: Shard, sizes: Mapping[str, int], totals: Totals, *, ends_file: bool
     ) -> None:
         mark = {"files": sizes, "ends_file": ends_file, "totals": totals.to_json()}
-        with replacing(self.path / "_done" / f"{block.name}.json") as temp:
+        with replacing(self.path / "_done" / f"{shard.name}.json") as temp:
             temp.write_text(json.dumps(mark, ensure_ascii=True))
-        self._totals[block] = totals
+        self._totals[shard] = totals
         if ends_file:
-            self._last[block.file] = block.number
+            self._last[shard.file] = shard.number
 
     def finish(self) -> Totals:
         """Mark files without rows, when all were read to their end; return :meth:`totals`."""
         for file in range(self._files) if self._totals or self.share.count > 1 else ():
-            first = Block(file, 0)
+            first = Shard(file, 0)
             if self.share.owns(first, self._files) and first not in self._totals:
                 self._mark(first, {}, Totals(), ends_file=True)
         return self.totals()
 
-    def finished(self) -> frozenset[Block]:
-        """Return the finished blocks of this share."""
+    def finished(self) -> frozenset[Shard]:
+        """Return the finished shards of this share."""
         return frozenset(self._totals)
 
     def totals(self) -> Totals:
-        """Return the counts of all finished blocks of this share, whenever they were done."""
-        blocks = sorted(self._totals, key=lambda block: (block.file, block.number))
-        return sum((self._totals[block] for block in blocks), Totals())
+        """Return the counts of all finished shards of this share, whenever they were done."""
+        shards = sorted(self._totals, key=lambda shard: (shard.file, shard.number))
+        return sum((self._totals[shard] for shard in shards), Totals())
 
     def close(self) -> None:
         """Discard what is half-written; the next run does it again."""
-        for shard in self._open.values():
-            with suppress(_UnfinishedError), shard.stack:
+        for open_file in self._open.values():
+            with suppress(_UnfinishedError), open_file.stack:
                 raise _UnfinishedError
         self._open = {}
         self._lock.close()

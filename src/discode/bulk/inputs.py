@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from discode.bulk.chunks import MANIFEST, Block
+from discode.bulk.chunks import MANIFEST, Shard
 from discode.bulk.columns import holds_scores
 from discode.bulk.formats import FORMATS, check_format, format_of
 from discode.bulk.tables import InputFile
@@ -22,10 +22,10 @@ from discode.files import ParquetTable, read_table
 from discode.pairs import columns_without_header
 
 DIGEST_BYTES = 64 << 10
-"""The digest of an input reads blocks of so many bytes,"""
-DIGEST_BLOCKS = 16
+"""The digest of an input reads pieces of so many bytes,"""
+DIGEST_PIECES = 16
 """so many per file,"""
-DIGEST_BLOCKS_IN_ALL = 16_384
+DIGEST_PIECES_IN_ALL = 16_384
 """and, apart from the first and the last of each file, no more in all: 1 GiB is soon read."""
 COUNTED_BYTES = 16 << 20
 """Rows of inputs up to this size are counted before they are read, in less than a second."""
@@ -50,23 +50,23 @@ class Inputs:
     sizes: tuple[int, ...] = ()
 
     def digest(self) -> str:
-        """Return a SHA-256 of every file's name, size and some blocks, to notice a changed input.
+        """Return a SHA-256 of every file's name, size and some pieces, to notice a changed input.
 
-        Files of up to 1 MiB count whole, larger ones by sixteen blocks from the first to the last.
-        Beyond a thousand files there are fewer blocks each, down to the first and the last.
+        Files of up to 1 MiB count whole, larger ones by sixteen pieces from the first to the last.
+        Beyond a thousand files there are fewer pieces each, down to the first and the last.
         """
         return self._digest
 
     @cached_property
     def _digest(self) -> str:
         digest = hashlib.sha256()
-        blocks = max(2, min(DIGEST_BLOCKS, DIGEST_BLOCKS_IN_ALL // len(self.files)))
+        pieces = max(2, min(DIGEST_PIECES, DIGEST_PIECES_IN_ALL // len(self.files)))
         for name, path in zip(self.names, self.files, strict=True):
             try:
                 with path.open("rb") as file:
                     size = os.fstat(file.fileno()).st_size
                     digest.update(f"{name}\0{size}\n".encode(errors="backslashreplace"))
-                    for start in _starts(size, blocks):
+                    for start in _starts(size, pieces):
                         file.seek(start)
                         digest.update(file.read(DIGEST_BYTES))
             except OSError as error:
@@ -136,16 +136,16 @@ def input_file(inputs: Inputs, number: int) -> InputFile:
     return InputFile(inputs.files[number], number, name, prefix)
 
 
-def _starts(size: int, blocks: int) -> Iterable[int]:
-    if size <= blocks * DIGEST_BYTES:
+def _starts(size: int, pieces: int) -> Iterable[int]:
+    if size <= pieces * DIGEST_BYTES:
         return range(0, size, DIGEST_BYTES)
-    return (number * (size - DIGEST_BYTES) // (blocks - 1) for number in range(blocks))
+    return (number * (size - DIGEST_BYTES) // (pieces - 1) for number in range(pieces))
 
 
 def _is_output(file: Path) -> bool:
     """Whether discode wrote a file: by its place in a run's folder, or by its columns."""
     folders = (file.parent, file.parent.parent)
-    if Block.of(file.name) and any((folder / MANIFEST).exists() for folder in folders):
+    if Shard.of(file.name) and any((folder / MANIFEST).exists() for folder in folders):
         return True
     try:
         if (form := check_format(file)) == "parquet":

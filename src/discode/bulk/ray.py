@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from discode.bulk.chunks import BLOCK_ROWS, Block, Share
+from discode.bulk.chunks import SHARD_ROWS, Shard, Share
 from discode.bulk.folder import OutputFolder, RunSettings
 from discode.bulk.judging import (
     Methods,
@@ -47,7 +47,7 @@ def score_with_ray(
     address: str | None = None,
     workers: int | None = None,
     gpus: float = 0.0,
-    shard_size: int = BLOCK_ROWS,
+    shard_size: int = SHARD_ROWS,
     format: str = "jsonl",
     min_score: float | None = None,
     progress: Progress | None = None,
@@ -184,14 +184,14 @@ def _results(
             yield _raise_error(_unpack(cell))
 
 
-def _read(batch: Any, *, settings: RunSettings, finished: frozenset[Block]) -> Iterator[Any]:
+def _read(batch: Any, *, settings: RunSettings, finished: frozenset[Shard]) -> Iterator[Any]:
     """Read files into chunks, on a worker."""
     for number in batch.column("file").to_pylist():
-        done = {block.number for block in finished if block.file == number}
+        done = {shard.number for shard in finished if shard.file == number}
         chunks = read_chunks(
             settings.inputs,
             number,
-            lambda block, done=done: block not in done,  # type: ignore[misc]  # an int, a bool
+            lambda shard, done=done: shard not in done,  # type: ignore[misc]  # an int, a bool
             images=settings.images,
             shard_size=settings.shard_size,
             keep=settings.min_score is not None,

@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 
 from discode.bulk.chunks import (
-    BLOCK_ROWS,
     CHUNK_ROWS,
-    Block,
+    SHARD_ROWS,
     ChunkPlace,
     ChunkPlan,
     PairChunk,
+    Shard,
     Share,
 )
 from discode.bulk.folder import OutputFolder, RunSettings, check_same_run, where_begun
@@ -43,15 +43,15 @@ Source = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 def read_chunks(
     inputs: Inputs,
     number: int,
-    wanted: Callable[[int], bool] = lambda block: True,
+    wanted: Callable[[int], bool] = lambda shard: True,
     *,
     images: str | os.PathLike[str] | None = None,
-    shard_size: int = BLOCK_ROWS,
+    shard_size: int = SHARD_ROWS,
     chunk_rows: int = CHUNK_ROWS,
     keep: bool = False,
     begun_in: str | None = None,
 ) -> Iterator[PairChunk]:
-    """Read the wanted blocks of one file of an input; with ``keep`` chunks hold their rows.
+    """Read the wanted shards of one file of an input; with ``keep`` chunks hold their rows.
 
     Without ``images``, names are found in ``begun_in``; in the current folder if that is None, too.
     """
@@ -80,7 +80,7 @@ def read_share(
     share: Share | None = None,
     *,
     images: str | os.PathLike[str] | None = None,
-    shard_size: int = BLOCK_ROWS,
+    shard_size: int = SHARD_ROWS,
     chunk_rows: int = CHUNK_ROWS,
 ) -> Iterator[PairChunk]:
     """Read a share of an input, all of it by default."""
@@ -88,7 +88,7 @@ def read_share(
     files = len(inputs.files)
 
     def owned(file: int, number: int) -> bool:
-        return share.owns(Block(file, number), files)
+        return share.owns(Shard(file, number), files)
 
     for file in range(files):
         if share.reads(file, files):
@@ -108,7 +108,7 @@ def plan_run(
     output: str | os.PathLike[str],
     *,
     images: str | os.PathLike[str] | None = None,
-    shard_size: int = BLOCK_ROWS,
+    shard_size: int = SHARD_ROWS,
     format: str = "jsonl",
     min_score: float | None = None,
     methods: Methods | None = None,
@@ -157,7 +157,7 @@ def score_to_folder(
     methods: Methods | None = None,
     images: str | os.PathLike[str] | None = None,
     shard: str | Share = "0/1",
-    shard_size: int = BLOCK_ROWS,
+    shard_size: int = SHARD_ROWS,
     format: str = "jsonl",
     min_score: float | None = None,
     progress: Progress | None = None,

@@ -91,16 +91,16 @@ def tar_chunks(
             tar = stack.enter_context(JoinedTars.open(fileobj=plain, mode="r|*"))
         except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
             raise InputError(f"cannot read {file.path}: {error}") from error
-        for place, part in split(_samples(tar, file.name), file.number, plan, Sample.weight):
-            keys = [f"{file.prefix}{sample.key}" for sample in part]
-            rows = [_row(sample, key, file.name) for sample, key in zip(part, keys, strict=True)]
+        for place, samples in split(_samples(tar, file.name), file.number, plan, Sample.weight):
+            keys = [f"{file.prefix}{sample.key}" for sample in samples]
+            rows = [_row(sample, key, file.name) for sample, key in zip(samples, keys, strict=True)]
             chunk = make_chunk(place, rows, file, parser, keep=False)
             # A sample has its key for a name even where nothing else can be made of it.
             ids = [
                 key if pair is None else pair.id
                 for key, pair in zip(keys, chunk.pairs, strict=True)
             ]
-            yield replace(chunk, ids=ids, samples=part if keep else None)
+            yield replace(chunk, ids=ids, samples=samples if keep else None)
 
 
 def split_name(name: str) -> tuple[str, str]:

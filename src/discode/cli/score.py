@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from discode.backends import KINDS, kind_of
-from discode.bulk import BLOCK_ROWS, Share, Totals, find_inputs, score_to_folder
+from discode.bulk import SHARD_ROWS, Share, Totals, find_inputs, score_to_folder
 from discode.bulk.chunks import CHUNK_ROWS, PairChunk
 from discode.bulk.counting import RowCount, count_rows
 from discode.bulk.folder import read_signatures, store_in
@@ -432,7 +432,7 @@ class FolderRun:
         return {
             "methods": self.methods,
             "images": self.images,
-            "shard_size": BLOCK_ROWS if size is None else size,
+            "shard_size": SHARD_ROWS if size is None else size,
             "format": self.large.format or "jsonl",
             "min_score": self.large.min_score,
         }
