@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 import discode
-from discode.bulk import SHARD_ROWS, score_to_folder
+from discode.bulk import SHARD_ROWS, plan_run, score_to_folder
 from discode.pairs import Pair
 from discode.prompts import FLEUR, Prompt
 from discode.readings import Identity, Readings
@@ -78,7 +78,7 @@ def work(source: Path, folder: Path, form: str) -> None:
     """Score the set in this process, and print what it took."""
     judge = discode.load(Instant(), batch_size=4096)
     start = time.process_time()  # of this process alone: the machine may be busy with others
-    totals = score_to_folder(judge, source, folder, format=form)
+    totals = score_to_folder(judge, plan_run(source, folder, format=form))
     took = time.process_time() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"rows": totals.rows, "seconds": took, "peak_mb": peak}))

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from discode.bulk import score_to_file, score_to_folder, tars
+from discode.bulk import tars
 from discode.bulk.chunks import PairChunk
 from discode.bulk.counting import RowCount, count_rows
 from discode.bulk.inputs import find_inputs
-from discode.bulk.run import read_chunks
+from discode.bulk.plan import read_chunks
 from discode.bulk.tars import split_name
 from discode.errors import InputError
 from discode.pairs import Pair, read_pairs
-from tests.helpers.instant import make_judge, rows
+from tests.helpers.instant import make_judge, rows, to_file, to_folder
 from tests.helpers.samples import png, write_tar
 
 pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode-eval[parquet]")
@@ -139,7 +139,7 @@ def test_what_stands_among_the_files_and_is_none_is_told(tmp_path: Path, name: s
 @pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
 def test_scores_are_not_judged_beside_what_they_were_made_of(tmp_path: Path, suffix: str) -> None:
     write(tmp_path / f"a.{suffix}", rows(3))
-    score_to_file(make_judge(), tmp_path, tmp_path / f"run1.{suffix}")
+    to_file(make_judge(), tmp_path, tmp_path / f"run1.{suffix}")
     for given in (tmp_path, tmp_path / f"*.{suffix}", [*tmp_path.glob(f"*.{suffix}")]):
         with pytest.raises(InputError, match=f"run1.{suffix} was written by discode"):
             find_inputs(given)
@@ -149,7 +149,7 @@ def test_scores_are_not_judged_beside_what_they_were_made_of(tmp_path: Path, suf
 
 def test_what_passed_is_not_judged_beside_where_it_came_from(tmp_path: Path) -> None:
     write_tar(tmp_path / "a.tar", {"0.jpg": png(), "0.txt": b"x"})
-    score_to_folder(make_judge(), tmp_path, tmp_path / "out", min_score=0)
+    to_folder(make_judge(), tmp_path, tmp_path / "out", min_score=0)
     (passed,) = (tmp_path / "out" / "passed").iterdir()
     with pytest.raises(InputError, match=passed.name):
         find_inputs(tmp_path / "**" / "*.tar")
@@ -319,7 +319,7 @@ def test_quotes_of_tsv_are_text_and_its_header_may_be_missing(tmp_path: Path) ->
         assert ids == ["0", "1", "2", "3"]
         assert find_inputs(path).count_rows() == 4
         assert [pair.caption for pair in read_pairs(path)] == captions
-    score_to_folder(make_judge(), path, tmp_path / "out", min_score=0)
+    to_folder(make_judge(), path, tmp_path / "out", min_score=0)
     (passed,) = (tmp_path / "out" / "passed").iterdir()
     assert [pair and pair.caption for pair in read(passed)[0]] == captions
 
@@ -555,7 +555,7 @@ def test_a_sample_whose_files_cannot_be_told_apart_has_no_score(
     assert [None if pair is None else pair.caption for pair in pairs] == captions
     assert reason in list(errors.values())[-1]
     out = tmp_path / "out"
-    totals = score_to_folder(make_judge(), path, out, min_score=0)
+    totals = to_folder(make_judge(), path, out, min_score=0)
     assert (totals.rows, totals.failed) == (len(captions), captions.count(None))
     kept = []
     for file in (out / "passed").iterdir():

@@ -186,7 +186,7 @@ def test_users_mistakes_are_one_line(tmp_path: Path, file: Path) -> None:
     refused(run("decode", file, "-m", "discod"), "did you mean 'discode'", "renyi")
     refused(run("decode", file, "-m", "discode:sigma=1"), "did you mean 'sigma2'")
     refused(run("decode", file, "-m", "discode:sigma2=-1"), "sigma2", "above 0")
-    refused(run("decode", file, "-m", "discode:oops"), "key=value")
+    refused(run("decode", file, "-m", "discode:oops"), "oops")
     refused(run("decode", file, "-m", "discode:solver=adam"), "hidden")
     refused(run("decode", file, "-m", "fleur"), "smoothing")
     refused(run("decode", file, "--scale", "tenn"), "did you mean 'ten'")

@@ -7,6 +7,8 @@ import json
 import re
 import shutil
 import tarfile
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ import typer
 from PIL import Image
 
 import discode
-from discode.cli import app
+from discode.bulk import inputs, plan
+from discode.cli import app, score
 from discode.files import read_rows, replacing
 from discode.images import demo_path
 from tests.helpers.command_line import call, refused, run
@@ -59,6 +62,30 @@ def test_a_folder_holds_what_a_file_holds(tmp_path: Path, table: Path, shipped: 
         ),
         "begun with other methods: discode; this run has raw",
     )
+
+
+def test_a_folder_run_is_planned_once(
+    tmp_path: Path, recording: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"image": "cat.jpg", "caption": CAPTION}))
+    counts: Counter[str] = Counter()
+
+    def counting(module: Any, name: str, real: Callable[..., Any]) -> None:
+        def count(*arguments: Any) -> Any:
+            counts[name] += 1
+            return real(*arguments)
+
+        monkeypatch.setattr(module, name, count)
+
+    counting(plan, "find_inputs", plan.find_inputs)
+    counting(score, "find_inputs", score.find_inputs)
+    counting(inputs, "_starts", inputs._starts)  # of a digest, once per file
+    command = ("score", "-i", path, "--images", demo_path(), "-o", tmp_path / "out")
+    for _ in range(2):  # a run, and one that goes on
+        counts.clear()
+        assert call(*command, "--model", recording).returncode == 0
+        assert counts == {"find_inputs": 1, "_starts": 1}
 
 
 def test_tars_are_filtered_and_shared_out(tmp_path: Path, shipped: Path) -> None:

@@ -138,6 +138,19 @@ def test_a_folder_run_is_estimated_and_keeps_its_bounds(server: Server, tmp_path
     assert "2 of 3 pairs are in" in run(*command, "--dry-run").stdout
 
 
+def test_a_dry_run_finds_images_where_the_run_began(server: Server, tmp_path: Path) -> None:
+    table, elsewhere = tmp_path / "pairs.csv", tmp_path / "elsewhere"
+    table.write_text("image,caption\n" + "".join(f"cat.jpg,caption {n}\n" for n in range(4)))
+    elsewhere.mkdir()
+    (tmp_path / "cat.jpg").write_bytes(Path(CAT).read_bytes())
+    judge = ("--model", "endpoint:tiny", "--base-url", server.url)
+    command = ("score", "-i", table, "-o", tmp_path / "out", *judge, "--shard-size", 2)
+    assert run(*command, "--shard", "0/2", cwd=tmp_path).returncode == 0
+    done = run(*command, "--shard", "1/2", "--dry-run", cwd=elsewhere)
+    assert "2 requests to 127.0.0.1" in done.stdout
+    assert "cannot be sent" not in done.stdout
+
+
 def test_refusals(server: Server) -> None:
     judge = ("score", CAT, "a cat")
     refused(run(*judge, "--model", "endpoint:tiny"), "needs base_url")

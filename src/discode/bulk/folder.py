@@ -18,27 +18,21 @@ else a killed process leaves is written again.
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from discode.bulk.chunks import MANIFEST, SHARD_ROWS, ChunkPlan, Shard, Share
-from discode.bulk.columns import VERSION
+from discode.bulk.chunks import MANIFEST, Shard, Share
 from discode.bulk.formats import FORMATS
-from discode.bulk.inputs import Inputs
 from discode.bulk.judging import ScoredChunk, Totals
 from discode.bulk.locks import ShareLock
+from discode.bulk.plan import RunPlan, read_manifest, read_signatures, where_begun
 from discode.bulk.samples import SampleWriter
-from discode.bulk.writers import ScoreWriter, check_score_format, open_writer
+from discode.bulk.writers import ScoreWriter, open_writer
 from discode.errors import InputError, count_of
-from discode.files import parse_json, replacing
-from discode.version import __version__
-
-LAYOUT = 3
+from discode.files import replacing
 
 
 def store_in(folder: Path, share: Share) -> Path:
@@ -48,124 +42,11 @@ def store_in(folder: Path, share: Share) -> Path:
     return folder / ("_readings.db" if share.count == 1 else name)
 
 
-@dataclass(frozen=True)
-class RunSettings:
-    """What makes two runs the same run, besides the judge.
-
-    Attributes:
-        inputs: What is read.
-        shard_size: Rows per output shard.
-        format: "jsonl", "csv" or "parquet".
-        min_score: Samples with at least this score are written again; None for no threshold.
-        images: The folder of the images.
-        begun_in: The current folder where the run began: images are found there without one.
-    """
-
-    inputs: Inputs
-    shard_size: int = SHARD_ROWS
-    format: str = "jsonl"
-    min_score: float | None = None
-    images: str | None = None
-    begun_in: str = field(default_factory=os.getcwd)
-
-    def __post_init__(self) -> None:
-        check_score_format(self.format)
-        ChunkPlan(self.shard_size)
-        if self.images is not None and not Path(self.images).is_dir():
-            raise InputError(f"images: {self.images} is not a folder")
-        if self.min_score is not None:
-            if not math.isfinite(self.min_score):
-                raise InputError(
-                    f"min_score={self.min_score} is not allowed; give a number of the scale"
-                )
-            if FORMATS[self.inputs.format].samples is None:
-                raise InputError(
-                    "COCO results cannot be filtered; convert them to JSON lines, a row per result"
-                )
-
-    def manifest(self, signatures: Mapping[str, str]) -> dict[str, Any]:
-        """Return what ``_run.json`` holds; ``signatures`` are the judge's, by method."""
-        return {
-            "layout": LAYOUT,
-            "columns": VERSION,
-            "discode": __version__,
-            "input": list(self.inputs.given),
-            "files": len(self.inputs.files),
-            "files_sha256": self.inputs.digest(),
-            "images": self.images,
-            "begun_in": self.begun_in if self.images is None else None,
-            "signatures": dict(signatures),
-            "shard_size": self.shard_size,
-            "format": self.format,
-            "min_score": self.min_score,
-        }
-
-
-def check_same_run(
-    folder: Path, settings: RunSettings, signatures: Mapping[str, str] | None = None
-) -> None:
-    """Raise where a folder holds another run's shards; the judge counts where it is given."""
-    file = folder / MANIFEST
-    if not file.exists():
-        if folder.is_dir() and any(Shard.of(entry.name) for entry in folder.iterdir()):
-            raise InputError(f"{folder} holds shards without a {MANIFEST}; give a new folder")
-        return
-    theirs = _read_manifest(folder)
-    for key, value in settings.manifest(signatures or {}).items():
-        # Another name for the same files, or a release that scores the same, is the same run; so is
-        # one that goes on elsewhere, since names are still found where it began.
-        if key in ("input", "discode", "begun_in") or theirs.get(key) == value:
-            continue
-        if key == "signatures":
-            begun, mine = (
-                ", ".join(sorted(given or ())) for given in (theirs.get(key), signatures)
-            )
-            if signatures is not None and begun != mine:
-                raise InputError(
-                    f"{folder} was begun with other methods: {begun}; this run has {mine}; give "
-                    "the --method it was begun with, or a new folder"
-                )
-            if signatures is not None:
-                raise InputError(
-                    f"{folder} was begun with another judge: signatures={theirs.get(key)}, this "
-                    f"run has signatures={value}; give the judge it was begun with, or a new folder"
-                )
-        elif key == "files_sha256":
-            raise InputError(
-                f"{folder} was begun with another input: a file's name, size or content has "
-                "changed since; give the input it was begun with, or a new folder"
-            )
-        else:
-            raise InputError(
-                f"{folder} was begun with {key}={theirs.get(key)}, this run has {key}={value}; "
-                "give the settings it was begun with, or a new folder"
-            )
-
-
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    file = folder / MANIFEST
-    found = parse_json(file.read_text(errors="replace"), str(file))
-    if not isinstance(found, dict):
-        raise InputError(f"{file} is not the manifest of a run; give a new folder")
-    return found
-
-
-def where_begun(folder: Path) -> str:
-    """Return the current folder of whoever began the run in a folder: one's own, if it is new."""
-    known = _read_manifest(folder).get("begun_in") if (folder / MANIFEST).exists() else None
-    return str(known or Path.cwd())
-
-
-def read_signatures(folder: Path) -> dict[str, str]:
-    """Return the judge's signatures in an output folder, by method."""
-    return dict(_read_manifest(folder)["signatures"])
-
-
 def check_finished(folder: Path) -> None:
     """Raise where a run has not scored all of its input; without a manifest nobody can tell."""
     if not (folder / MANIFEST).exists():
         return
-    marks, files = _read_marks(folder), _read_manifest(folder).get("files", 0)
+    marks, files = _read_marks(folder), read_manifest(folder).get("files", 0)
     last = {shard.file: shard.number for shard, (ends_file, _) in marks.items() if ends_file}
     unfinished = [
         file
@@ -216,8 +97,9 @@ class _OpenFile:
 class OutputFolder:
     """One process's view of an output folder; it writes the shards of its share."""
 
-    def __init__(self, path: Path, settings: RunSettings, share: Share) -> None:
-        self.path, self.settings, self.share = path, settings, share
+    def __init__(self, plan: RunPlan) -> None:
+        self.path, self.plan, self.share = plan.folder, plan, plan.share
+        path = plan.folder
         try:
             for folder in self._folders():
                 folder.mkdir(parents=True, exist_ok=True)
@@ -225,17 +107,17 @@ class OutputFolder:
             raise InputError(f"cannot write {path}: {error.strerror or error}") from error
         if not os.access(path, os.W_OK):
             raise InputError(f"cannot write {path}: give a folder that can be written")
-        settings.inputs.digest()  # of what is there before reading: rows may be added meanwhile
-        self._files = len(settings.inputs.files)
+        plan.inputs.digest()  # of what is there before reading: rows may be added meanwhile
+        self._files = len(plan.inputs.files)
         self._signatures: dict[str, str] = {}
-        self._has_manifest, self._begun_in = False, settings.begun_in
+        self._has_manifest, self._begun_in = False, plan.begun_in
         self._open: dict[Shard, _OpenFile] = {}
         self._last: dict[int, int] = {}  # file to its last shard, where that is known
         self._totals: dict[Shard, Totals] = {}
-        self._lock = ShareLock(path, share)  # last: a folder that is refused is not locked
+        self._lock = ShareLock(path, plan.share)  # last: a folder that is refused is not locked
 
     def _folders(self) -> list[Path]:
-        passed = [] if self.settings.min_score is None else [self.path / "passed"]
+        passed = [] if self.plan.min_score is None else [self.path / "passed"]
         return [self.path, self.path / "_done", *passed]
 
     @property
@@ -245,7 +127,7 @@ class OutputFolder:
 
     def begin(self, signatures: Mapping[str, str]) -> None:
         """Check that what is here is of this run, and find what is finished."""
-        check_same_run(self.path, self.settings, signatures)
+        self.plan.check_same_run(signatures)
         self._signatures = dict(signatures)
         self._remove_half_written()
         self._find_finished()
@@ -253,11 +135,11 @@ class OutputFolder:
     def _write_manifest(self) -> None:
         file = self.path / MANIFEST
         if not file.exists():
-            manifest = self.settings.manifest(self._signatures)
+            manifest = self.plan.manifest(self._signatures)
             with replacing(file, unless_exists=True) as temp:
                 temp.write_text(json.dumps(manifest, indent=2) + "\n")
         # Another process may have been first, and its order of the methods holds for all shards.
-        check_same_run(self.path, self.settings, self._signatures)
+        self.plan.check_same_run(self._signatures)
         self._signatures, self._begun_in = read_signatures(self.path), where_begun(self.path)
 
     def _remove_half_written(self) -> None:
@@ -314,8 +196,7 @@ class OutputFolder:
 
     def _check_names(self, images: Sequence[str | None]) -> None:
         """Raise where another process began the run elsewhere, while this one read its images."""
-        settings = self.settings
-        if settings.images is not None or settings.begun_in == self._begun_in:
+        if self.plan.images is not None or self.plan.begun_in == self._begun_in:
             return
         for name in images:
             if name and not Path(name).is_absolute():
@@ -327,14 +208,14 @@ class OutputFolder:
     def _open_file(self, shard: Shard) -> _OpenFile:
         stack = ExitStack()
         temp = stack.enter_context(replacing(self._score_file(shard)))
-        writer = stack.enter_context(open_writer(temp, self.settings.format))
-        return _OpenFile(writer, stack, shard.number * self.settings.shard_size)
+        writer = stack.enter_context(open_writer(temp, self.plan.format))
+        return _OpenFile(writer, stack, shard.number * self.plan.shard_size)
 
     def _score_file(self, shard: Shard) -> Path:
-        return self.path / f"{shard.name}.{self.settings.format}"
+        return self.path / f"{shard.name}.{self.plan.format}"
 
     def _passed_file(self, shard: Shard) -> Path:
-        return self.path / "passed" / f"{shard.name}.{self.settings.inputs.format}"
+        return self.path / "passed" / f"{shard.name}.{self.plan.inputs.format}"
 
     def _write(self, shard: Shard, open_file: _OpenFile, chunk: ScoredChunk) -> None:
         rows = replace(
@@ -343,7 +224,7 @@ class OutputFolder:
         open_file.writer.write(rows)
         open_file.totals += Totals.of(rows, chunk.passed)
         open_file.next_row += len(rows)
-        make = FORMATS[self.settings.inputs.format].samples
+        make = FORMATS[self.plan.inputs.format].samples
         if chunk.samples is None or make is None:
             return
         if open_file.samples is None:

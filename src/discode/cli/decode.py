@@ -77,20 +77,12 @@ def decode(
         for name, decoder in decoders.items()
     }
     scored = ScoredRows.without_images(None if str(file) == "-" else file.name, ids, results)
-    if out is not None:
-        output.write_scores(out, scored)
-    if as_json:
-        output.JsonPrinter().write(scored)
-    elif out is None or show:
-        if show:
-            before = {
-                name: decode_readings(readings, without_prior(decoder))
-                for name, decoder in decoders.items()
-            }
-            output.show(scored, before)
-        table = output.TableWriter()
-        table.write(scored)
-        table.print()
+    before = {
+        name: decode_readings(readings, without_prior(decoder))
+        for name, decoder in (decoders if show else {}).items()
+    }
+    with output.open_scores(out, as_json=as_json, show=show) as write:
+        write(scored, before)
     totals = Totals.of(scored)
     output.report(totals, {name: str(scores.signature) for name, scores in results.items()})
     if totals.failed:

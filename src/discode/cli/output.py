@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from rich.text import Text
 from discode.bulk import Totals
 from discode.bulk.columns import ScoredRows
 from discode.bulk.counting import RowCount
-from discode.bulk.writers import JsonLinesWriter, open_writer, score_format
+from discode.bulk.writers import JsonLinesWriter, ScoreWriter, open_writer, score_format
 from discode.errors import InputError, count_of
 from discode.files import remove_abandoned, replacing
 from discode.scores import Scores
@@ -285,10 +285,35 @@ def _refuse_dash(path: Path) -> None:
         raise InputError("cannot write -: give a name; on standard output, score has --json")
 
 
-def write_scores(path: Path, rows: ScoredRows) -> None:
-    """Write a file of scores, whole or not at all."""
-    with replacing(path) as temp, open_writer(temp, score_format(path)) as writer:
-        writer.write(rows)
+@contextmanager
+def open_scores(
+    out: Path | None, *, as_json: bool = False, show: bool = False
+) -> Iterator[Callable[[ScoredRows, Mapping[str, Scores]], None]]:
+    """Yield what takes some rows, and their scores without the prior where charts are drawn.
+
+    A file is written whole or not at all. Without one, rows are printed as JSON lines or a table.
+    """
+    table = None if as_json or (out is not None and not show) else TableWriter()
+    charted: list[tuple[ScoredRows, Mapping[str, Scores]]] = []
+    with ExitStack() as stack:
+        writers: list[ScoreWriter] = [] if table is None else [table]
+        if out is not None:
+            temp = stack.enter_context(replacing(out))
+            writers.append(stack.enter_context(open_writer(temp, score_format(out))))
+        if as_json:
+            writers.append(JsonPrinter())
+
+        def write(rows: ScoredRows, before: Mapping[str, Scores]) -> None:
+            for writer in writers:
+                writer.write(rows)
+            if show and not charted:
+                charted.append((rows, before))
+
+        yield write
+    for rows, before in charted:
+        draw_charts(rows, before)
+    if table is not None:
+        table.print()
 
 
 class JsonPrinter:
@@ -374,7 +399,7 @@ def _bar(p: float, width: int) -> str:
     return f"{p:5.3f} {'█' * full}{_EIGHTHS[rest].strip()}"
 
 
-def show(rows: ScoredRows, before: Mapping[str, Scores]) -> None:
+def draw_charts(rows: ScoredRows, before: Mapping[str, Scores]) -> None:
     """Print charts of the first rows: token probabilities beside each method's distribution."""
     for method, scores in rows.scores.items():
         after, plain = scores.distribution, before[method].distribution

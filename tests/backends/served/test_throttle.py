@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import pytest
 
 from discode.backends.served.throttle import RequestThrottle
@@ -29,8 +30,9 @@ def test_it_finds_the_limit_of_a_server() -> None:
     throttle.release("done")
     assert throttle.limit == 33
     throttle.stop("enough")
-    with pytest.raises(StoppedError, match="enough"):
+    with pytest.raises(StoppedError, match="not asked: enough") as stopped:
         throttle.acquire()
+    assert pickle.loads(pickle.dumps(stopped.value)).reason == "enough"  # from a worker of Ray
 
 
 def test_it_stops_for_a_while_or_for_good() -> None:

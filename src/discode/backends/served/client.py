@@ -258,7 +258,7 @@ class ChatClient:
                     wait = max(wait, wanted := _retry_after(headers))
                     if wanted > _MAX_WAIT:  # then the other requests need not be sent either
                         why = f"{why} (it asks to wait {wanted:.0f} s)"
-                        self.throttle.stop(f"not asked: {why}", wanted)
+                        self.throttle.stop(why, wanted)
                         raise BackendError(why)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 why = self._unreachable(error)
