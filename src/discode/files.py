@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import glob
 import hashlib
 import itertools
@@ -10,6 +11,7 @@ import json
 import math
 import os
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -43,7 +45,7 @@ def replacing(path: Path, *, unless_exists: bool = False) -> Iterator[Path]:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
     temp = Path(name)
     try:
-        _lock(handle)  # for :func:`remove_abandoned`
+        lock_file(handle)  # for :func:`remove_abandoned`
         yield temp
         mask = os.umask(0)
         os.umask(mask)
@@ -72,20 +74,27 @@ def remove_abandoned(path: Path) -> None:
     A process locks the file that it writes (:func:`replacing`); when it dies, the lock is gone.
     """
     path = path.resolve()
-    for temp in path.parent.glob(f".{glob.escape(path.name)}.*.part") if fcntl is not None else ():
+    for temp in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         with suppress(OSError), temp.open("rb") as file:
-            if _lock(file.fileno()):
+            if lock_file(file.fileno()):
                 temp.unlink(missing_ok=True)
 
 
-def _lock(handle: int) -> bool:
-    """Lock a file until it is closed; False where another holds it, or nothing can be locked."""
-    try:
-        if fcntl is not None:
+def lock_file(handle: int, tries: int = 1) -> bool | None:
+    """Lock a file until it is closed; False if another holds it, None if there are no locks."""
+    if fcntl is None:
+        return None
+    for left in reversed(range(tries)):
+        try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return fcntl is not None
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EWOULDBLOCK):
+                return None
+            if left:
+                time.sleep(0.05)
+        else:
+            return True
+    return False
 
 
 def csv_cell(text: str) -> str:

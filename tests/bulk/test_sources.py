@@ -144,7 +144,7 @@ def test_scores_are_not_judged_beside_what_they_were_made_of(tmp_path: Path, suf
         with pytest.raises(InputError, match=f"run1.{suffix} was written by discode"):
             find_inputs(given)
     # Alone, they are a table like others: another judge may score them.
-    assert find_inputs(tmp_path / f"run1.{suffix}").count_rows() == 3
+    assert count_rows(find_inputs(tmp_path / f"run1.{suffix}")) == RowCount(3)
 
 
 def test_what_passed_is_not_judged_beside_where_it_came_from(tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_quotes_of_tsv_are_text_and_its_header_may_be_missing(tmp_path: Path) ->
         assert not errors
         assert [pair and pair.caption for pair in pairs] == captions
         assert ids == ["0", "1", "2", "3"]
-        assert find_inputs(path).count_rows() == 4
+        assert count_rows(find_inputs(path)) == RowCount(4)
         assert [pair.caption for pair in read_pairs(path)] == captions
     to_folder(make_judge(), path, tmp_path / "out", min_score=0)
     (passed,) = (tmp_path / "out" / "passed").iterdir()
@@ -477,15 +477,6 @@ def test_text_that_is_not_utf8_costs_its_row_of_parquet(tmp_path: Path) -> None:
     pairs, _, errors = read(tmp_path / "a.parquet")
     assert [pair is None for pair in pairs] == [False, True, False]
     assert "a.parquet row 1 cannot be read" in errors[1]
-
-
-def test_rows_are_counted_where_that_is_quick(tmp_path: Path) -> None:
-    for suffix in (".csv", ".jsonl", ".json", ".parquet"):
-        assert find_inputs(write(tmp_path / f"set{suffix}", rows(30))).count_rows() == 30
-    tar = write_tar(tmp_path / "set.tar", {"0.png": png(), "0.txt": b"a"})
-    assert find_inputs(tar).count_rows() is None
-    (tmp_path / "bad.parquet").write_bytes(b"no table")
-    assert find_inputs(tmp_path / "bad.parquet").count_rows() is None
 
 
 @pytest.mark.parametrize("suffix", ["tar", "tar.gz", "tgz"])

@@ -78,8 +78,8 @@ def test_a_folder_run_is_planned_once(
 
         monkeypatch.setattr(module, name, count)
 
-    counting(plan, "find_inputs", plan.find_inputs)
-    counting(score, "find_inputs", score.find_inputs)
+    counting(plan, "find_inputs", inputs.find_inputs)
+    counting(score, "find_inputs", inputs.find_inputs)
     counting(inputs, "_starts", inputs._starts)  # of a digest, once per file
     command = ("score", "-i", path, "--images", demo_path(), "-o", tmp_path / "out")
     for _ in range(2):  # a run, and one that goes on

@@ -20,17 +20,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from discode.bulk.chunks import MANIFEST, Shard, Share
-from discode.bulk.formats import FORMATS
 from discode.bulk.judging import ScoredChunk, Totals
 from discode.bulk.locks import ShareLock
 from discode.bulk.plan import RunPlan, read_manifest, read_signatures, where_begun
-from discode.bulk.samples import SampleWriter
-from discode.bulk.writers import ScoreWriter, open_writer
+from discode.bulk.writers import ScoreWriter, TableWriter, open_table, open_writer
 from discode.errors import InputError, count_of
 from discode.files import replacing
 
@@ -89,7 +87,7 @@ class _OpenFile:
     writer: ScoreWriter
     stack: ExitStack
     next_row: int
-    samples: SampleWriter | None = None
+    samples: TableWriter | None = None
     totals: Totals = field(default_factory=Totals)
     waiting: dict[int, ScoredChunk] = field(default_factory=dict)
 
@@ -224,14 +222,14 @@ class OutputFolder:
         open_file.writer.write(rows)
         open_file.totals += Totals.of(rows, chunk.passed)
         open_file.next_row += len(rows)
-        make = FORMATS[self.plan.inputs.format].samples
-        if chunk.samples is None or make is None:
+        if chunk.samples is None:
             return
         if open_file.samples is None:
             # Entered last, so renamed first: scores appear when the samples that pass are there.
             temp = open_file.stack.enter_context(replacing(self._passed_file(shard)))
-            open_file.samples = open_file.stack.enter_context(closing(make(temp)))
-        open_file.samples.write(chunk.samples, chunk.sample_scores)
+            table = open_table(temp, self.plan.inputs.format)
+            open_file.samples = open_file.stack.enter_context(table)
+        open_file.samples.write(chunk.samples)
 
     def _finish(self, shard: Shard, open_file: _OpenFile, *, ends_file: bool) -> None:
         passed = [] if open_file.samples is None else [self._passed_file(shard)]

@@ -19,16 +19,13 @@ from discode.bulk.tables import InputFile
 from discode.bulk.writers import SCORE_FORMATS
 from discode.errors import InputError
 from discode.files import ParquetTable, read_table
-from discode.pairs import columns_without_header
 
 DIGEST_BYTES = 64 << 10
-"""The digest of an input reads pieces of so many bytes,"""
+"""Bytes of a piece of a file that the digest of an input reads."""
 DIGEST_PIECES = 16
-"""so many per file,"""
+"""The most pieces of a file."""
 DIGEST_PIECES_IN_ALL = 16_384
-"""and, apart from the first and the last of each file, no more in all: 1 GiB is soon read."""
-COUNTED_BYTES = 16 << 20
-"""Rows of inputs up to this size are counted before they are read, in less than a second."""
+"""The most pieces of all files (1 GiB), apart from the first and the last of each."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +77,6 @@ class Inputs:
                 raise InputError(
                     f"{path} changed while it was read; give a new folder to judge it as it is now"
                 )
-
-    def count_rows(self) -> int | None:
-        """Return how many rows there are, where that is known quickly; else None."""
-        if self.format == "tar" or sum(self.sizes) > COUNTED_BYTES:
-            return None
-        try:
-            return sum(1 for file in self.files for _ in read_table(file, columns_without_header))
-        except InputError:
-            return None  # whoever reads it reports what is wrong with it
 
 
 def find_inputs(
@@ -161,24 +149,24 @@ def _expand(name: str) -> list[Path]:
     path = Path(name)
     if path.is_dir():
         # A hidden file is half-written, or the system's own.
-        found = [
+        files = [
             _regular(file)
             for file in sorted(path.iterdir())
             if format_of(file) and not file.name.startswith(".")
         ]
-        if not found:
+        if not files:
             raise InputError(f"{path} holds no tables or tars; allowed are {', '.join(FORMATS)}")
-        return found
+        return files
     if path.exists():
         return [_regular(path)]
     if glob.has_magic(name):
         # Path.glob needs a folder to start in, and takes no absolute pattern.
-        found = sorted(map(Path, glob.glob(name, recursive=True)))  # noqa: PTH207
+        files = sorted(map(Path, glob.glob(name, recursive=True)))  # noqa: PTH207
         if "**" in name:  # which matches the folders on the way
-            found = [file for file in found if format_of(file) or not file.is_dir()]
-        if not found:
+            files = [file for file in files if format_of(file) or not file.is_dir()]
+        if not files:
             raise InputError(f"no file matches {name}")
-        return list(map(_regular, found))
+        return list(map(_regular, files))
     if name == "-":
         raise InputError("standard input is not read here: write the rows to a file and name it")
     raise InputError(f"no such file: {path}")

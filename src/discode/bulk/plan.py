@@ -28,7 +28,7 @@ from discode.bulk.columns import VERSION
 from discode.bulk.formats import FORMATS
 from discode.bulk.inputs import Inputs, find_inputs, input_file
 from discode.bulk.judging import Methods
-from discode.bulk.writers import check_score_format
+from discode.bulk.writers import FILE_WRITERS, TEXT_WRITERS, check_score_format
 from discode.errors import InputError
 from discode.files import parse_json
 from discode.pairs import Pair, PairParser
@@ -156,7 +156,7 @@ def plan_run(
     if min_score is not None:
         if not math.isfinite(min_score):
             raise InputError(f"min_score={min_score} is not allowed; give a number of the scale")
-        if FORMATS[inputs.format].samples is None:
+        if inputs.format not in (*TEXT_WRITERS, *FILE_WRITERS):
             raise InputError(
                 "COCO results cannot be filtered; convert them to JSON lines, a row per result"
             )

@@ -129,8 +129,8 @@ def parquet_chunks(
     Arrow batches, so that they can be written again with their types.
     """
     with closing(ParquetTable(file.path, file.name)) as table:
-        found = check_columns(file.path, table.columns)
-        used = {*found.image, *found.caption, *found.references, *found.id}
+        roles = check_columns(file.path, table.columns)
+        used = {*roles.image, *roles.caption, *roles.references, *roles.id}
         columns = None if keep else [name for name in table.columns if name in used]
         for span, batch in table.batches(columns, plan.wants_any, plan.max_rows, plan.max_bytes):
             for place, numbers in _by_shard(span, file.number, plan, table.rows):
@@ -158,13 +158,13 @@ def _by_shard(
 def check_columns(path: Path, names: Sequence[str]) -> PairColumns:
     """Return which columns of a table hold what; raise where it has no image or no caption."""
     try:
-        found = PairColumns.among(names)
+        roles = PairColumns.among(names)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    for columns, allowed in ((found.image, IMAGE_COLUMNS), (found.caption, CAPTION_COLUMNS)):
+    for columns, allowed in ((roles.image, IMAGE_COLUMNS), (roles.caption, CAPTION_COLUMNS)):
         if not columns:
             raise InputError(f"{path} {lacking(allowed, names, 'column ')}")
-    return found
+    return roles
 
 
 def check_header(path: Path, cells: Sequence[str]) -> Sequence[str] | None:

@@ -296,16 +296,16 @@ def open_scores(
     table = None if as_json or (out is not None and not show) else TableWriter()
     charted: list[tuple[ScoredRows, Mapping[str, Scores]]] = []
     with ExitStack() as stack:
-        writers: list[ScoreWriter] = [] if table is None else [table]
+        writers = [] if table is None else [table.write]
         if out is not None:
             temp = stack.enter_context(replacing(out))
-            writers.append(stack.enter_context(open_writer(temp, score_format(out))))
+            writers.append(stack.enter_context(open_writer(temp, score_format(out))).write)
         if as_json:
-            writers.append(JsonPrinter())
+            writers.append(print_json)
 
         def write(rows: ScoredRows, before: Mapping[str, Scores]) -> None:
-            for writer in writers:
-                writer.write(rows)
+            for take in writers:
+                take(rows)
             if show and not charted:
                 charted.append((rows, before))
 
@@ -316,15 +316,12 @@ def open_scores(
         table.print()
 
 
-class JsonPrinter:
-    """JSON lines on standard output."""
-
-    def write(self, rows: ScoredRows) -> None:
-        """Print some rows."""
-        lines = io.StringIO()
-        JsonLinesWriter(lines).write(rows)
-        sys.stdout.write(printable(lines.getvalue()))
-        sys.stdout.flush()  # what was judged is there, whatever becomes of the rest
+def print_json(rows: ScoredRows) -> None:
+    """Print some rows as JSON lines."""
+    lines = io.StringIO()
+    ScoreWriter(JsonLinesWriter(lines), "jsonl").write(rows)
+    sys.stdout.write(printable(lines.getvalue()))
+    sys.stdout.flush()  # what was judged is there, whatever becomes of the rest
 
 
 class TableWriter:
