@@ -212,20 +212,17 @@ def judge_chunk(
 
 
 def score_chunks(
-    judge: Judge,
-    methods: Methods | None,
+    judges: Mapping[str, Judge],
     chunks: Iterable[PairChunk],
     write: Callable[[ScoredChunk], None],
     *,
     progress: Progress | None = None,
-    before: Methods | None = None,
+    before: Mapping[str, Judge] | None = None,
 ) -> Totals:
     """Judge chunks in this process, and hand each to ``write``; see :func:`judge_chunk`."""
-    judges = by_method(judge, methods)
-    compared = by_method(judge, before) if before else None
     totals = Totals()
     for chunk in chunks:
-        scored = judge_chunk(judges, chunk, progress=progress, before=compared)
+        scored = judge_chunk(judges, chunk, progress=progress, before=before)
         write(scored)
         totals += Totals.of(scored.rows)
     if not totals.rows:

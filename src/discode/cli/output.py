@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ def printable(text: str) -> str:
     >>> print(printable("a \\x1b[2Jcat"))
     a \\u001b[2Jcat
     """
-    return _DRIVING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _DRIVING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def echo(text: str) -> None:
@@ -78,9 +78,9 @@ FOLDED = 10
 CHARTS = 8
 """Charts that --show draws per method."""
 LOG_SECONDS = 30.0
-"""Where no bar is drawn, a log gets a line this often,"""
+"""Seconds between the lines of a log, where no bar is drawn."""
 RATE_LINES = 10
-"""with the speed since so many lines before."""
+"""Lines of a log over which its speed is measured."""
 
 
 class _Count(ProgressColumn):
@@ -172,11 +172,15 @@ def note(text: str, style: str | None = None) -> None:
     stderr.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def table_of(*columns: str) -> Table:
-    """Return an empty table; long cells are folded, never cut."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in columns:
-        table.add_column(name, overflow="fold")
+def table_of(*titles: str | Text, texts: Collection[int] | None = None, gap: int = 2) -> Table:
+    """Return an empty table; long cells are folded, never cut.
+
+    Columns other than ``texts``, if it is given, hold numbers and stand on the right.
+    """
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, gap, 0, 0))
+    for number, title in enumerate(titles):
+        side: JustifyMethod = "left" if texts is None or number in texts else "right"
+        table.add_column(title, overflow="fold", justify=side)
     return table
 
 
@@ -186,9 +190,13 @@ def print_columns(
     """Print a table of which nothing is cut: the columns ``texts`` may fold, numbers never.
 
     Where texts would become too narrow, each row is two lines: its texts, and its numbers under
-    them. A file or a pipe has no edge, unless COLUMNS gives it one.
+    them. Files and pipes have unlimited width, unless COLUMNS gives them one.
     """
-    lines = [[printable(" ".join(cell.splitlines())) for cell in row] for row in (titles, *rows)]
+    # A row at a time: no cell has a line break by then, and printable leaves those between them.
+    lines = [
+        printable("\n".join(" ".join(cell.splitlines()) for cell in row)).split("\n")
+        for row in (titles, *rows)
+    ]
     folds = [k in texts for k in range(len(titles))]
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
     least = [
@@ -206,13 +214,12 @@ def print_columns(
             if not wide:
                 break
             widths[max(wide, key=widths.__getitem__)] -= 1
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    table = table_of(*map(Text, lines[0]), texts=texts)  # a Text is not looked at for markup
     table.width = sum(widths) + 2 * len(titles)
-    for title, width, folding in zip(lines[0], widths, folds, strict=True):
-        side: JustifyMethod = "left" if folding else "right"
-        table.add_column(escape(title), justify=side, width=width, overflow="fold")
+    for column, width in zip(table.columns, widths, strict=True):
+        column.width = width
     for line in lines[1:]:
-        table.add_row(*map(escape, line))
+        table.add_row(*map(Text, line))
     stdout.print(table, crop=False)
 
 

@@ -6,7 +6,7 @@ import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -265,7 +265,10 @@ def score_into(
 ) -> tuple[Totals, Mapping[str, str]]:
     """Score chunks into a file or onto the screen; return the counts, and signatures by method."""
     judges = by_method(judge, methods)
-    before = {name: without_prior(each.decoder) for name, each in judges.items()} if show else None
+    before = {
+        name: replace(each, decoder=without_prior(each.decoder))
+        for name, each in (judges if show else {}).items()
+    }
     seen: dict[str, set[str]] = {name: set() for name in judges}
     bar = not (as_json and sys.stdout.isatty())  # which would be drawn between the lines
     with (
@@ -278,7 +281,7 @@ def score_into(
             for name, signatures in chunk.rows.signatures.items():
                 seen[name].update(signatures)
 
-        totals = score_chunks(judge, methods, chunks, take, progress=progress, before=before)
+        totals = score_chunks(judges, chunks, take, progress=progress, before=before)
     # Where some pairs had references and some had not, the rows differ: the judge's own then.
     return totals, {
         name: seen[name].pop() if len(seen[name]) == 1 else str(each.signature)
