@@ -300,7 +300,7 @@ def open_scores(
 
     A file is written whole or not at all. Without one, rows are printed as JSON lines or a table.
     """
-    table = None if as_json or (out is not None and not show) else TableWriter()
+    table = None if as_json or (out is not None and not show) else ScoreTable()
     charted: list[tuple[ScoredRows, Mapping[str, Scores]]] = []
     with ExitStack() as stack:
         writers = [] if table is None else [table.write]
@@ -331,7 +331,7 @@ def print_json(rows: ScoredRows) -> None:
     sys.stdout.flush()  # what was judged is there, whatever becomes of the rest
 
 
-class TableWriter:
+class ScoreTable:
     """The first rows as a table on standard output: items down, methods across."""
 
     def __init__(self) -> None:

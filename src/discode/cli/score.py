@@ -90,7 +90,7 @@ Store = Annotated[
     Path | None,
     _output(help="File of readings to keep and to resume from; default: with --output."),
 ]
-Shard = Annotated[str | None, _large(help="Share of this process, I/N from 0/N to N-1/N.")]
+ShareOption = Annotated[str | None, _large(help="Share of this process, I/N from 0/N to N-1/N.")]
 ShardSize = Annotated[
     int | None, _large(help="Rows per shard of an output folder; default: 10000.")
 ]
@@ -126,7 +126,7 @@ def score(
     as_json: AsJson = False,
     show: Show = False,
     store: Store = None,
-    shard: Shard = None,
+    shard: ShareOption = None,
     shard_size: ShardSize = None,
     form: Format = None,
     min_score: MinScore = None,
