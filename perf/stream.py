@@ -25,7 +25,7 @@ import numpy as np
 
 import discode
 from discode.backends import Backend, Blocks
-from discode.bulk import BLOCK_ROWS, score_to_folder
+from discode.bulk import SHARD_ROWS, plan_run, score_to_folder
 from discode.pairs import Pair
 from discode.prompts import Prompt
 from discode.readings import Identity, Readings
@@ -76,7 +76,7 @@ def work(source: Path, folder: Path, form: str) -> None:
     """Score the set in this process, and print what it took."""
     judge = discode.load(Instant(), batch_size=4096)
     start = time.process_time()  # of this process alone: the machine may be busy with others
-    totals = score_to_folder(judge, source, folder, format=form)
+    totals = score_to_folder(judge, plan_run(source, folder, format=form))
     took = time.process_time() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"rows": totals.rows, "seconds": took, "peak_mb": peak}))
@@ -103,7 +103,7 @@ def read_scores(folder: Path) -> dict[str, float | None]:
 
 def kill_and_resume(source: Path, folder: Path, rows: int) -> None:
     """Run with SIGKILL on the way, then to the end."""
-    shards = -(-rows // BLOCK_ROWS)
+    shards = -(-rows // SHARD_ROWS)
     for number in range(1, KILLS + 1):
         running = subprocess.Popen(command(source, folder, "jsonl"), stdout=subprocess.DEVNULL)
         while len(list(folder.glob("_done/part-*"))) < number * shards // (KILLS + 1):

@@ -17,7 +17,6 @@ from PIL import Image
 import discode
 from discode.backends import Backend, Blocks
 from discode.backends.embedded import SHA256, introduce
-from discode.bulk import score_to_folder
 from discode.errors import BackendError, InputError, MissingExtraError
 from discode.images import demo_path, open_image
 from discode.judge import note_ignored_references
@@ -28,6 +27,7 @@ from discode.readings import Readings
 from discode.scales import Scale
 from discode.serve.batching import ScoreRequest, judge_together
 from tests.helpers.fake_model import FakeModel
+from tests.helpers.instant import to_folder
 from tests.helpers.samples import read_parts
 
 
@@ -431,7 +431,7 @@ def test_ignored_references_are_said_to_be_wherever_one_enters(image: Path, tmp_
         {"image": str(image), "caption": c, "references": r} for c, r in (("a", ["r"]), ("b", []))
     ]
     table.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    totals = score_to_folder(judge, table, tmp_path / "out")
+    totals = to_folder(judge, table, tmp_path / "out")
     assert (totals.rows, totals.failed) == (2, 0)
     said = [row["signature"] for row in read_parts(tmp_path / "out")]
     assert ["references:ignored" in str(line) for line in said] == [True, False]

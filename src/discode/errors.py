@@ -71,7 +71,17 @@ class RejectedError(BackendError):
 
 
 class StoppedError(BackendError):
-    """Nothing more is sent: a cap was reached, or the server refused for good."""
+    """Nothing more is sent: a cap was reached, or the server refused for good.
+
+    ``reason`` says which; as the message of a row that was not sent, "not asked" precedes it.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"not asked: {self.reason}"
 
 
 class HttpError(DiscodeError):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
+import errno
 import glob
 import hashlib
 import itertools
 import json
-import math
 import os
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -25,6 +26,8 @@ except ImportError:  # not POSIX: what is half-written cannot be told from what 
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 """A cell of CSV that begins with one of these is a formula to a spreadsheet."""
+HEAVY_ROWS = 16
+"""Rows of Parquet that are read at once where images may be inside."""
 
 
 @contextmanager
@@ -43,7 +46,7 @@ def replacing(path: Path, *, unless_exists: bool = False) -> Iterator[Path]:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
     temp = Path(name)
     try:
-        _lock(handle)  # for :func:`remove_abandoned`
+        lock_file(handle)  # for :func:`remove_abandoned`
         yield temp
         mask = os.umask(0)
         os.umask(mask)
@@ -72,20 +75,27 @@ def remove_abandoned(path: Path) -> None:
     A process locks the file that it writes (:func:`replacing`); when it dies, the lock is gone.
     """
     path = path.resolve()
-    for temp in path.parent.glob(f".{glob.escape(path.name)}.*.part") if fcntl is not None else ():
+    for temp in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         with suppress(OSError), temp.open("rb") as file:
-            if _lock(file.fileno()):
+            if lock_file(file.fileno()):
                 temp.unlink(missing_ok=True)
 
 
-def _lock(handle: int) -> bool:
-    """Lock a file until it is closed; False where another holds it, or nothing can be locked."""
-    try:
-        if fcntl is not None:
+def lock_file(handle: int, tries: int = 1) -> bool | None:
+    """Lock a file until it is closed; False if another holds it, None if there are no locks."""
+    if fcntl is None:
+        return None
+    for left in reversed(range(tries)):
+        try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return fcntl is not None
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EWOULDBLOCK):
+                return None
+            if left:
+                time.sleep(0.05)
+        else:
+            return True
+    return False
 
 
 def csv_cell(text: str) -> str:
@@ -310,7 +320,7 @@ class ParquetTable:
     """
 
     def __init__(self, path: Path, name: str) -> None:
-        self._path, self._name = path, name
+        self._name = name
         parquet = require("pyarrow.parquet", "parquet")
         try:
             # A row group that is read ahead would be in memory as a whole.
@@ -337,9 +347,14 @@ class ParquetTable:
         Args:
             columns: What is read; all if None.
             wanted: Says whether any of a row group's rows is needed; others are not touched.
-            max_rows: Rows per batch,
-            max_bytes: or fewer, where rows decode to more: images may be inside.
+            max_rows: The most rows of a batch.
+            max_bytes: The most bytes of a batch, as they decode: images may be inside.
         """
+        # An image that the file holds once may stand in many rows: only the rows tell how large
+        # they are, so they are read a few at a time.
+        types = require("pyarrow.types", "parquet")
+        kinds = (types.is_binary, types.is_large_binary, types.is_nested, types.is_dictionary)
+        heavy = any(is_kind(field.type) for field in self._file.schema_arrow for is_kind in kinds)
         first = 0
         for group in range(self._file.metadata.num_row_groups):
             facts = self._file.metadata.row_group(group)
@@ -347,8 +362,8 @@ class ParquetTable:
             first = span.stop
             if not span or not wanted(span):
                 continue
-            each = max(1, facts.total_byte_size // facts.num_rows, self._repeated_bytes(facts))
-            size = max(1, min(max_rows, max_bytes // each))
+            each = max(1, facts.total_byte_size // facts.num_rows)
+            size = max(1, min(max_rows, HEAVY_ROWS if heavy else max_rows, max_bytes // each))
             pieces = self._file.iter_batches(size, row_groups=[group], columns=columns)
             batches = _joined(pieces, max_rows, max_bytes)
             at = span.start
@@ -362,23 +377,6 @@ class ParquetTable:
                 yield range(at, at + batch.num_rows), batch
                 at += batch.num_rows
 
-    def _repeated_bytes(self, facts: Any) -> int:
-        """Return how many bytes a row of a row group may get from values that are stored once.
-
-        That is what they decode to: an image that a dictionary holds may stand in every row.
-        """
-        total = 0
-        with self._path.open("rb") as file:
-            for column in map(facts.column, range(facts.num_columns)):
-                prefixes = "DELTA_BYTE_ARRAY" in column.encodings
-                if not prefixes and not any("DICTIONARY" in name for name in column.encodings):
-                    continue
-                file.seek(min(column.dictionary_page_offset or math.inf, column.data_page_offset))
-                held = 0 if prefixes else _dictionary_size(file.read(8))
-                values = -(-column.num_values // facts.num_rows)  # lists have several
-                total += (held or column.total_uncompressed_size) * values
-        return total
-
     def parse(self, span: range, batch: Any) -> list[PlacedRow]:
         """Return the rows of what :meth:`batches` yields."""
         places = [f"{self._name} row {number}" for number in span]
@@ -388,22 +386,6 @@ class ParquetTable:
             return list(zip(places, batch.to_pylist(), strict=True))
         except Exception:  # text that is not UTF-8, a date that Python does not have: find its row
             return [_parse_row(where, batch, i) for i, where in enumerate(places)]
-
-
-def _dictionary_size(header: bytes) -> int:
-    """Return the size of a dictionary by the header of its page: 0 where it is of another page.
-
-    >>> _dictionary_size(bytes([0x15, 0x04, 0x15, 0xac, 0x04])), _dictionary_size(b"")
-    (278, 0)
-    """
-    if not header.startswith(b"\x15\x04\x15"):  # Thrift: fields 1, a dictionary's page, and 2
-        return 0
-    number = 0
-    for place, byte in enumerate(header[3:]):
-        number |= (byte & 0x7F) << 7 * place
-        if byte < 0x80:
-            break
-    return number >> 1
 
 
 def _joined(pieces: Iterator[Any], max_rows: int, max_bytes: int) -> Iterator[Any]:

@@ -249,7 +249,7 @@ def why_no_rating(text: str, scale: Scale) -> str:
         return f"the model did not answer with one rating but with {text!r}"
     reason = f"the model did not answer with a rating but with {text!r}"
     if scale != UNIT and find_rating(text, UNIT):
-        reason += f", which is none on scale {scale.name!r}; give scale='unit'"
+        reason += f", which is none on scale {scale.name!r}; set scale to 'unit'"
     return reason
 
 

@@ -15,10 +15,9 @@ import pytest
 
 from discode.bench import compare_systems, join_systems, plot_systems
 from discode.bench.systems import JoinedScores, explain_join, label_systems
-from discode.bulk import score_to_folder
 from discode.errors import InputError
 from discode.stats import permutation_test_preference
-from tests.helpers.instant import make_judge
+from tests.helpers.instant import make_judge, to_folder
 from tests.helpers.samples import png
 
 Write = Callable[..., Path]
@@ -262,7 +261,7 @@ def test_a_run_that_is_not_finished_is_refused(write: Write, tmp_path: Path) -> 
     for number in range(12):
         (tmp_path / f"{number}.png").write_bytes(png())
     judge, run = make_judge(), tmp_path / "run"
-    score_to_folder(judge, source, run, images=tmp_path, shard_size=4)
+    to_folder(judge, source, run, images=tmp_path, shard_size=4)
     assert join_systems({"a": run, "b": run}).value.shape == (2, 12)  # a file may have no rows
     for missing in ("part-00000-00001", "part-00000-00002", "part-00002-*"):
         partial = tmp_path / "partial"
@@ -271,14 +270,14 @@ def test_a_run_that_is_not_finished_is_refused(write: Write, tmp_path: Path) -> 
             file.unlink()
         with pytest.raises(InputError, match="partial is not finished: 1 of 3"):
             join_systems({"a": partial, "b": partial})
-        score_to_folder(judge, source, partial, images=tmp_path, shard_size=4)
+        to_folder(judge, source, partial, images=tmp_path, shard_size=4)
         assert join_systems({"a": run, "b": partial}).value.shape == (2, 12)
         shutil.rmtree(partial)
     for share in ("0/2", "1/2"):
         if share == "1/2":
             with pytest.raises(InputError, match="is not finished"):
                 join_systems({"a": partial, "b": run})
-        score_to_folder(judge, source, partial, images=tmp_path, shard_size=4, shard=share)
+        to_folder(judge, source, partial, images=tmp_path, shard_size=4, shard=share)
     assert join_systems({"a": partial, "b": run}).value.shape == (2, 12)
 
 

@@ -12,14 +12,14 @@ import pytest
 from typer.testing import CliRunner
 
 import discode
-from discode.bulk import score_to_file, score_to_folder
+from discode.bulk import plan_run
 from discode.bulk.columns import COLUMNS, VERSION, markdown_table
 from discode.cli import app
 from discode.decoders import get_decoder
 from discode.images import demo_path
 from discode.metrics.scorefile import ScoreFile
 from discode.pairs import Pair
-from tests.helpers.instant import make_judge
+from tests.helpers.instant import make_judge, to_file, to_folder
 from tests.helpers.samples import png, read_parts, write_tar
 
 pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode-eval[parquet]")
@@ -66,18 +66,18 @@ def _typed(name: str, text: str) -> Any:
 def test_every_route_writes_the_same_rows(tmp_path: Path, table: Path) -> None:
     judge = make_judge(store=tmp_path / "s.db")  # a store opens the images
     options: Any = {"images": tmp_path, "methods": METHODS}
-    score_to_file(judge, table, tmp_path / "one.jsonl", **options)
+    to_file(judge, table, tmp_path / "one.jsonl", **options)
     want = read_any(tmp_path / "one.jsonl")
     assert [(row["id"], row["method"]) for row in want] == [
         (name, method) for name in ("a", "b", "c", "d", "4", "5") for method in METHODS
     ]
     assert all(list(row) == list(COLUMNS) for row in want)
     for suffix in ("csv", "parquet"):
-        score_to_file(judge, table, tmp_path / f"one.{suffix}", **options)
+        to_file(judge, table, tmp_path / f"one.{suffix}", **options)
         assert read_any(tmp_path / f"one.{suffix}") == want
     for form in ("jsonl", "csv", "parquet"):
         out = tmp_path / form
-        score_to_folder(judge, table, out, format=form, shard_size=4, **options)
+        to_folder(judge, table, out, format=form, shard_size=4, **options)
         parts = sorted(out.glob("part-*"))
         assert len(parts) == 2
         assert [row for part in parts for row in read_any(part)] == want
@@ -88,7 +88,7 @@ def test_every_route_writes_the_same_rows(tmp_path: Path, table: Path) -> None:
 
 def test_a_row_says_how_its_own_number_was_made(tmp_path: Path, table: Path) -> None:
     judge = make_judge()
-    score_to_file(judge, table, tmp_path / "one.jsonl", images=tmp_path)
+    to_file(judge, table, tmp_path / "one.jsonl", images=tmp_path)
     rows = {row["id"]: row for row in read_any(tmp_path / "one.jsonl")}
     for name, references in {"a": "none", "b": "all", "d": "none", "5": "none"}.items():
         made = judge.signature.with_fields(references=references)
@@ -111,7 +111,7 @@ def test_cells_that_a_spreadsheet_would_compute(tmp_path: Path) -> None:
     path = tmp_path / "in.jsonl"
     rows = [{"id": f"-{i}", "image": "=a.png", "caption": c} for i, c in enumerate(captions)]
     path.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"id": "=z"}]))
-    score_to_file(make_judge(), path, tmp_path / "out.csv")
+    to_file(make_judge(), path, tmp_path / "out.csv")
     found = read_any(tmp_path / "out.csv")
     marked = ["'=1+1", "'+a", "'-0.5", "'@b", "'\tc", "'=d", "plain -e", None]
     assert [row["caption"] for row in found] == marked
@@ -129,7 +129,7 @@ def test_images_without_a_name(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "set.parquet")
     write_tar(tmp_path / "set.tar", {"k.png": png(), "k.txt": b"a"})
     for name in ("set.parquet", "set.tar"):
-        score_to_file(make_judge(), tmp_path / name, tmp_path / "out.jsonl")
+        to_file(make_judge(), tmp_path / name, tmp_path / "out.jsonl")
         (row,) = read_any(tmp_path / "out.jsonl")
         assert row["image"] is None
         assert row["source"] == name
@@ -173,10 +173,9 @@ def test_ray_writes_the_same_rows(tmp_path: Path, shipped: Path) -> None:
 
     path = demo_table(tmp_path)
     make = partial(discode.load, "embedded", threads=1)
-    score_to_file(make(), path, tmp_path / "one.jsonl", images=demo_path(), methods=METHODS)
-    score_with_ray(
-        make, path, tmp_path / "out", images=demo_path(), methods=METHODS, workers=1, shard_size=3
-    )
+    to_file(make(), path, tmp_path / "one.jsonl", images=demo_path(), methods=METHODS)
+    plan = plan_run(path, tmp_path / "out", images=demo_path(), methods=METHODS, shard_size=3)
+    score_with_ray(make, plan, workers=1)
     assert read_parts(tmp_path / "out") == read_any(tmp_path / "one.jsonl")
 
 

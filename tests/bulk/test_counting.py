@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from discode.bulk import Share, counting, find_inputs, inputs
+from discode.bulk import Share, counting, find_inputs
 from discode.bulk.counting import RowCount, count_rows
 from discode.cli import output
 from tests.helpers.samples import png, write_tar
@@ -32,11 +32,13 @@ def test_small_tables_and_tars_are_counted(tmp_path: Path) -> None:
     assert count_rows(find_inputs(write_lines(tmp_path / "a.jsonl", 30))) == RowCount(30)
     (tmp_path / "a.csv").write_text('image,caption\n1.jpg,"two\nlines"\n2.jpg,one\n')
     assert count_rows(find_inputs(tmp_path / "a.csv")) == RowCount(2)
+    (tmp_path / "a.json").write_text(json.dumps([{"image_id": 1, "caption": "a"}] * 3))
+    assert count_rows(find_inputs(tmp_path / "a.json")) == RowCount(3)
     assert count_rows(find_inputs(write_samples(tmp_path / "a.tar", 20))) == RowCount(20)
 
 
 def test_large_ones_are_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inputs, "COUNTED_BYTES", 100)
+    monkeypatch.setattr(counting, "COUNTED_BYTES", 100)
     monkeypatch.setattr(counting, "SAMPLE_BYTES", 2000)
     monkeypatch.setattr(counting, "SAMPLE_MEMBERS", 30)
     write_lines(tmp_path / "a.jsonl", 500)
@@ -53,7 +55,7 @@ def test_parquet_says_it_at_any_size(tmp_path: Path, monkeypatch: pytest.MonkeyP
     pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode-eval[parquet]")
     from pyarrow import parquet
 
-    monkeypatch.setattr(inputs, "COUNTED_BYTES", 0)
+    monkeypatch.setattr(counting, "COUNTED_BYTES", 0)
     table = pa.table({"image": ["1.jpg"] * 70, "caption": ["a"] * 70})
     parquet.write_table(table, tmp_path / "a.parquet")
     assert count_rows(find_inputs(tmp_path / "a.parquet")) == RowCount(70)
@@ -67,7 +69,7 @@ def test_what_nobody_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert count_rows(find_inputs(write_samples(tmp_path / "a.tar.gz", 9, "w:gz"))) is None
     (tmp_path / "bad.parquet").write_bytes(b"no table")
     assert count_rows(find_inputs(tmp_path / "bad.parquet")) is None
-    monkeypatch.setattr(inputs, "COUNTED_BYTES", 0)
+    monkeypatch.setattr(counting, "COUNTED_BYTES", 0)
     (tmp_path / "coco.json").write_text('[{"image_id": 1, "caption": "a"}]')
     assert count_rows(find_inputs(tmp_path / "coco.json")) is None
 

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from discode.bulk import score_to_folder
-from tests.helpers.instant import make_judge
+from tests.helpers.instant import make_judge, to_folder
 from tests.helpers.samples import png, read_parts
 
 ROOT = Path(__file__).parents[2]
@@ -22,13 +21,12 @@ ROOT = Path(__file__).parents[2]
 RUN = """
 import resource, sys
 from pathlib import Path
-from discode.bulk import score_to_folder
-from tests.helpers.instant import make_judge
+from tests.helpers.instant import make_judge, to_folder
 source, out, images, store, log, wait, size = sys.argv[1:]
 path = lambda text: Path(text) if text else None
 judge = make_judge(float(wait), path(log), path(store), batch_size=1000 if not log else 10)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-score_to_folder(judge, source, out, images=path(images), shard_size=int(size))
+to_folder(judge, source, out, images=path(images), shard_size=int(size))
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 
@@ -59,7 +57,7 @@ def test_three_kills_lose_and_repeat_nothing(tmp_path: Path, lines: Callable[...
         assert not (out / "_done" / "part-00000-00005.json").exists()
     subprocess.run(arguments, env=environment(), check=True, stdout=subprocess.DEVNULL)
     got = read_parts(out)
-    score_to_folder(make_judge(), source, tmp_path / "whole", images=tmp_path, shard_size=100)
+    to_folder(make_judge(), source, tmp_path / "whole", images=tmp_path, shard_size=100)
     assert got == read_parts(tmp_path / "whole")
     assert [row["id"] for row in got] == [f"r{i}" for i in range(n)]
     asked = [line for line in log.read_text().splitlines() if "x!" not in line]

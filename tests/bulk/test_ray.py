@@ -7,17 +7,21 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import discode
-from discode.bulk import score_to_folder
+from discode.bulk import Totals, plan_run
 from discode.bulk.ray import score_with_ray
 from discode.errors import InputError
 from discode.images import demo_path
-from tests.helpers.instant import make_judge, maker, rows
+from discode.judge import Judge
+from discode.scores import Progress
+from tests.helpers.instant import make_judge, maker, rows, to_folder
 from tests.helpers.samples import png, write_tar
 
 ray = pytest.importorskip("ray", reason="Ray is tested with discode-eval[ray]")
@@ -29,6 +33,19 @@ pytestmark = [
     # Ray leaves sockets and files to the collector, and warns of its own coming changes.
     pytest.mark.filterwarnings("ignore"),
 ]
+
+
+def with_ray(
+    make: Callable[[], Judge],
+    source: Path,
+    out: Path,
+    *,
+    workers: int,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Totals:
+    plan = plan_run(source, out, **options)
+    return score_with_ray(make, plan, workers=workers, progress=progress)
 
 
 def parts(folder: Path) -> dict[str, bytes]:
@@ -51,9 +68,9 @@ def five_thousand(tmp_path: Path) -> Path:
 
 def test_the_same_bytes_as_in_process(tmp_path: Path, five_thousand: Path) -> None:
     log = tmp_path / "log"
-    want = score_to_folder(make_judge(), five_thousand, tmp_path / "a", shard_size=900)
+    want = to_folder(make_judge(), five_thousand, tmp_path / "a", shard_size=900)
     done: list[int] = []
-    got = score_with_ray(
+    got = with_ray(
         maker(wait=0.01, log=log), five_thousand, tmp_path / "b", workers=2, shard_size=900,
         progress=done.append,
     )  # fmt: skip
@@ -64,23 +81,23 @@ def test_the_same_bytes_as_in_process(tmp_path: Path, five_thousand: Path) -> No
     assert len({line.split()[0] for line in log.read_text().splitlines()}) == 2  # two processes
     # A second run finds all done, and one with another judge is refused.
     asked = log.read_text()
-    again = score_with_ray(maker(log=log), five_thousand, tmp_path / "b", workers=2, shard_size=900)
+    again = with_ray(maker(log=log), five_thousand, tmp_path / "b", workers=2, shard_size=900)
     assert again == want
     assert log.read_text() == asked
     other = partial(discode.load, "embedded", threads=1)
     with pytest.raises(InputError, match="another judge"):
-        score_with_ray(other, five_thousand, tmp_path / "b", workers=1, shard_size=900)
+        with_ray(other, five_thousand, tmp_path / "b", workers=1, shard_size=900)
     # What one process began, Ray finishes, and the other way round.
     for mark in list((tmp_path / "b" / "_done").iterdir())[:2]:
         mark.unlink()
-    assert score_with_ray(maker(), five_thousand, tmp_path / "b", workers=1, shard_size=900) == want
+    assert with_ray(maker(), five_thousand, tmp_path / "b", workers=1, shard_size=900) == want
     next((tmp_path / "b" / "_done").iterdir()).unlink()
-    assert score_to_folder(make_judge(), five_thousand, tmp_path / "b", shard_size=900) == want
+    assert to_folder(make_judge(), five_thousand, tmp_path / "b", shard_size=900) == want
     assert parts(tmp_path / "a") == parts(tmp_path / "b")
 
 
 def test_a_killed_worker_changes_nothing(tmp_path: Path, five_thousand: Path) -> None:
-    want = score_to_folder(make_judge(), five_thousand, tmp_path / "a", shard_size=900)
+    want = to_folder(make_judge(), five_thousand, tmp_path / "a", shard_size=900)
     log = tmp_path / "log"
     killed: list[int] = []
 
@@ -94,7 +111,7 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path, five_thousand: Path) ->
 
     side = threading.Thread(target=kill, daemon=True)
     side.start()
-    got = score_with_ray(
+    got = with_ray(
         maker(wait=0.05, log=log), five_thousand, tmp_path / "b", workers=2, shard_size=900
     )
     side.join(timeout=5)
@@ -115,10 +132,8 @@ def test_tars_with_the_embedded_model_and_a_threshold(tmp_path: Path, shipped: P
                  (("jpg", image.read_bytes()), ("txt", b"a cat"))}  # fmt: skip
         write_tar(tmp_path / "in" / f"{k}.tar", files | {f"{k}9.jpg": png()})
     make = partial(discode.load, "embedded", threads=1)
-    want = score_to_folder(make(), tmp_path / "in", tmp_path / "a", min_score=0.3, shard_size=3)
-    got = score_with_ray(
-        make, tmp_path / "in", tmp_path / "b", min_score=0.3, shard_size=3, workers=2
-    )
+    want = to_folder(make(), tmp_path / "in", tmp_path / "a", min_score=0.3, shard_size=3)
+    got = with_ray(make, tmp_path / "in", tmp_path / "b", min_score=0.3, shard_size=3, workers=2)
     assert got == want
     assert 0 < got.passed < got.rows
     assert got.failed == 2
@@ -128,15 +143,15 @@ def test_tars_with_the_embedded_model_and_a_threshold(tmp_path: Path, shipped: P
 def test_mistakes_are_told_in_a_line(tmp_path: Path, five_thousand: Path) -> None:
     (tmp_path / "bad.parquet").write_bytes(b"no table")
     with pytest.raises(InputError, match="cannot read"):
-        score_with_ray(maker(), tmp_path / "bad.parquet", tmp_path / "out", workers=1)
+        with_ray(maker(), tmp_path / "bad.parquet", tmp_path / "out", workers=1)
     broken = partial(discode.load, "embedded:none.onnx")
     with pytest.raises(InputError, match=r"none\.onnx"):
-        score_with_ray(broken, five_thousand, tmp_path / "out2", workers=1)
+        with_ray(broken, five_thousand, tmp_path / "out2", workers=1)
     with pytest.raises(InputError, match="workers=0"):
-        score_with_ray(maker(), five_thousand, tmp_path / "out3", workers=0)
+        with_ray(maker(), five_thousand, tmp_path / "out3", workers=0)
     (tmp_path / "none.jsonl").write_text("")
     with pytest.raises(InputError, match="no pairs"):
-        score_with_ray(maker(), tmp_path / "none.jsonl", tmp_path / "out4", workers=1)
+        with_ray(maker(), tmp_path / "none.jsonl", tmp_path / "out4", workers=1)
 
 
 def test_the_command_line_joins_the_cluster(
@@ -156,5 +171,5 @@ def test_the_command_line_joins_the_cluster(
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     judge = discode.load("embedded", threads=1)
-    score_to_folder(judge, path, tmp_path / "want", images=demo_path(), shard_size=4)
+    to_folder(judge, path, tmp_path / "want", images=demo_path(), shard_size=4)
     assert parts(tmp_path / "out") == parts(tmp_path / "want")

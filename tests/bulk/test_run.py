@@ -19,17 +19,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discode.bulk import Share, Totals, score_to_file, score_to_folder
+from discode.bulk import Share, Totals
 from discode.bulk.inputs import DIGEST_BYTES, find_inputs
 from discode.bulk.judging import by_method, judge_chunk
 from discode.bulk.locks import ShareLock
-from discode.bulk.run import read_chunks
+from discode.bulk.plan import read_chunks
 from discode.decoders import get_decoder
 from discode.errors import InputError
 from discode.files import replacing
 from discode.judge import load
 from discode.pairs import read_pairs
-from tests.helpers.instant import Instant, make_judge, rows
+from tests.helpers.instant import Instant, make_judge, rows, to_file, to_folder
 from tests.helpers.samples import png, read_parts, write_tar
 
 pa = pytest.importorskip("pyarrow", reason="Parquet is tested with discode-eval[parquet]")
@@ -52,7 +52,7 @@ def test_every_format_holds_what_memory_says(tmp_path: Path, lines: Lines) -> No
     want = in_memory(path)
     judge = make_judge()
     done: list[int] = []
-    totals = score_to_folder(judge, path, tmp_path / "jsonl", shard_size=100, progress=done.append)
+    totals = to_folder(judge, path, tmp_path / "jsonl", shard_size=100, progress=done.append)
     assert sum(done) == 230
     got = read_parts(tmp_path / "jsonl")
     assert [row["id"] for row in got] == [f"r{i}" for i in range(230)]
@@ -70,12 +70,12 @@ def test_every_format_holds_what_memory_says(tmp_path: Path, lines: Lines) -> No
     assert sorted(p.name for p in (tmp_path / "jsonl").glob("part*")) == [
         f"part-00000-0000{i}.jsonl" for i in range(3)
     ]
-    score_to_folder(judge, path, tmp_path / "parquet", shard_size=100, format="parquet")
+    to_folder(judge, path, tmp_path / "parquet", shard_size=100, format="parquet")
     table = pq.read_table(tmp_path / "parquet").to_pylist()
     assert [dict(row) for row in table] == got
-    score_to_folder(judge, path, tmp_path / "csv", shard_size=100, format="csv")
-    score_to_file(judge, path, tmp_path / "one.csv")
-    score_to_file(judge, path, tmp_path / "one.jsonl")
+    to_folder(judge, path, tmp_path / "csv", shard_size=100, format="csv")
+    to_file(judge, path, tmp_path / "one.csv")
+    to_file(judge, path, tmp_path / "one.jsonl")
     assert [json.loads(line) for line in (tmp_path / "one.jsonl").read_text().splitlines()] == got
     parts: list[dict[str, str]] = []
     for file in sorted((tmp_path / "csv").glob("part*")):
@@ -88,11 +88,11 @@ def test_every_format_holds_what_memory_says(tmp_path: Path, lines: Lines) -> No
 
 def test_a_second_run_asks_nothing(tmp_path: Path, lines: Lines) -> None:
     path, log = lines(100), tmp_path / "log"
-    first = score_to_folder(make_judge(log=log), path, tmp_path / "out", shard_size=20)
+    first = to_folder(make_judge(log=log), path, tmp_path / "out", shard_size=20)
     asked = log.read_text()
     path_time = {file: file.stat().st_mtime_ns for file in (tmp_path / "out").iterdir()}
     done: list[int] = []
-    again = score_to_folder(
+    again = to_folder(
         make_judge(log=log), path, tmp_path / "out", shard_size=20, progress=done.append
     )
     assert (again, done) == (first, [100])  # progress begins with what is finished
@@ -126,11 +126,11 @@ def test_what_is_damaged_is_done_again(
     tmp_path: Path, lines: Lines, damage: Callable[[Path], None]
 ) -> None:
     path, log, out = lines(60), tmp_path / "log", tmp_path / "out"
-    first = score_to_folder(make_judge(), path, out, shard_size=20)
+    first = to_folder(make_judge(), path, out, shard_size=20)
     whole = read_parts(out)
     damage(out)
     (out / ".part-00000-00001.jsonl.abc.part").write_text("what a killed process leaves")
-    assert score_to_folder(make_judge(log=log), path, out, shard_size=20) == first
+    assert to_folder(make_judge(log=log), path, out, shard_size=20) == first
     assert read_parts(out) == whole
     assert len(log.read_text().splitlines()) == 20
     assert not list(out.glob(".part*"))
@@ -140,18 +140,18 @@ def test_unfinished_shards_ask_the_store_first(tmp_path: Path, lines: Lines) -> 
     path, log, out = lines(60), tmp_path / "log", tmp_path / "out"
     for i in range(12):
         (tmp_path / f"{i}.png").write_bytes(png())
-    first = score_to_folder(make_judge(store=tmp_path / "s.db"), path, out, images=tmp_path)
+    first = to_folder(make_judge(store=tmp_path / "s.db"), path, out, images=tmp_path)
     assert first.failed == 2
     shutil.rmtree(out)
     judge = make_judge(log=log, store=tmp_path / "s.db")
-    assert score_to_folder(judge, path, out, images=tmp_path) == first
+    assert to_folder(judge, path, out, images=tmp_path) == first
     assert all("x!" in line for line in log.read_text().splitlines())  # failures are not kept
 
 
 def test_other_settings_are_refused(tmp_path: Path, lines: Lines) -> None:
     path, out = lines(60), tmp_path / "out"
     judge = make_judge()
-    score_to_folder(judge, path, out, shard_size=20)
+    to_folder(judge, path, out, shard_size=20)
     changes: tuple[tuple[dict[str, Any], str], ...] = (
         ({"shard_size": 21}, "shard_size=20"),
         ({"shard_size": 20, "format": "csv"}, "format=jsonl"),
@@ -160,19 +160,19 @@ def test_other_settings_are_refused(tmp_path: Path, lines: Lines) -> None:
     )
     for options, word in changes:
         with pytest.raises(InputError, match=word):
-            score_to_folder(judge, path, out, **options)
+            to_folder(judge, path, out, **options)
     with pytest.raises(InputError, match="another judge"):
-        score_to_folder(load(Instant("another")), path, out, shard_size=20)
+        to_folder(load(Instant("another")), path, out, shard_size=20)
     with path.open("a") as file:
         file.write(json.dumps(rows(1)[0]) + "\n")
     with pytest.raises(InputError, match="another input"):
-        score_to_folder(judge, path, out, shard_size=20)
+        to_folder(judge, path, out, shard_size=20)
     (out / "_run.json").write_text("[]")
     with pytest.raises(InputError, match="not the manifest"):
-        score_to_folder(judge, path, out, shard_size=20)
+        to_folder(judge, path, out, shard_size=20)
     (out / "_run.json").unlink()
     with pytest.raises(InputError, match="holds shards without"):
-        score_to_folder(judge, path, out, shard_size=20)
+        to_folder(judge, path, out, shard_size=20)
 
 
 @pytest.mark.parametrize("files", [1, 5])
@@ -180,10 +180,10 @@ def test_shares_make_one_whole(tmp_path: Path, lines: Lines, files: int) -> None
     (tmp_path / "in").mkdir()
     for k in range(files):
         shutil.move(lines(70 + k), tmp_path / "in" / f"{k}.jsonl")
-    score_to_folder(make_judge(), tmp_path / "in", tmp_path / "whole", shard_size=16)
+    to_folder(make_judge(), tmp_path / "in", tmp_path / "whole", shard_size=16)
     log = tmp_path / "log"
     totals = [
-        score_to_folder(
+        to_folder(
             make_judge(log=log), tmp_path / "in", tmp_path / "out", shard=f"{i}/3", shard_size=16
         )
         for i in range(3)
@@ -192,7 +192,7 @@ def test_shares_make_one_whole(tmp_path: Path, lines: Lines, files: int) -> None
     assert sum(total.rows for total in totals) == sum(70 + k for k in range(files))
     assert len(log.read_text().splitlines()) == sum(70 + k for k in range(files))
     # Other shares of the same folder find nothing left to do.
-    more = score_to_folder(
+    more = to_folder(
         make_judge(log=log), tmp_path / "in", tmp_path / "out", shard="1/2", shard_size=16
     )
     assert len(log.read_text().splitlines()) == sum(70 + k for k in range(files))
@@ -221,7 +221,7 @@ def test_what_passes_is_written_in_its_own_format(tmp_path: Path, suffix: str) -
     want = in_memory(path)
     least = threshold(want.value)
     out = tmp_path / "out"
-    totals = score_to_folder(make_judge(), path, out, shard_size=40, min_score=least)
+    totals = to_folder(make_judge(), path, out, shard_size=40, min_score=least)
     wanted = [i for i in range(90) if want.value[i] >= least]
     assert 0 < totals.passed == len(wanted) < 90
     assert totals.failed == 2
@@ -239,7 +239,7 @@ def test_what_passes_is_written_in_its_own_format(tmp_path: Path, suffix: str) -
     assert [float(row.pop("discode_score")) for row in got] == [want.value[i] for i in wanted]
     assert got == [table[i] for i in wanted]
     # The result is an input again, and its own filter keeps all of it.
-    again = score_to_folder(make_judge(), out / "passed", tmp_path / "again", min_score=least)
+    again = to_folder(make_judge(), out / "passed", tmp_path / "again", min_score=least)
     assert again.passed == again.rows == len(wanted)
 
 
@@ -250,7 +250,7 @@ def test_the_notes_of_datasets_name_the_new_column(tmp_path: Path) -> None:
         whole = pa.Table.from_pylist(table).replace_schema_metadata({"huggingface": kept})
         pq.write_table(whole, tmp_path / "set.parquet")
         out = tmp_path / f"out{len(kept)}"
-        score_to_folder(make_judge(), tmp_path / "set.parquet", out, min_score=0.0)
+        to_folder(make_judge(), tmp_path / "set.parquet", out, min_score=0.0)
         passed = pq.read_table(out / "passed")
         assert passed.column("image").to_pylist() == [row["image"] for row in table]
         said = passed.schema.metadata[b"huggingface"].decode()
@@ -266,12 +266,12 @@ def test_tars_that_pass_hold_the_original_bytes(tmp_path: Path) -> None:
     del files["k/03.txt"]
     path = write_tar(tmp_path / "set.tar", files)
     judge = make_judge()
-    score_to_folder(judge, path, tmp_path / "plain")
+    to_folder(judge, path, tmp_path / "plain")
     scores = {row["id"]: row["score"] for row in read_parts(tmp_path / "plain")}
     assert scores["k/03"] is None
     least = threshold(np.array([math.nan if v is None else v for v in scores.values()], float))
     out = tmp_path / "out"
-    totals = score_to_folder(judge, path, out, shard_size=8, min_score=least)
+    totals = to_folder(judge, path, out, shard_size=8, min_score=least)
     passing = {key for key, value in scores.items() if value is not None and value >= least}  # type: ignore[operator]
     got: dict[str, bytes] = {}
     for file in sorted((out / "passed").iterdir()):
@@ -282,12 +282,12 @@ def test_tars_that_pass_hold_the_original_bytes(tmp_path: Path) -> None:
     assert got == {name: data for name, data in files.items() if name.split(".")[0] in passing}
     assert totals.passed == len(passing)
     assert totals.failed == 1
-    again = score_to_folder(judge, out / "passed", tmp_path / "again")
+    again = to_folder(judge, out / "passed", tmp_path / "again")
     assert again.rows == len(passing)
 
 
 def test_nothing_passes(tmp_path: Path, lines: Lines) -> None:
-    totals = score_to_folder(make_judge(), lines(30), tmp_path / "out", min_score=2.0)
+    totals = to_folder(make_judge(), lines(30), tmp_path / "out", min_score=2.0)
     assert totals.passed == 0
     assert not list((tmp_path / "out" / "passed").iterdir())
 
@@ -297,7 +297,7 @@ def test_images_that_cannot_be_opened_are_nan_rows(tmp_path: Path, shipped: Path
 
     files = {"0.png": png(), "0.txt": b"a red square", "1.png": b"not an image", "1.txt": b"a"}
     path = write_tar(tmp_path / "set.tar", files)
-    totals = score_to_folder(discode.load("embedded", threads=1), path, tmp_path / "out")
+    totals = to_folder(discode.load("embedded", threads=1), path, tmp_path / "out")
     good, bad = read_parts(tmp_path / "out")
     assert good["error"] is None
     assert bad["score"] is None
@@ -321,34 +321,23 @@ def test_captions_of_an_image_go_together(tmp_path: Path) -> None:
 
 def test_bad_options(tmp_path: Path, lines: Lines) -> None:
     path, judge = lines(10), make_judge()
-    mistakes: tuple[tuple[dict[str, Any], str], ...] = (
-        ({"shard_size": 0}, "1 or more"),
-        ({"format": "xml"}, "unknown output format"),
-        ({"min_score": math.nan}, "min_score"),
-        ({"shard": "3/2"}, "I/N"),
-        ({"images": tmp_path / "no"}, "not a folder"),
-    )
-    for options, words in mistakes:
-        with pytest.raises(InputError, match=words):
-            score_to_folder(judge, path, tmp_path / "out", **options)
-    with pytest.raises(InputError, match="also read from"):
-        score_to_folder(judge, path, tmp_path)
-    with pytest.raises(InputError, match="cannot write"):
-        score_to_folder(judge, path, path / "out")
-    with pytest.raises(InputError, match="are written to"):
-        score_to_file(judge, path, tmp_path / "out.txt")
     (tmp_path / "none.jsonl").write_text("\n")
-    with pytest.raises(InputError, match="holds no pairs"):
-        score_to_folder(judge, tmp_path / "none.jsonl", tmp_path / "none")
-    with pytest.raises(InputError, match="holds no pairs"):
-        score_to_file(judge, tmp_path / "none.jsonl", tmp_path / "none.csv")
-    assert not (tmp_path / "none.csv").exists()
     (tmp_path / "coco.json").write_text('[{"image_id": 1, "caption": "a"}]')
-    with pytest.raises(InputError, match="cannot be filtered"):
-        score_to_folder(judge, tmp_path / "coco.json", tmp_path / "coco", min_score=0.5)
-
-
-def test_totals_of_nothing_have_no_mean() -> None:
+    mistakes: tuple[tuple[Path, str, dict[str, Any], str], ...] = (
+        (path, "out", {"min_score": math.nan}, "min_score"),
+        (path, "out", {"images": tmp_path / "no"}, "images: .*no"),
+        (path, "set.jsonl/out", {}, "set.jsonl/out"),
+        (tmp_path / "none.jsonl", "none", {}, "none.jsonl"),
+        (tmp_path / "coco.json", "coco", {"min_score": 0.5}, "COCO"),
+    )
+    for source, out, options, words in mistakes:
+        with pytest.raises(InputError, match=words):
+            to_folder(judge, source, tmp_path / out, **options)
+    with pytest.raises(InputError, match=r"out\.txt"):
+        to_file(judge, path, tmp_path / "out.txt")
+    with pytest.raises(InputError):
+        to_file(judge, tmp_path / "none.jsonl", tmp_path / "none.csv")
+    assert not (tmp_path / "none.csv").exists()
     assert math.isnan(Totals().mean())
 
 
@@ -366,7 +355,7 @@ def test_two_processes_do_not_write_the_same_shards(
         "print('held', flush=True)\n"
         "sys.stdin.read()\n"
     )
-    score_to_folder(make_judge(), path, out)
+    to_folder(make_judge(), path, out)
     half = out / ".part-00000-00000.jsonl.abc.part"
     half.write_text("another process is at it")
     with subprocess.Popen(
@@ -376,10 +365,10 @@ def test_two_processes_do_not_write_the_same_shards(
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         with pytest.raises(InputError, match=r"another process is writing to .*--shard I/N"):
-            score_to_folder(make_judge(), path, out)
+            to_folder(make_judge(), path, out)
         assert half.exists()
         process.kill()
-    assert score_to_folder(make_judge(), path, out).rows == 20  # the dead hold nothing
+    assert to_folder(make_judge(), path, out).rows == 20  # the dead hold nothing
     assert not half.exists()
 
 
@@ -392,12 +381,12 @@ def test_a_changed_input_of_the_same_size_is_refused(tmp_path: Path) -> None:
     path, out = tmp_path / "set.jsonl", tmp_path / "out"
     text = "".join(json.dumps(row) + "\n" for row in rows(20))
     path.write_text(text)
-    score_to_folder(make_judge(), path, out)
+    to_folder(make_judge(), path, out)
     path.write_text(text.replace("caption 9 ", "caption 8 "))
     with pytest.raises(InputError, match="another input"):
-        score_to_folder(make_judge(), path, out)
+        to_folder(make_judge(), path, out)
     path.write_text(text)  # the same again, if written anew
-    assert score_to_folder(make_judge(), path, out).rows == 20
+    assert to_folder(make_judge(), path, out).rows == 20
 
 
 def test_large_inputs_are_sampled_from_end_to_end(tmp_path: Path) -> None:
@@ -419,10 +408,10 @@ def test_rows_that_are_added_while_it_runs_are_told(tmp_path: Path, lines: Lines
             file.write(json.dumps(rows(1)[0]) + "\n")
 
     with pytest.raises(InputError, match="changed while it was read"):
-        score_to_folder(make_judge(), path, out, shard_size=20, progress=add)
+        to_folder(make_judge(), path, out, shard_size=20, progress=add)
     assert len(read_parts(out)) >= 60
     with pytest.raises(InputError, match="another input"):
-        score_to_folder(make_judge(), path, out, shard_size=20)
+        to_folder(make_judge(), path, out, shard_size=20)
 
 
 def _meanwhile(other: Callable[[], object]) -> Callable[[int], None]:
@@ -439,7 +428,7 @@ def _meanwhile(other: Callable[[], object]) -> Callable[[int], None]:
 def test_of_two_shares_that_begin_at_once_one_decides(tmp_path: Path, lines: Lines) -> None:
     path, out, judge = lines(40), tmp_path / "out", make_judge()
     raw, smoothing = ({name: get_decoder(name)} for name in ("raw", "smoothing"))
-    score = partial(score_to_folder, judge, path, out, shard_size=20)
+    score = partial(to_folder, judge, path, out, shard_size=20)
     other = _meanwhile(lambda: score(methods=raw, shard="1/2"))
     with pytest.raises(InputError, match="other methods"):
         score(methods=smoothing, shard="0/2", progress=other)
@@ -459,7 +448,7 @@ def test_of_two_shares_that_begin_at_once_one_decides(tmp_path: Path, lines: Lin
 def test_the_order_of_methods_is_that_of_whoever_began(tmp_path: Path, lines: Lines) -> None:
     path, judge = lines(60), make_judge()
     methods = {name: get_decoder(name) for name in ("raw", "discode")}
-    score = partial(score_to_folder, judge, path, shard_size=20)
+    score = partial(to_folder, judge, path, shard_size=20)
     want = score(tmp_path / "whole", methods=methods)
     turned = dict(reversed(methods.items()))
     out = tmp_path / "out"
@@ -486,7 +475,7 @@ def test_names_are_found_where_the_run_began(
     def share(folder: Path, name: str, **options: Any) -> Totals:
         monkeypatch.chdir(folder)
         judge = make_judge(store=tmp_path / f"{folder.name}.db")  # a store opens images
-        return score_to_folder(judge, path, out, shard=name, shard_size=2, **options)
+        return to_folder(judge, path, out, shard=name, shard_size=2, **options)
 
     path.write_text(4 * (json.dumps({"image": "only.png", "caption": "a"}) + "\n"))
     assert share(here, "0/2").failed == 0
@@ -507,7 +496,7 @@ def test_half_characters_in_every_text_are_escaped(tmp_path: Path) -> None:
     path = tmp_path / "set.jsonl"
     path.write_text(json.dumps({"id": "\ud800", "image": "no-\udc80.png", "caption": "x"}) + "\n")
     judge = make_judge(store=tmp_path / "s.db")  # a store opens images
-    score_to_folder(judge, path, tmp_path / "out", format="parquet")
+    to_folder(judge, path, tmp_path / "out", format="parquet")
     (row,) = pq.read_table(tmp_path / "out").to_pylist()
     assert row["id"] == "\\ud800"
     assert "no-\\udc80.png" in row["error"]
@@ -526,17 +515,17 @@ def test_bounds_of_truncated_rows_are_kept(tmp_path: Path, lines: Lines) -> None
     path, judge = lines(40), load(Truncating())
     want = judge.score_pairs(read_pairs(path))
     assert want.bound is not None
-    totals = score_to_folder(judge, path, tmp_path / "out", shard_size=20)
+    totals = to_folder(judge, path, tmp_path / "out", shard_size=20)
     got = read_parts(tmp_path / "out")
     truncated = want.flags["truncated"].tolist()
     assert [row["bound"] for row in got] == [
         bound if mark else None for bound, mark in zip(want.bound.tolist(), truncated, strict=True)
     ]
     assert totals.methods["discode"].bound == np.nanmax(want.bound)
-    assert score_to_folder(judge, path, tmp_path / "out", shard_size=20) == totals  # from the marks
-    score_to_folder(judge, path, tmp_path / "table", shard_size=20, format="parquet")
+    assert to_folder(judge, path, tmp_path / "out", shard_size=20) == totals  # from the marks
+    to_folder(judge, path, tmp_path / "table", shard_size=20, format="parquet")
     assert [dict(row) for row in pq.read_table(tmp_path / "table").to_pylist()] == got
-    score_to_file(judge, path, tmp_path / "one.csv")
+    to_file(judge, path, tmp_path / "one.csv")
     with (tmp_path / "one.csv").open(newline="") as file:
         bounds = [row["bound"] for row in csv.DictReader(file)]
     assert bounds == ["" if row["bound"] is None else str(row["bound"]) for row in got]

@@ -154,7 +154,7 @@ def test_responses_are_decoded_as_they_came(tmp_path: Path) -> None:
     assert errors[3] == "line 4: the response has no choices, so no answer"
     path.write_text(json.dumps({"log_probs": {"4": -0.1}}))
     done = run("decode", path, "--scale", "five", "--json")
-    assert "--missing spread" in json.loads(done.stdout)["error"]  # as it is typed
+    assert "missing to 'spread'" in json.loads(done.stdout)["error"]
 
 
 def test_a_binary_file_is_one_line(tmp_path: Path) -> None:
@@ -177,31 +177,37 @@ def test_row_seventeen_is_named(tmp_path: Path, file: Path) -> None:
     lines = file.read_text().splitlines()
     lines[16] = lines[16][:-5]
     file.write_text("\n".join(lines))
-    done = run("decode", file)
+    done = call("decode", file)
     assert done.returncode == 1
     assert "failed: 16: line 17: the row is not JSON" in done.stderr
 
 
 def test_users_mistakes_are_one_line(tmp_path: Path, file: Path) -> None:
-    refused(run("decode", file, "-m", "discod"), "did you mean 'discode'", "renyi")
-    refused(run("decode", file, "-m", "discode:sigma=1"), "did you mean 'sigma2'")
-    refused(run("decode", file, "-m", "discode:sigma2=-1"), "sigma2", "above 0")
-    refused(run("decode", file, "-m", "discode:oops"), "key=value")
-    refused(run("decode", file, "-m", "discode:solver=adam"), "hidden")
-    refused(run("decode", file, "-m", "fleur"), "smoothing")
-    refused(run("decode", file, "--scale", "tenn"), "did you mean 'ten'")
-    refused(run("decode", file, "--missing", "zero"), "nan, spread")
-    refused(run("decode", tmp_path / "none.jsonl"), "No such file")
-    refused(run("decode", tmp_path), "cannot read")
-    refused(run("decode", file, "-o", tmp_path / "none" / "x.jsonl"), "cannot write")
-    refused(run("decode", file, "-o", tmp_path / "x.xlsx"), ".jsonl, .csv or .parquet")
-    (tmp_path / "empty.jsonl").write_text("\n\n")
-    refused(run("decode", tmp_path / "empty.jsonl"), "is empty")
-    (tmp_path / "two.jsonl").write_text(
+    empty, two = tmp_path / "empty.jsonl", tmp_path / "two.jsonl"
+    empty.write_text("\n\n")
+    two.write_text(
         '{"scale": "five", "log_probs": [-2, -2, -2, -2, -2]}\n'
         '{"scale": "1-4", "log_probs": [-2, -2, -2, -2]}'
     )
-    refused(run("decode", tmp_path / "two.jsonl"), "mixes the scales five, 1-4")
+    for arguments, word in (
+        ((file, "-m", "discod"), "'discode'"),
+        ((file, "-m", "discode:sigma=1"), "'sigma2'"),
+        ((file, "-m", "discode:sigma2=-1"), "sigma2"),
+        ((file, "-m", "discode:oops"), "oops"),
+        ((file, "-m", "discode:solver=adam"), "hidden"),
+        ((file, "-m", "fleur"), "smoothing"),
+        ((file, "--scale", "tenn"), "'ten'"),
+        ((file, "--missing", "zero"), "zero"),
+        ((file, "-o", tmp_path / "none" / "x.jsonl"), "none/x.jsonl"),
+        ((file, "-o", tmp_path / "x.xlsx"), "x.xlsx"),
+        ((file, "--json", "--show"), "--show"),
+        ((tmp_path / "none.jsonl",), "none.jsonl"),
+        ((tmp_path,), str(tmp_path)),
+        ((empty,), "empty.jsonl"),
+        ((two,), "five, 1-4"),
+        ((), "file"),
+    ):
+        refused(call("decode", *arguments), word)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -222,13 +228,13 @@ def test_decode_takes_stems_and_the_joint_reading(tmp_path: Path) -> None:
         }
     ]
     path.write_text("\n".join(map(json.dumps, rows)))
-    done = run("decode", path, "-m", "raw", "-m", "smoothing:reading=joint", "--json")
+    done = call("decode", path, "-m", "raw", "-m", "smoothing:reading=joint", "--json")
     got = {row["method"]: row["score"] for row in map(json.loads, done.stdout.splitlines())}
     assert got["raw"] == 1.0
     assert got["smoothing:reading=joint"] == pytest.approx((0.2 * 0.45 + 0.7) / 0.9)
     # Digits alone: the stem is taken to be "0.", and the joint reading has nothing to go by.
     path.write_text(json.dumps({"log_probs": digits}))
-    done = run(
+    done = call(
         "decode", path, "--scale", "unit", "-m", "smoothing", "-m", "smoothing:reading=joint"
     )
     assert done.returncode == 1
@@ -246,14 +252,13 @@ def test_decode_reads_all_that_an_export_holds(tmp_path: Path) -> None:
     ]  # fmt: skip
     path = tmp_path / "unit.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    done = run("decode", path, "-m", "fleur", "-m", "raw", "--json")
+    done = call("decode", path, "-m", "fleur", "-m", "raw", "--json")
     got = [json.loads(line) for line in done.stdout.splitlines()]
     digits = 0.05 * 36 + 0.5 * 9
     assert got[0]["score"] == pytest.approx(0.1 * digits + 0.01 * digits)
     assert got[2]["score"] == pytest.approx(0.9 * math.exp(-1.9) + math.exp(-0.3))
     assert got[2]["flags"] == ["truncated", "generated"]
     assert got[3]["score"] == 1.0  # after "1." there is only 1.0, read or not
-    refused(run("decode", path, "--json", "--show"), "one of them")
 
 
 def test_score_one_image(tmp_path: Path, recording: str) -> None:
@@ -293,16 +298,19 @@ def test_score_out_of_the_box(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("shipped")
 def test_mistakes_with_the_default_judge_are_one_line(tmp_path: Path) -> None:
-    refused(run("score", CAT, "x", "--scale", "ten"), "scale 'unit' only")
-    refused(run("score", CAT, "x", "--prompt", "fleur"), "'caption-last' only")
-    refused(run("score", CAT, "x", "--threads", 0), "1 or more")
-    refused(run("score", CAT, "x", "--threads", "many"), "threads")
-    refused(run("score", CAT, "x", "--store", tmp_path / "no" / "x.db"), "folder")
-    refused(run("score", CAT, "x", "--model", "embedded:none.onnx"), "no model at none.onnx")
-    refused(run("score", CAT, "x", "--model", ""), "unknown model")
-    broken = run("score", tmp_path / "none.jpg", "a dog")
+    for arguments, word in (
+        (("--scale", "ten"), "'unit'"),
+        (("--prompt", "fleur"), "'caption-last'"),
+        (("--threads", 0), "threads"),
+        (("--threads", "many"), "threads"),
+        (("--store", tmp_path / "no" / "x.db"), "no/x.db"),
+        (("--model", "embedded:none.onnx"), "none.onnx"),
+        (("--model", ""), "unknown model"),
+    ):
+        refused(call("score", CAT, "x", *arguments), word)
+    broken = call("score", tmp_path / "none.jpg", "a dog")
     assert broken.returncode == 1
-    assert "cannot read" in broken.stderr
+    assert "none.jpg" in broken.stderr
 
 
 @pytest.mark.usefixtures("shipped")
@@ -338,7 +346,7 @@ def test_score_a_file_and_resume(tmp_path: Path, recording: str) -> None:
     store = tmp_path / "kept.db"
     where = ("--input", pairs, "--images", demo_path(), "-o", out, "--store", store)
     command = ("score", *where, "--model", recording)
-    first = run(*command, "-m", "discode", "-m", "raw")
+    first = call(*command, "-m", "discode", "-m", "raw")
     assert first.returncode == 1
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert [(row["id"], row["method"]) for row in rows] == [
@@ -346,73 +354,67 @@ def test_score_a_file_and_resume(tmp_path: Path, recording: str) -> None:
     ]  # fmt: skip
     assert rows[0]["caption"] == CAPTION
     assert "cannot read" in rows[2]["error"]
-    info = run("store", "info", store)
+    info = call("store", "info", store)
     assert "fake" in info.stdout
-    exported = run("store", "export", store, tmp_path / "kept.jsonl")
+    exported = call("store", "export", store, tmp_path / "kept.jsonl")
     assert exported.stdout.startswith("1 readings written")
     # The exported readings stand in for the model.
-    again = run("score", CAT, CAPTION, "--model", tmp_path / "kept.jsonl", "--json")
+    again = call("score", CAT, CAPTION, "--model", tmp_path / "kept.jsonl", "--json")
     assert json.loads(again.stdout)["score"] == rows[0]["score"]
     with contextlib.closing(sqlite3.connect(store)) as db, db:
         db.execute("UPDATE readings SET answer_logp = stem_logp")
-    damaged = run("store", "export", store, tmp_path / "none.jsonl")
+    damaged = call("store", "export", store, tmp_path / "none.jsonl")
     assert damaged.returncode == 1
     assert "left out: 1 damaged reading" in damaged.stderr
-    assert "read again: 1 damaged reading in it" in run(*command).stderr
-    imported = run("store", "import", tmp_path / "new.db", tmp_path / "kept.jsonl")
+    assert "read again: 1 damaged reading in it" in call(*command).stderr
+    imported = call("store", "import", tmp_path / "new.db", tmp_path / "kept.jsonl")
     assert "1 in " in imported.stdout
 
 
 def test_score_mistakes(tmp_path: Path, recording: str) -> None:
-    refused(run("score", "--model", recording), "give an image")
-    refused(run("score", CAT, "--model", recording), "at least one caption")
-    refused(run("score", CAT, CAPTION, "--model", "embeded"), "did you mean 'embedded'")
-    refused(run("score", CAT, CAPTION, "--model", recording, "--threads", 2), "not for a recording")
-    refused(run("score", CAT, CAPTION, "--model", recording, "--input", "x.csv"), "not both")
-    refused(run("score", "--input", tmp_path / "x.csv", "--model", recording), "no such file")
-    refused(
-        run("score", CAT, CAPTION, "--model", recording, "--prompt", "fler"), "did you mean 'fleur'"
-    )
-    refused(
-        run("score", CAT, CAPTION, "--model", recording, "--store", tmp_path / "a" / "b.db"),
-        "folder",
-    )
     (tmp_path / "junk.db").write_bytes(b"x" * 5000)
-    refused(
-        run("score", CAT, CAPTION, "--model", recording, "--store", tmp_path / "junk.db"), "store"
-    )
-    refused(run("store", "info", tmp_path / "none.db"), "no reading store")
-    refused(
-        run("score", "cat.jpg", "x", "--model", recording, "--images", tmp_path / "no"), "folder"
-    )
     (tmp_path / "bad.jsonl").write_text("{}")
-    refused(run("store", "import", tmp_path / "new.db", tmp_path / "bad.jsonl"), "lacks")
+    pair = (CAT, CAPTION)
+    for arguments, word in (
+        ((), "give an image"),
+        ((CAT,), "at least one caption"),
+        ((*pair, "--threads", 2), "recording"),
+        ((*pair, "--input", "x.csv"), "--input"),
+        (("--input", tmp_path / "x.csv"), "x.csv"),
+        ((*pair, "--prompt", "fler"), "'fleur'"),
+        ((*pair, "--store", tmp_path / "a" / "b.db"), "a/b.db"),
+        ((*pair, "--store", tmp_path / "junk.db"), "junk.db"),
+        (("cat.jpg", "x", "--images", tmp_path / "no"), "--images"),
+    ):
+        refused(call("score", *arguments, "--model", recording), word)
+    refused(call("score", *pair, "--model", "embeded"), "'embedded'")
+    refused(call("store", "info", tmp_path / "none.db"), "none.db")
+    refused(call("store", "import", tmp_path / "new.db", tmp_path / "bad.jsonl"), "bad.jsonl")
     assert not (tmp_path / "new.db").exists()
 
 
 def test_nothing_that_is_read_is_overwritten(tmp_path: Path, file: Path, recording: str) -> None:
     before = file.read_bytes()
-    refused(run("decode", file, "-o", file), "also read")
+    refused(call("decode", file, "-o", file), "also read")
     (tmp_path / "link.jsonl").symlink_to(file)
-    refused(run("decode", file, "-o", tmp_path / "link.jsonl"), "also read")
-    refused(run("score", "-i", file, "--model", recording, "-o", file), "also read")
-    refused(run("score", CAT, "x", "--model", f"recorded:{file}", "-o", file), "also read")
-    refused(run("score", CAT, "x", "--model", recording, "--store", file, "-o", file), "also read")
+    refused(call("decode", file, "-o", tmp_path / "link.jsonl"), "also read")
+    refused(call("score", "-i", file, "--model", recording, "-o", file), "also read")
+    refused(call("score", CAT, "x", "--model", f"recorded:{file}", "-o", file), "also read")
+    refused(call("score", CAT, "x", "--model", recording, "--store", file, "-o", file), "also read")
     assert file.read_bytes() == before
 
 
 def test_usage_errors_are_one_line() -> None:
-    refused(run("decode"), "Missing argument")
-    refused(run("score", "--batch-size", "x"), "batch-size")
-    refused(run("foo"), "No such command")
-    assert run().returncode == 2
-    assert "Usage" in run().stdout
+    refused(call("score", "--batch-size", "x"), "batch-size")
+    refused(call("foo"), "foo")
+    assert call().returncode == 2
+    assert "Usage" in call().stdout
 
 
 def test_a_row_on_another_scale_than_asked_for_fails(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text(json.dumps({"scale": "E-A", "log_probs": dict.fromkeys("ABCDE", -2.5)}))
-    done = run("decode", path, "-s", "letters")
+    done = call("decode", path, "-s", "letters")
     assert done.returncode == 1
     assert "--scale says 'letters'" in done.stderr
 
@@ -433,12 +435,6 @@ def test_odd_text_reaches_files_and_terminal(tmp_path: Path, file: Path) -> None
     assert "\x1b" not in done.stdout
     assert run("decode", path, "-o", tmp_path / "out.jsonl").returncode == 0
     assert json.loads((tmp_path / "out.jsonl").read_text())["id"] == "\ud800 \x1b[31m"
-
-
-def test_long_tables_say_that_they_are_cut(tmp_path: Path, file: Path) -> None:
-    path = tmp_path / "long.jsonl"
-    path.write_text("\n".join([file.read_text()] * 3))
-    assert "20 rows more" in run("decode", path).stdout
 
 
 def test_a_full_disk_is_one_line(file: Path) -> None:
@@ -489,5 +485,5 @@ def test_demo(tmp_path: Path) -> None:
 
 
 def test_demo_refuses_what_cannot_be_written(tmp_path: Path) -> None:
-    refused(run("demo", "-o", tmp_path / "none" / "demo.png"), "cannot write")
-    refused(run("demo", "-o", tmp_path), "cannot write")
+    refused(call("demo", "-o", tmp_path / "none" / "demo.png"), "cannot write")
+    refused(call("demo", "-o", tmp_path), "cannot write")

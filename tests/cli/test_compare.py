@@ -10,7 +10,7 @@ import pytest
 
 import discode
 from discode.bulk.columns import ScoredRows
-from discode.cli.output import write_scores
+from discode.cli.output import open_scores
 from tests.helpers.command_line import call, refused
 from tests.helpers.fake_model import FakeModel
 from tests.helpers.samples import png
@@ -30,7 +30,8 @@ def files(tmp_path: Path) -> list[Path]:
         made = [str(scores.signature)] * 40
         rows = ScoredRows(None, 0, list(map(str, range(40))), names, captions,
                           {"discode": scores}, {"discode": made})  # fmt: skip
-        write_scores(tmp_path / name, rows)
+        with open_scores(tmp_path / name) as write:
+            write(rows, {})
         found.append(tmp_path / name)
     return found
 

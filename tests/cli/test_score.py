@@ -7,6 +7,8 @@ import json
 import re
 import shutil
 import tarfile
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,8 @@ import typer
 from PIL import Image
 
 import discode
-from discode.cli import app
+from discode.bulk import inputs, plan
+from discode.cli import app, score
 from discode.files import read_rows, replacing
 from discode.images import demo_path
 from tests.helpers.command_line import call, refused, run
@@ -59,6 +62,30 @@ def test_a_folder_holds_what_a_file_holds(tmp_path: Path, table: Path, shipped: 
         ),
         "begun with other methods: discode; this run has raw",
     )
+
+
+def test_a_folder_run_is_planned_once(
+    tmp_path: Path, recording: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"image": "cat.jpg", "caption": CAPTION}))
+    counts: Counter[str] = Counter()
+
+    def counting(module: Any, name: str, real: Callable[..., Any]) -> None:
+        def count(*arguments: Any) -> Any:
+            counts[name] += 1
+            return real(*arguments)
+
+        monkeypatch.setattr(module, name, count)
+
+    counting(plan, "find_inputs", inputs.find_inputs)
+    counting(score, "find_inputs", inputs.find_inputs)
+    counting(inputs, "_starts", inputs._starts)  # of a digest, once per file
+    command = ("score", "-i", path, "--images", demo_path(), "-o", tmp_path / "out")
+    for _ in range(2):  # a run, and one that goes on
+        counts.clear()
+        assert call(*command, "--model", recording).returncode == 0
+        assert counts == {"find_inputs": 1, "_starts": 1}
 
 
 def test_tars_are_filtered_and_shared_out(tmp_path: Path, shipped: Path) -> None:
@@ -111,7 +138,8 @@ def test_mistakes_are_one_line(tmp_path: Path, table: Path) -> None:
         (("-i", tmp_path / "bad"), "cannot read"),
         (("-i", tmp_path / "bad", *out), "cannot read"),
         (("-i", tmp_path / "*.zip", *out), "no file matches"),
-        (("-i", tmp_path / "none.csv", *out), "no such file"),
+        (("-i", tmp_path / "none.csv", *out), "none.csv"),
+        (("-i", "-"), "standard input"),
         (("-i", table, *out, "--shard", "2/2"), "I/N"),
         (("-i", table, *out, "--shard-size", "0"), "1 or more"),
         (("-i", table, *out, "--format", "xml"), "unknown output format"),
@@ -220,10 +248,6 @@ def test_a_number_of_coco_says_where_it_is_looked_for(tmp_path: Path, recording:
         assert word in done.stderr
 
 
-def test_standard_input_is_refused_by_name() -> None:
-    refused(call("score", "-i", "-"), "standard input is not read here")
-
-
 HOSTILE = "a \x1b]0;title\x07cat\x9b2J \u202egod\u2066 \x7f\r[bold]x[/] :cat: \n2"
 DRIVING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
@@ -255,7 +279,8 @@ def test_texts_never_drive_a_terminal(
 
 def test_everything_is_printed_by_one_function() -> None:
     package = Path(discode.__file__).parent
-    for folder in (package / "cli", package / "mceval" / "cli"):
+    for folder in (package / "cli", package.parent / "mceval" / "cli"):
+        assert folder.is_dir()
         for file in folder.glob("*.py"):
             text = file.read_text(encoding="utf-8")
             assert "Console(" not in text or file.name == "output.py", file

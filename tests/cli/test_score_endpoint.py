@@ -47,12 +47,13 @@ def test_scores(server: Server, tmp_path: Path) -> None:
     assert len(server.asked) == asked
 
 
-def test_truncated_rows_and_caps(server: Server, tmp_path: Path) -> None:
-    def before(body: Body, times: int) -> Any:
-        few = body["top_logprobs"] <= 5
-        return None if few else (400, {}, {"error": {"message": "at most 5 top_logprobs"}})
+def at_most_five(body: Body, times: int) -> Any:
+    few = body["top_logprobs"] <= 5
+    return None if few else (400, {}, {"error": {"message": "at most 5 top_logprobs"}})
 
-    server.before = before
+
+def test_truncated_rows_and_caps(server: Server, tmp_path: Path) -> None:
+    server.before = at_most_five
     out = tmp_path / "scores.csv"
     command = ("score", CAT, "a cat", "a dog", "a bird", "--model", "endpoint:tiny")
     done = run(*command, "--base-url", server.url, "-M", "max_requests=5", "--output", out)
@@ -100,28 +101,11 @@ def test_a_cap_leaves_shards_unfinished(server: Server, tmp_path: Path) -> None:
 
 
 def test_a_folder_run_is_estimated_and_keeps_its_bounds(server: Server, tmp_path: Path) -> None:
-    def before(body: Body, times: int) -> Any:
-        few = body["top_logprobs"] <= 5
-        return (
-            None
-            if few
-            else (400, {}, {"error": {"message": "top_logprobs: at most 5 are allowed"}})
-        )
-
-    server.before = before
+    server.before = at_most_five
     table, out = tmp_path / "pairs.csv", tmp_path / "out"
     table.write_text(f"image,caption\n{CAT},a cat\n{CAT}\n{CAT},a dog\n")
-    command = (
-        "score",
-        "-i",
-        table,
-        "-o",
-        out,
-        "--model",
-        "endpoint:tiny",
-        "--base-url",
-        server.url,
-    )
+    judge = ("--model", "endpoint:tiny", "--base-url", server.url)
+    command = ("score", "-i", table, "-o", out, *judge)
     done = run(*command, "--dry-run")
     assert done.returncode == 0, done
     assert "2 requests to 127.0.0.1" in done.stdout
@@ -136,6 +120,19 @@ def test_a_folder_run_is_estimated_and_keeps_its_bounds(server: Server, tmp_path
     rows = [json.loads(line) for line in (out / "part-00000-00000.jsonl").read_text().splitlines()]
     assert [row["bound"] is None for row in rows] == [False, True, False]
     assert "2 of 3 pairs are in" in run(*command, "--dry-run").stdout
+
+
+def test_a_dry_run_finds_images_where_the_run_began(server: Server, tmp_path: Path) -> None:
+    table, elsewhere = tmp_path / "pairs.csv", tmp_path / "elsewhere"
+    table.write_text("image,caption\n" + "".join(f"cat.jpg,caption {n}\n" for n in range(4)))
+    elsewhere.mkdir()
+    (tmp_path / "cat.jpg").write_bytes(Path(CAT).read_bytes())
+    judge = ("--model", "endpoint:tiny", "--base-url", server.url)
+    command = ("score", "-i", table, "-o", tmp_path / "out", *judge, "--shard-size", 2)
+    assert run(*command, "--shard", "0/2", cwd=tmp_path).returncode == 0
+    done = run(*command, "--shard", "1/2", "--dry-run", cwd=elsewhere)
+    assert "2 requests to 127.0.0.1" in done.stdout
+    assert "cannot be sent" not in done.stdout
 
 
 def test_refusals(server: Server) -> None:

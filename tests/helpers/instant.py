@@ -6,17 +6,24 @@ import os
 import time
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 import discode
 from discode.backends import Blocks
+from discode.bulk import Totals, find_inputs, plan_run, score_to_folder
+from discode.bulk.judging import Methods
+from discode.bulk.plan import read_chunks
+from discode.cli.score import score_into
 from discode.judge import Judge
 from discode.pairs import Pair
 from discode.prompts import FLEUR, Prompt
 from discode.readings import Identity, Readings
 from discode.scales import UNIT, Scale
+from discode.scores import Progress
 
 
 class Instant:
@@ -77,3 +84,23 @@ def rows(n: int) -> list[dict[str, str]]:
         {"id": f"r{i}", "image": f"{i // 5}.png", "caption": f"caption {i} {'x!' * (i % 50 == 7)}"}
         for i in range(n)
     ]
+
+
+def to_folder(
+    judge: Judge, source: Any, out: Path | str, progress: Progress | None = None, **options: Any
+) -> Totals:
+    """Plan a run into a folder, and carry it out here."""
+    return score_to_folder(judge, plan_run(source, out, **options), progress)
+
+
+def to_file(
+    judge: Judge,
+    source: Path,
+    out: Path,
+    images: Path | None = None,
+    methods: Methods | None = None,
+) -> Totals:  # fmt: skip
+    """Score everything into one file, as the command line does."""
+    inputs = find_inputs(source)
+    files = [read_chunks(inputs, k, images=images) for k in range(len(inputs.files))]
+    return score_into(judge, methods, chain.from_iterable(files), out)[0]

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.bulk.chunks import Block
+from discode.bulk.chunks import Shard
 from discode.bulk.folder import check_finished
 from discode.errors import InputError, count_of
 from discode.metrics.scorefile import read_scores
@@ -256,7 +256,7 @@ def _read_rows(path: Path, method: str | None, column: str) -> list[_FileRow]:
     if path.is_dir():
         check_finished(path)
         files = sorted(
-            entry for entry in path.iterdir() if entry.name[0] != "." and Block.of(entry.name)
+            entry for entry in path.iterdir() if entry.name[0] != "." and Shard.of(entry.name)
         )
         if not files:
             raise InputError(f"{path} holds no scores: no part-... of discode score is in it")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from discode.bulk.chunks import BLOCK_ROWS, Share
+from discode.bulk.chunks import SHARD_ROWS, Share
 from discode.bulk.inputs import Inputs, find_inputs
 from discode.bulk.judging import MethodTotals, Totals
-from discode.bulk.run import score_to_file, score_to_folder
+from discode.bulk.plan import RunPlan, plan_run
+from discode.bulk.run import score_to_folder
 
 __all__ = [
-    "BLOCK_ROWS", "Inputs", "MethodTotals", "Share", "Totals", "find_inputs", "score_to_file",
-    "score_to_folder",
+    "SHARD_ROWS", "Inputs", "MethodTotals", "RunPlan", "Share", "Totals", "find_inputs",
+    "plan_run", "score_to_folder",
 ]  # fmt: skip

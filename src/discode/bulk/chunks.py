@@ -1,8 +1,9 @@
-"""Blocks, chunks and shares: how the rows of an input are divided, without counting them.
+"""Shares, shards and chunks: how the rows of an input are divided, without counting them.
 
-Row r of a file belongs to block r // size; block b of file k becomes the output shard
-``part-k-b``. A block is read in chunks that fit in memory. Nothing has to be counted first, so any
-process can tell its own rows from another's and a finished block from an unfinished one.
+A *shard* is an output file and the rows it holds: row r of file k is in shard r // size of that
+file, ``part-k-b`` on disk. A *chunk* is some rows of a shard in memory. A *share* is one process's
+part of a run: some of the shards. Nothing has to be counted first, so any process can tell its
+rows from another's, and a finished shard from an unfinished one.
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ T = TypeVar("T")
 
 MANIFEST = "_run.json"
 """The file in an output folder that says what the run is."""
-BLOCK_ROWS = 10_000
-"""Rows per output shard."""
+SHARD_ROWS = 10_000
+"""Rows of a shard."""
 CHUNK_ROWS = 1024
-"""Rows in memory at a time,"""
+"""The most rows of a chunk."""
 CHUNK_BYTES = 64 << 20
-"""or fewer, where their images are in memory, too."""
+"""The most bytes of images in a chunk, where images are in memory, too."""
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """Block ``number`` of file ``file``, both counted from 0.
+class Shard:
+    """Shard ``number`` of file ``file``, both counted from 0.
 
-    >>> Block(0, 12).name
+    >>> Shard(0, 12).name
     'part-00000-00012'
     """
 
@@ -40,15 +41,15 @@ class Block:
 
     @property
     def name(self) -> str:
-        """The name of its output shard, without a suffix; names sort as the input does."""
+        """The name of its files, without a suffix; names sort as the input does."""
         return f"part-{self.file:05d}-{self.number:05d}"
 
     @classmethod
-    def of(cls, name: str) -> Block | None:
-        """Return the block that a file belongs to by its name; None for other files.
+    def of(cls, name: str) -> Shard | None:
+        """Return the shard that a file belongs to by its name; None for other files.
 
-        >>> Block.of(".part-00000-00012.jsonl.x7.part")
-        Block(file=0, number=12)
+        >>> Shard.of(".part-00000-00012.jsonl.x7.part")
+        Shard(file=0, number=12)
         """
         match = re.match(r"\.?part-(\d{5,})-(\d{5,})\.", name)
         return None if match is None else cls(int(match[1]), int(match[2]))
@@ -59,7 +60,7 @@ class Share:
     """Share ``index`` of ``count`` equal processes.
 
     With at least ``count`` files, file k goes whole to share k mod count, so that no process
-    reads what is not its own. With fewer, block b of file k goes to share (k + b) mod count.
+    reads what is not its own. With fewer, shard b of file k goes to share (k + b) mod count.
 
     >>> Share.parse("3/8")
     Share(index=3, count=8)
@@ -84,11 +85,11 @@ class Share:
         """Return whether any row of a file may be this share's."""
         return files < self.count or file % self.count == self.index
 
-    def owns(self, block: Block, files: int) -> bool:
-        """Return whether a block is this share's."""
+    def owns(self, shard: Shard, files: int) -> bool:
+        """Return whether a shard is this share's."""
         if files >= self.count:
-            return block.file % self.count == self.index
-        return (block.file + block.number) % self.count == self.index
+            return shard.file % self.count == self.index
+        return (shard.file + shard.number) % self.count == self.index
 
 
 def _bad_share(text: str) -> InputError:
@@ -97,36 +98,36 @@ def _bad_share(text: str) -> InputError:
 
 @dataclass(frozen=True)
 class ChunkPlan:
-    """How a file is divided: rows per block, which blocks are wanted, and the limits of a chunk."""
+    """How a file is divided: rows per shard, which shards are wanted, and the limits of a chunk."""
 
-    block_rows: int = BLOCK_ROWS
+    shard_rows: int = SHARD_ROWS
     wanted: Callable[[int], bool] = lambda number: True
     max_rows: int = CHUNK_ROWS
     max_bytes: int = CHUNK_BYTES
 
     def __post_init__(self) -> None:
-        if not isinstance(self.block_rows, int) or self.block_rows < 1:
-            raise InputError(f"shard size {self.block_rows} is not allowed; give 1 or more rows")
+        if not isinstance(self.shard_rows, int) or self.shard_rows < 1:
+            raise InputError(f"shard size {self.shard_rows} is not allowed; give 1 or more rows")
 
     def wants_any(self, rows: range) -> bool:
-        """Return whether a wanted block holds any of these rows."""
-        first, last = rows.start // self.block_rows, (rows.stop - 1) // self.block_rows
+        """Return whether a wanted shard holds any of these rows."""
+        first, last = rows.start // self.shard_rows, (rows.stop - 1) // self.shard_rows
         return any(map(self.wanted, range(first, last + 1)))
 
 
 @dataclass(frozen=True)
 class ChunkPlace:
-    """Where a chunk is: its block, its first row, and whether block and file end with it."""
+    """Where a chunk is: its shard, its first row, and whether shard and file end with it."""
 
-    block: Block = Block(0, 0)
+    shard: Shard = Shard(0, 0)
     start: int = 0
-    ends_block: bool = True
+    ends_shard: bool = True
     ends_file: bool = True
 
 
 @dataclass(frozen=True)
 class PairChunk:
-    """Some rows of one block: pairs, or the reasons why there is none.
+    """Some rows of one shard: pairs, or the reasons why there is none.
 
     Attributes:
         place: Where they are.
@@ -163,30 +164,30 @@ class PairChunk:
 def split(
     items: Iterable[T], file: int, plan: ChunkPlan, weigh: Callable[[T], int] | None = None
 ) -> Iterator[tuple[ChunkPlace, list[T]]]:
-    """Divide a file's items into chunks; none crosses a block, unwanted blocks are left out.
+    """Divide a file's items into chunks; none crosses a shard, unwanted shards are left out.
 
-    >>> plan = ChunkPlan(2, lambda block: block != 1)
-    >>> [(place.start, part, place.ends_file) for place, part in split("abcde", 0, plan)]
+    >>> plan = ChunkPlan(2, lambda shard: shard != 1)
+    >>> [(place.start, rows, place.ends_file) for place, rows in split("abcde", 0, plan)]
     [(0, ['a', 'b'], False), (4, ['e'], True)]
     """
-    # Looks one item ahead: whether a block is the last one is known when it ends.
-    part: list[T] = []
+    # Looks one item ahead: whether a shard is the last one is known when it ends.
+    rows: list[T] = []
     start = weight = 0
-    block = -1
+    shard = -1
     take = False
     for number, item in enumerate(items):
-        if number // plan.block_rows != block:
-            if part:
-                yield ChunkPlace(Block(file, block), start, True, False), part
-            part, start, weight = [], number, 0
-            block = number // plan.block_rows
-            take = plan.wanted(block)
-        elif len(part) == plan.max_rows or weight > plan.max_bytes:
-            yield ChunkPlace(Block(file, block), start, False, False), part
-            part, start, weight = [], number, 0
+        if number // plan.shard_rows != shard:
+            if rows:
+                yield ChunkPlace(Shard(file, shard), start, True, False), rows
+            rows, start, weight = [], number, 0
+            shard = number // plan.shard_rows
+            take = plan.wanted(shard)
+        elif len(rows) == plan.max_rows or weight > plan.max_bytes:
+            yield ChunkPlace(Shard(file, shard), start, False, False), rows
+            rows, start, weight = [], number, 0
         if take:
-            part.append(item)
+            rows.append(item)
             if weigh is not None:
                 weight += weigh(item)
-    if part:
-        yield ChunkPlace(Block(file, block), start, True, True), part
+    if rows:
+        yield ChunkPlace(Shard(file, shard), start, True, True), rows

@@ -9,7 +9,7 @@ from typing import Any
 from discode.scores import Scores
 
 VERSION = 1
-"""Of the list below; it is in the manifest of an output folder and in the metadata of Parquet."""
+"""Version of the list of columns: in the manifest of a run, and in the metadata of Parquet."""
 
 COLUMNS: dict[str, str] = {
     "id": "the row's `id`; else COCO's `image_id`, a tar's key or the row's number, with several "
@@ -73,8 +73,8 @@ class ScoredRows:
     ) -> ScoredRows:
         """Return the rows of scores that were decoded from log-probabilities."""
         nothing = [None] * len(ids)
-        made = {name: [str(given.signature)] * len(ids) for name, given in scores.items()}
-        return cls(source, 0, ids, nothing, nothing, scores, made)
+        signatures = {name: [str(each.signature)] * len(ids) for name, each in scores.items()}
+        return cls(source, 0, ids, nothing, nothing, scores, signatures)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -99,7 +99,7 @@ class ScoredRows:
 
     def _of_method(self, name: str) -> dict[str, Sequence[Any]]:
         scores, n = self.scores[name], len(self)
-        found: dict[str, Sequence[Any]] = {
+        columns: dict[str, Sequence[Any]] = {
             "method": [name] * n,
             **dict.fromkeys(("raw", "bound", "distribution"), [None] * n),
             **scores.columns(),
@@ -107,10 +107,10 @@ class ScoredRows:
         }
         if scores.bound is not None:  # of other rows it would tell what else is in the batch
             marks = scores.flags["truncated"].tolist()
-            found["bound"] = [
-                bound if mark else None for bound, mark in zip(found["bound"], marks, strict=True)
+            columns["bound"] = [
+                bound if mark else None for bound, mark in zip(columns["bound"], marks, strict=True)
             ]
-        return found
+        return columns
 
 
 def _interleave(columns: Sequence[Iterable[Any]]) -> list[Any]:

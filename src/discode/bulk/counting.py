@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from discode.bulk.chunks import Share
 from discode.bulk.inputs import Inputs
 from discode.bulk.tars import JoinedTars, split_name
 from discode.errors import InputError
-from discode.files import ParquetTable
+from discode.files import ParquetTable, read_table
+from discode.pairs import columns_without_header
 
+COUNTED_BYTES = 16 << 20
+"""Tables up to this size are counted."""
 SAMPLE_BYTES = 16 << 20
-"""Of tables whose lines are counted."""
+"""Bytes of larger tables whose lines are counted."""
 SAMPLE_FILES = 100
-"""Of Parquet whose metadata are read."""
+"""Parquet files whose metadata are read."""
 SAMPLE_MEMBERS = 2000
-"""Of tars whose headers are read; files inside are passed over."""
+"""Files in tars whose headers are read."""
 
 
 @dataclass(frozen=True)
@@ -31,29 +34,29 @@ class RowCount:
 
 
 def count_rows(inputs: Inputs, share: Share | None = None) -> RowCount | None:
-    """Return how many rows a share of an input has, all of it by default; None if nobody knows.
+    """Return how many rows a share of an input has, all of it by default; None if not known.
 
     It takes about a second at most, whatever the size of the input: Parquet says it, small tables
     are read, and large ones and tars are estimated by their bytes.
     """
     share, number = share or Share(), len(inputs.files)
-    mine = [k for k in range(number) if share.reads(k, number)]
-    if not mine:
-        return RowCount(0)
-    part = replace(
-        inputs,
-        files=tuple(inputs.files[k] for k in mine),
-        names=tuple(inputs.names[k] for k in mine),
-    )
     try:
-        exact = None if inputs.format == "parquet" else part.count_rows()
-        estimate = _ESTIMATES.get(inputs.format)
-        found = RowCount(exact) if exact is not None else estimate and estimate(part.files)
+        count = _count(
+            inputs.format, [inputs.files[k] for k in range(number) if share.reads(k, number)]
+        )
     except (InputError, OSError):
         return None  # whoever reads it reports what is wrong with it
-    if found and number < share.count:  # whose blocks go round
-        return RowCount(-(-found.rows // share.count), exact=False)
-    return found
+    if count and number < share.count:  # whose shards go round
+        return RowCount(-(-count.rows // share.count), exact=False)
+    return count
+
+
+def _count(form: str, files: Sequence[Path]) -> RowCount | None:
+    if form in ("parquet", "tar"):
+        return _by_metadata(files) if form == "parquet" else _by_headers(files)
+    if sum(file.stat().st_size for file in files) <= COUNTED_BYTES:
+        return RowCount(sum(1 for file in files for _ in read_table(file, columns_without_header)))
+    return None if form == "json" else _by_lines(files)  # a list has to be read whole
 
 
 def _by_metadata(files: Sequence[Path]) -> RowCount:
@@ -87,9 +90,9 @@ def _by_headers(files: Sequence[Path]) -> RowCount | None:
                 while members < SAMPLE_MEMBERS and (info := tar.next()) is not None:
                     tar.members = []  # type: ignore[attr-defined]  # it would remember them all
                     members += 1
-                    found, extension = ("", "") if info.isdir() else split_name(info.name)
-                    if found and extension and found != key:
-                        samples, key = samples + 1, found
+                    name, extension = ("", "") if info.isdir() else split_name(info.name)
+                    if name and extension and name != key:
+                        samples, key = samples + 1, name
                 seen += tar.offset if members >= SAMPLE_MEMBERS else file.stat().st_size
         except tarfile.TarError:
             return None
@@ -102,13 +105,3 @@ def _scaled(rows: int, seen: int, files: Sequence[Path]) -> RowCount:
     """Return the rows in all bytes of the files, given those in the bytes that were seen."""
     size = sum(file.stat().st_size for file in files)
     return RowCount(rows) if seen >= size else RowCount(round(rows * size / seen), exact=False)
-
-
-_ESTIMATES: dict[str, Callable[[Sequence[Path]], RowCount | None]] = {
-    "csv": _by_lines,
-    "tsv": _by_lines,
-    "jsonl": _by_lines,
-    "parquet": _by_metadata,
-    "tar": _by_headers,
-}
-"""By format; COCO's JSON has none, since a list has to be read whole."""

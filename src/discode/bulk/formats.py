@@ -1,19 +1,10 @@
-"""The formats of inputs: one row each, with what reads it and what writes it again."""
+"""The formats of inputs: one row each, with what reads it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from discode.bulk.samples import (
-    CsvSamples,
-    JsonLinesSamples,
-    ParquetSamples,
-    SampleWriter,
-    TarSamples,
-    TsvSamples,
-)
 from discode.bulk.tables import ChunkReader, csv_chunks, json_chunks, jsonl_chunks, parquet_chunks
 from discode.bulk.tars import tar_chunks
 from discode.errors import InputError
@@ -21,20 +12,19 @@ from discode.errors import InputError
 
 @dataclass(frozen=True)
 class InputFormat:
-    """A format: the suffixes of its files, what reads it, what writes the samples that pass."""
+    """A format: the suffixes of its files, and what reads it."""
 
     suffixes: tuple[str, ...]
     read: ChunkReader
-    samples: Callable[[Path], SampleWriter] | None
 
 
 FORMATS: dict[str, InputFormat] = {
-    "csv": InputFormat((".csv",), csv_chunks, CsvSamples),
-    "tsv": InputFormat((".tsv",), csv_chunks, TsvSamples),
-    "jsonl": InputFormat((".jsonl", ".ndjson"), jsonl_chunks, JsonLinesSamples),
-    "json": InputFormat((".json",), json_chunks, None),
-    "parquet": InputFormat((".parquet",), parquet_chunks, ParquetSamples),
-    "tar": InputFormat((".tar", ".tar.gz", ".tgz"), tar_chunks, TarSamples),
+    "csv": InputFormat((".csv",), csv_chunks),
+    "tsv": InputFormat((".tsv",), csv_chunks),
+    "jsonl": InputFormat((".jsonl", ".ndjson"), jsonl_chunks),
+    "json": InputFormat((".json",), json_chunks),
+    "parquet": InputFormat((".parquet",), parquet_chunks),
+    "tar": InputFormat((".tar", ".tar.gz", ".tgz"), tar_chunks),
 }
 """Name, which is also the suffix of the samples that pass, to format."""
 
@@ -51,8 +41,8 @@ def format_of(path: Path) -> str | None:
 
 def check_format(path: Path) -> str:
     """Return the format of a file, or raise where it is not known."""
-    found = format_of(path)
-    if found is None:
+    form = format_of(path)
+    if form is None:
         allowed = ", ".join(suffix for row in FORMATS.values() for suffix in row.suffixes)
         raise InputError(f"{path.name}: unknown format; allowed are {allowed}")
-    return found
+    return form

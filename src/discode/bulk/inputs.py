@@ -12,23 +12,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from discode.bulk.chunks import MANIFEST, Block
+from discode.bulk.chunks import MANIFEST, Shard
 from discode.bulk.columns import holds_scores
 from discode.bulk.formats import FORMATS, check_format, format_of
 from discode.bulk.tables import InputFile
 from discode.bulk.writers import SCORE_FORMATS
 from discode.errors import InputError
 from discode.files import ParquetTable, read_table
-from discode.pairs import columns_without_header
 
 DIGEST_BYTES = 64 << 10
-"""The digest of an input reads blocks of so many bytes,"""
-DIGEST_BLOCKS = 16
-"""so many per file,"""
-DIGEST_BLOCKS_IN_ALL = 16_384
-"""and, apart from the first and the last of each file, no more in all: 1 GiB is soon read."""
-COUNTED_BYTES = 16 << 20
-"""Rows of inputs up to this size are counted before they are read, in less than a second."""
+"""Bytes of a piece of a file that the digest of an input reads."""
+DIGEST_PIECES = 16
+"""The most pieces of a file."""
+DIGEST_PIECES_IN_ALL = 16_384
+"""The most pieces of all files (1 GiB), apart from the first and the last of each."""
 
 
 @dataclass(frozen=True)
@@ -50,23 +47,23 @@ class Inputs:
     sizes: tuple[int, ...] = ()
 
     def digest(self) -> str:
-        """Return a SHA-256 of every file's name, size and some blocks, to notice a changed input.
+        """Return a SHA-256 of every file's name, size and some pieces, to notice a changed input.
 
-        Files of up to 1 MiB count whole, larger ones by sixteen blocks from the first to the last.
-        Beyond a thousand files there are fewer blocks each, down to the first and the last.
+        Files of up to 1 MiB count whole, larger ones by sixteen pieces from the first to the last.
+        Beyond a thousand files there are fewer pieces each, down to the first and the last.
         """
         return self._digest
 
     @cached_property
     def _digest(self) -> str:
         digest = hashlib.sha256()
-        blocks = max(2, min(DIGEST_BLOCKS, DIGEST_BLOCKS_IN_ALL // len(self.files)))
+        pieces = max(2, min(DIGEST_PIECES, DIGEST_PIECES_IN_ALL // len(self.files)))
         for name, path in zip(self.names, self.files, strict=True):
             try:
                 with path.open("rb") as file:
                     size = os.fstat(file.fileno()).st_size
                     digest.update(f"{name}\0{size}\n".encode(errors="backslashreplace"))
-                    for start in _starts(size, blocks):
+                    for start in _starts(size, pieces):
                         file.seek(start)
                         digest.update(file.read(DIGEST_BYTES))
             except OSError as error:
@@ -80,15 +77,6 @@ class Inputs:
                 raise InputError(
                     f"{path} changed while it was read; give a new folder to judge it as it is now"
                 )
-
-    def count_rows(self) -> int | None:
-        """Return how many rows there are, where that is known quickly; else None."""
-        if self.format == "tar" or sum(self.sizes) > COUNTED_BYTES:
-            return None
-        try:
-            return sum(1 for file in self.files for _ in read_table(file, columns_without_header))
-        except InputError:
-            return None  # whoever reads it reports what is wrong with it
 
 
 def find_inputs(
@@ -136,16 +124,16 @@ def input_file(inputs: Inputs, number: int) -> InputFile:
     return InputFile(inputs.files[number], number, name, prefix)
 
 
-def _starts(size: int, blocks: int) -> Iterable[int]:
-    if size <= blocks * DIGEST_BYTES:
+def _starts(size: int, pieces: int) -> Iterable[int]:
+    if size <= pieces * DIGEST_BYTES:
         return range(0, size, DIGEST_BYTES)
-    return (number * (size - DIGEST_BYTES) // (blocks - 1) for number in range(blocks))
+    return (number * (size - DIGEST_BYTES) // (pieces - 1) for number in range(pieces))
 
 
 def _is_output(file: Path) -> bool:
     """Whether discode wrote a file: by its place in a run's folder, or by its columns."""
     folders = (file.parent, file.parent.parent)
-    if Block.of(file.name) and any((folder / MANIFEST).exists() for folder in folders):
+    if Shard.of(file.name) and any((folder / MANIFEST).exists() for folder in folders):
         return True
     try:
         if (form := check_format(file)) == "parquet":
@@ -161,24 +149,24 @@ def _expand(name: str) -> list[Path]:
     path = Path(name)
     if path.is_dir():
         # A hidden file is half-written, or the system's own.
-        found = [
+        files = [
             _regular(file)
             for file in sorted(path.iterdir())
             if format_of(file) and not file.name.startswith(".")
         ]
-        if not found:
+        if not files:
             raise InputError(f"{path} holds no tables or tars; allowed are {', '.join(FORMATS)}")
-        return found
+        return files
     if path.exists():
         return [_regular(path)]
     if glob.has_magic(name):
         # Path.glob needs a folder to start in, and takes no absolute pattern.
-        found = sorted(map(Path, glob.glob(name, recursive=True)))  # noqa: PTH207
+        files = sorted(map(Path, glob.glob(name, recursive=True)))  # noqa: PTH207
         if "**" in name:  # which matches the folders on the way
-            found = [file for file in found if format_of(file) or not file.is_dir()]
-        if not found:
+            files = [file for file in files if format_of(file) or not file.is_dir()]
+        if not files:
             raise InputError(f"no file matches {name}")
-        return list(map(_regular, found))
+        return list(map(_regular, files))
     if name == "-":
         raise InputError("standard input is not read here: write the rows to a file and name it")
     raise InputError(f"no such file: {path}")

@@ -73,8 +73,8 @@ class Totals:
         errors: The first ids and reasons of those that failed.
         methods: Counts by method.
 
-    >>> one = Totals(rows=2, methods={"raw": MethodTotals(score_sum=1.5)})
-    >>> (one + Totals(rows=1, failed=1, methods={"raw": MethodTotals(failed=1)})).mean()
+    >>> totals = Totals(rows=2, methods={"raw": MethodTotals(score_sum=1.5)})
+    >>> (totals + Totals(rows=1, failed=1, methods={"raw": MethodTotals(failed=1)})).mean()
     0.75
     """
 
@@ -106,14 +106,14 @@ class Totals:
     def of(cls, rows: ScoredRows, passed: int = 0) -> Totals:
         """Count some rows."""
         reasons = {
-            i: reason for given in rows.scores.values() for i, reason in given.errors.items()
+            i: reason for scores in rows.scores.values() for i, reason in scores.errors.items()
         }
         return cls(
             len(rows.ids),
             len(reasons),
             passed,
             tuple((rows.ids[i], reasons[i]) for i in sorted(reasons)[:EXAMPLES]),
-            {name: MethodTotals.of(given) for name, given in rows.scores.items()},
+            {name: MethodTotals.of(scores) for name, scores in rows.scores.items()},
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -124,11 +124,11 @@ class Totals:
     def from_json(cls, data: Mapping[str, Any]) -> Totals:
         """Read what :meth:`to_json` made; anything else raises."""
         methods = {name: MethodTotals(**counts) for name, counts in data["methods"].items()}
-        given = cls(**{**data, "errors": tuple(map(tuple, data["errors"])), "methods": methods})
-        whole = cls() + given  # counts that do not add up are not counts
+        totals = cls(**{**data, "errors": tuple(map(tuple, data["errors"])), "methods": methods})
+        whole = cls() + totals  # counts that do not add up are not counts
         if whole.to_json() != {**data, "errors": whole.errors}:
             raise ValueError("counts are missing")
-        return given
+        return totals
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,7 @@ class ScoredChunk:
         rows: The rows with their scores.
         signatures: Method to the judge's signature, the same for every chunk.
         passed: How many reach the threshold.
-        samples: Those as they were read, to be written again, and
-        sample_scores: their scores.
+        samples: Those that reach it, to be written again; None if there are none.
         before: Method to scores without the decoder's prior, where they were asked for.
     """
 
@@ -150,7 +149,6 @@ class ScoredChunk:
     signatures: Mapping[str, str]
     passed: int = 0
     samples: Any = None
-    sample_scores: Sequence[float] = ()
     before: Mapping[str, Scores] = field(default_factory=dict)
 
 
@@ -201,29 +199,26 @@ def judge_chunk(
     scored = ScoredChunk(chunk.place, rows, signatures, before=decoded(before or {}))
     if min_score is None:
         return scored
-    (values,) = (given.value for given in scores.values())
+    (values,) = (each.value for each in scores.values())
     passed = np.flatnonzero(values >= min_score)  # NaN passes no threshold
-    samples = select(chunk.samples, passed) if len(passed) and chunk.samples is not None else None
-    return replace(
-        scored, passed=len(passed), samples=samples, sample_scores=values[passed].tolist()
-    )
+    if not len(passed) or chunk.samples is None:
+        return replace(scored, passed=len(passed))
+    samples = select(chunk.samples, passed, values[passed])
+    return replace(scored, passed=len(passed), samples=samples)
 
 
 def score_chunks(
-    judge: Judge,
-    methods: Methods | None,
+    judges: Mapping[str, Judge],
     chunks: Iterable[PairChunk],
     write: Callable[[ScoredChunk], None],
     *,
     progress: Progress | None = None,
-    before: Methods | None = None,
+    before: Mapping[str, Judge] | None = None,
 ) -> Totals:
     """Judge chunks in this process, and hand each to ``write``; see :func:`judge_chunk`."""
-    judges = by_method(judge, methods)
-    compared = by_method(judge, before) if before else None
     totals = Totals()
     for chunk in chunks:
-        scored = judge_chunk(judges, chunk, progress=progress, before=compared)
+        scored = judge_chunk(judges, chunk, progress=progress, before=before)
         write(scored)
         totals += Totals.of(scored.rows)
     if not totals.rows:

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-import time
 from pathlib import Path
 
 from discode.bulk.chunks import Share
 from discode.errors import InputError
-
-try:
-    import fcntl
-except ImportError:  # not POSIX: nothing is locked
-    fcntl = None  # type: ignore[assignment]
+from discode.files import lock_file
 
 TRIES = 5
 """Another process may hold a lock for a moment, to see whether it is held: wait for that."""
-_HELD = (errno.EAGAIN, errno.EACCES, errno.EWOULDBLOCK)
 
 
 def lock_name(share: Share) -> str:
@@ -34,17 +27,14 @@ class ShareLock:
     """Held from here to :meth:`close`; raises where another process writes the same shards.
 
     Shares of another number of processes overlap with this one's, so they are refused, too. The
-    empty files remain: one that is removed while another process opens it locks nothing. File
-    systems without locks are written to without.
+    empty files remain: one that is removed while another process opens it locks nothing. Systems
+    without locks are written to without.
     """
 
     def __init__(self, folder: Path, share: Share) -> None:
-        self._handle = -1
-        if fcntl is None:
-            return
-        mine = folder / lock_name(share)
-        self._handle = os.open(mine, os.O_RDWR | os.O_CREAT, 0o666)
-        busy = None if _take(self._handle) else mine
+        path = folder / lock_name(share)
+        self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        busy = path if lock_file(self._handle, TRIES) is False else None
         for other in sorted(folder.glob("_lock-*-of-*")) if busy is None else ():
             match = re.fullmatch(r"_lock-\d+-of-(\d+)", other.name)
             if match is not None and int(match[1]) != share.count and _held(other):
@@ -63,26 +53,12 @@ class ShareLock:
             self._handle = -1
 
 
-def _take(handle: int) -> bool:
-    for left in reversed(range(TRIES)):
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno not in _HELD:
-                return True  # this file system has no locks
-            if left:
-                time.sleep(0.05)
-        else:
-            return True
-    return False
-
-
 def _held(path: Path) -> bool:
     try:
         handle = os.open(path, os.O_RDWR)
     except OSError:
         return False
     try:
-        return not _take(handle)
+        return lock_file(handle, TRIES) is False
     finally:
         os.close(handle)

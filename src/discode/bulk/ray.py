@@ -9,17 +9,15 @@ of a worker that is lost to another.
 from __future__ import annotations
 
 import logging
-import os
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-from discode.bulk.chunks import BLOCK_ROWS, Block, Share
-from discode.bulk.folder import OutputFolder, RunSettings
+from discode.bulk.chunks import Shard
+from discode.bulk.folder import OutputFolder
 from discode.bulk.judging import (
     Methods,
     ScoredChunk,
@@ -28,7 +26,8 @@ from discode.bulk.judging import (
     judge_chunk,
     raise_if_stopped,
 )
-from discode.bulk.run import Source, plan_run, read_chunks
+from discode.bulk.plan import RunPlan
+from discode.bulk.run import check_complete
 from discode.errors import DiscodeError, InputError, require
 from discode.judge import Judge
 from discode.scores import Progress
@@ -39,68 +38,49 @@ MakeJudge = Callable[[], Judge]
 
 def score_with_ray(
     make: MakeJudge,
-    source: Source,
-    output: str | os.PathLike[str],
+    plan: RunPlan,
     *,
-    methods: Methods | None = None,
-    images: str | os.PathLike[str] | None = None,
     address: str | None = None,
     workers: int | None = None,
     gpus: float = 0.0,
-    shard_size: int = BLOCK_ROWS,
-    format: str = "jsonl",
-    min_score: float | None = None,
     progress: Progress | None = None,
 ) -> Totals:
-    """Score everything in ``source`` into the folder ``output``, over a Ray cluster.
+    """Score a run into its folder, over a Ray cluster.
 
     Input files must be readable on every node under the same names; the folder is written by
     this process alone. A store is not used: finished shards are what a resumed run keeps.
 
     Args:
         make: Makes the judge, e.g. ``functools.partial(discode.load, "embedded", threads=1)``.
-        source: As for :func:`~discode.bulk.score_to_folder`.
-        output: The folder.
-        methods: Decoders by name; the judge's own if None.
-        images: The folder of the images.
-        address: Of the cluster, or "auto"; None uses the one this process is in, or starts
-            Ray on this machine.
+        plan: What :func:`~discode.bulk.plan_run` returned, for the whole input.
+        address: Address of the cluster, or "auto"; None uses the one this process is in, or
+            starts Ray on this machine.
         workers: Judges at once; None for one per GPU or, without GPUs, one per core except one.
         gpus: GPUs per worker, where the cluster has any.
-        shard_size: Rows per output shard.
-        format: "jsonl", "csv" or "parquet".
-        min_score: Also write the samples with at least this score.
         progress: Called with the number of rows just done; first with those of earlier runs.
     """
     if workers is not None and workers < 1:
         raise InputError(f"workers={workers} is not allowed; give 1 or more")
-    settings = plan_run(
-        source, output, images=images, shard_size=shard_size, format=format, min_score=min_score,
-        methods=methods,
-    )  # fmt: skip
+    if plan.share.count > 1:
+        raise InputError("--shard is for batch systems; Ray shares the work out itself")
     ray = require("ray", "ray")
     require("ray.data", "ray")
-    with (
-        _connected(ray, address),
-        closing(OutputFolder(Path(output), settings, Share())) as folder,
-    ):
+    with _connected(ray, address), closing(OutputFolder(plan)) as folder:
         pool = _pool(ray, workers, gpus)
         if folder.begun:
             # Whether it is the same run depends on the judge, and judges live on workers.
             ask = ray.remote(num_cpus=pool.cpus, num_gpus=pool.gpus)(_signatures)
-            folder.begin(_raise_error(ray.get(ask.remote(make, methods))))
+            folder.begin(_raise_error(ray.get(ask.remote(make, plan.methods))))
             if progress and (finished := folder.totals().rows):
                 progress(finished)
-        for scored in _results(ray, make, methods, settings, folder, pool):
+        for scored in _results(ray, make, plan, folder, pool):
             if not folder.begun:
                 folder.begin(scored.signatures)
             folder.add(scored)
             if progress:
                 progress(len(scored.rows))
         totals = folder.finish()
-    if not totals.rows:
-        raise InputError(f"{', '.join(settings.inputs.given)} holds no pairs")
-    settings.inputs.check_unchanged()
+    check_complete(plan, totals)
     return totals
 
 
@@ -144,9 +124,9 @@ def _connected(ray: Any, address: str | None) -> Iterator[None]:
         ray.shutdown()
 
 
-def _read_files(ray: Any, settings: RunSettings, folder: OutputFolder, workers: int) -> Any:
+def _read_files(ray: Any, plan: RunPlan, folder: OutputFolder, workers: int) -> Any:
     """Return a dataset of packed chunks, those of unfinished shards; None if there are none."""
-    files = [k for k in range(len(settings.inputs.files)) if folder.wanted(k) is not None]
+    files = [k for k in range(len(plan.inputs.files)) if folder.wanted(k) is not None]
     if not files:
         return None
     data = ray.data.from_items([{"file": k} for k in files], override_num_blocks=len(files))
@@ -154,7 +134,7 @@ def _read_files(ray: Any, settings: RunSettings, folder: OutputFolder, workers: 
     # A block of Ray is what goes to a worker at once: one chunk, so that all workers have some.
     data.context.target_max_block_size = 1
     return data.map_batches(
-        partial(_read, settings=settings, finished=folder.finished()),
+        partial(_read, plan=plan, finished=folder.finished()),
         batch_size=1, batch_format="pyarrow",
         compute=ray.data.TaskPoolStrategy(size=min(len(files), workers)),
         num_cpus=0,  # it waits for the disk; with a share of its own, workers could starve it
@@ -162,19 +142,14 @@ def _read_files(ray: Any, settings: RunSettings, folder: OutputFolder, workers: 
 
 
 def _results(
-    ray: Any,
-    make: MakeJudge,
-    methods: Methods | None,
-    settings: RunSettings,
-    folder: OutputFolder,
-    pool: WorkerPool,
+    ray: Any, make: MakeJudge, plan: RunPlan, folder: OutputFolder, pool: WorkerPool
 ) -> Iterator[ScoredChunk]:
     """Yield scored chunks in whatever order they come."""
-    data = _read_files(ray, settings, folder, pool.workers)
+    data = _read_files(ray, plan, folder, pool.workers)
     if data is None:
         return
     scored = data.map_batches(
-        _Worker, fn_constructor_args=(make, methods, settings.min_score),
+        _Worker, fn_constructor_args=(make, plan.methods, plan.min_score),
         batch_size=1, batch_format="pyarrow",
         compute=ray.data.ActorPoolStrategy(size=pool.workers),
         num_cpus=pool.cpus, num_gpus=pool.gpus,
@@ -184,19 +159,10 @@ def _results(
             yield _raise_error(_unpack(cell))
 
 
-def _read(batch: Any, *, settings: RunSettings, finished: frozenset[Block]) -> Iterator[Any]:
+def _read(batch: Any, *, plan: RunPlan, finished: frozenset[Shard]) -> Iterator[Any]:
     """Read files into chunks, on a worker."""
-    for number in batch.column("file").to_pylist():
-        done = {block.number for block in finished if block.file == number}
-        chunks = read_chunks(
-            settings.inputs,
-            number,
-            lambda block, done=done: block not in done,  # type: ignore[misc]  # an int, a bool
-            images=settings.images,
-            shard_size=settings.shard_size,
-            keep=settings.min_score is not None,
-            begun_in=settings.begun_in,
-        )
+    for file in batch.column("file").to_pylist():
+        chunks = plan.read(file, lambda number, file=file: Shard(file, number) not in finished)  # type: ignore[misc]  # ints
         try:
             yield from map(_pack, chunks)
         except DiscodeError as error:  # raised by the driver, as one line

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from discode.bulk.chunks import Block, ChunkPlace, ChunkPlan, PairChunk, split
+from discode.bulk.chunks import ChunkPlace, ChunkPlan, PairChunk, Shard, split
 from discode.errors import InputError
 from discode.files import ParquetTable, PlacedRow, csv_rows, json_lines, json_rows, parse_line
 from discode.pairs import (
@@ -92,14 +92,14 @@ def make_chunk(
 def jsonl_chunks(
     file: InputFile, plan: ChunkPlan, parser: PairParser, *, keep: bool
 ) -> Iterator[PairChunk]:
-    """Read JSON lines; only the lines of wanted blocks are parsed."""
+    """Read JSON lines; only the lines of wanted shards are parsed."""
     lines = json_lines(file.path, file.name)
     first = list(itertools.islice(lines, LINES_TO_TRUST))
     rows = list(itertools.starmap(parse_line, first))
     if first and all(isinstance(row, InputError) for _, row in rows):
         raise InputError(f"{file.path} holds no JSON lines: {rows[0][1]}")
-    for place, part in split(itertools.chain(first, lines), file.number, plan):
-        rows = list(itertools.starmap(parse_line, part))
+    for place, chunk in split(itertools.chain(first, lines), file.number, plan):
+        rows = list(itertools.starmap(parse_line, chunk))
         yield make_chunk(place, rows, file, parser, keep=keep)
 
 
@@ -108,49 +108,49 @@ def csv_chunks(
 ) -> Iterator[PairChunk]:
     """Read a CSV file, or TSV by its suffix."""
     rows = csv_rows(file.path, file.name, partial(check_header, file.path))
-    for place, part in split(rows, file.number, plan):
-        yield make_chunk(place, part, file, parser, keep=keep)
+    for place, chunk in split(rows, file.number, plan):
+        yield make_chunk(place, chunk, file, parser, keep=keep)
 
 
 def json_chunks(
     file: InputFile, plan: ChunkPlan, parser: PairParser, *, keep: bool
 ) -> Iterator[PairChunk]:
     """Read COCO results, annotations or another JSON list of rows, which has to be loaded whole."""
-    for place, part in split(json_rows(file.path, file.name), file.number, plan):
-        yield make_chunk(place, part, file, parser, keep=keep)
+    for place, chunk in split(json_rows(file.path, file.name), file.number, plan):
+        yield make_chunk(place, chunk, file, parser, keep=keep)
 
 
 def parquet_chunks(
     file: InputFile, plan: ChunkPlan, parser: PairParser, *, keep: bool
 ) -> Iterator[PairChunk]:
-    """Read Parquet; row groups without a wanted block are not touched.
+    """Read Parquet; row groups without a wanted shard are not touched.
 
     Images may be in the table as bytes, or as the struct that `datasets` writes. Kept samples are
     Arrow batches, so that they can be written again with their types.
     """
     with closing(ParquetTable(file.path, file.name)) as table:
-        found = check_columns(file.path, table.columns)
-        used = {*found.image, *found.caption, *found.references, *found.id}
+        roles = check_columns(file.path, table.columns)
+        used = {*roles.image, *roles.caption, *roles.references, *roles.id}
         columns = None if keep else [name for name in table.columns if name in used]
         for span, batch in table.batches(columns, plan.wants_any, plan.max_rows, plan.max_bytes):
-            for place, part in _by_block(span, file.number, plan, table.rows):
+            for place, numbers in _by_shard(span, file.number, plan, table.rows):
                 lost = isinstance(batch, InputError)
-                piece = batch if lost else batch.slice(part.start - span.start, len(part))
-                chunk = make_chunk(place, table.parse(part, piece), file, parser, keep=False)
+                piece = batch if lost else batch.slice(numbers.start - span.start, len(numbers))
+                chunk = make_chunk(place, table.parse(numbers, piece), file, parser, keep=False)
                 yield replace(chunk, samples=piece if keep and not lost else None)
 
 
-def _by_block(
+def _by_shard(
     span: range, file: int, plan: ChunkPlan, total: int
 ) -> Iterator[tuple[ChunkPlace, range]]:
-    """Divide the rows of a batch where blocks end, and where a chunk would be too large."""
+    """Divide the rows of a batch where shards end, and where a chunk would be too large."""
     start = span.start
     while start < span.stop:
-        number = start // plan.block_rows
-        end = min(span.stop, (number + 1) * plan.block_rows, start + plan.max_rows)
+        number = start // plan.shard_rows
+        end = min(span.stop, (number + 1) * plan.shard_rows, start + plan.max_rows)
         if plan.wanted(number):
-            ends_block = end % plan.block_rows == 0 or end == total
-            place = ChunkPlace(Block(file, number), start, ends_block, end == total)
+            ends_shard = end % plan.shard_rows == 0 or end == total
+            place = ChunkPlace(Shard(file, number), start, ends_shard, end == total)
             yield place, range(start, end)
         start = end
 
@@ -158,13 +158,13 @@ def _by_block(
 def check_columns(path: Path, names: Sequence[str]) -> PairColumns:
     """Return which columns of a table hold what; raise where it has no image or no caption."""
     try:
-        found = PairColumns.among(names)
+        roles = PairColumns.among(names)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    for columns, allowed in ((found.image, IMAGE_COLUMNS), (found.caption, CAPTION_COLUMNS)):
+    for columns, allowed in ((roles.image, IMAGE_COLUMNS), (roles.caption, CAPTION_COLUMNS)):
         if not columns:
             raise InputError(f"{path} {lacking(allowed, names, 'column ')}")
-    return found
+    return roles
 
 
 def check_header(path: Path, cells: Sequence[str]) -> Sequence[str] | None:
@@ -176,4 +176,4 @@ def check_header(path: Path, cells: Sequence[str]) -> Sequence[str] | None:
 
 
 ChunkReader = Callable[..., Iterator[PairChunk]]
-"""``read(file, plan, parser, keep=...)``: the chunks of the wanted blocks, in order."""
+"""``read(file, plan, parser, keep=...)``: the chunks of the wanted shards, in order."""

@@ -91,16 +91,16 @@ def tar_chunks(
             tar = stack.enter_context(JoinedTars.open(fileobj=plain, mode="r|*"))
         except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
             raise InputError(f"cannot read {file.path}: {error}") from error
-        for place, part in split(_samples(tar, file.name), file.number, plan, Sample.weight):
-            keys = [f"{file.prefix}{sample.key}" for sample in part]
-            rows = [_row(sample, key, file.name) for sample, key in zip(part, keys, strict=True)]
+        for place, samples in split(_samples(tar, file.name), file.number, plan, Sample.weight):
+            keys = [f"{file.prefix}{sample.key}" for sample in samples]
+            rows = [_row(sample, key, file.name) for sample, key in zip(samples, keys, strict=True)]
             chunk = make_chunk(place, rows, file, parser, keep=False)
             # A sample has its key for a name even where nothing else can be made of it.
             ids = [
                 key if pair is None else pair.id
                 for key, pair in zip(keys, chunk.pairs, strict=True)
             ]
-            yield replace(chunk, ids=ids, samples=part if keep else None)
+            yield replace(chunk, ids=ids, samples=samples if keep else None)
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -137,13 +137,13 @@ def _samples(tar: JoinedTars, name: str) -> Iterator[Sample]:
                     return
                 begin, key, members, error, tar.zeros = end + tar.zeros, "", {}, None, 0
             end = tar.offset
-            found, extension = split_name(info.name)
-            if not found or not extension or info.isdir():  # hidden files, too
+            name_key, extension = split_name(info.name)
+            if not name_key or not extension or info.isdir():  # hidden files, too
                 continue
-            if found != key:
+            if name_key != key:
                 if members or error:
                     yield Sample(key, tuple(members.values()), error)
-                key, members, error, size = found, {}, None, 0
+                key, members, error, size = name_key, {}, None, 0
                 if key in keys:
                     error = (
                         "its files are not adjacent: some came earlier in the tar; make it with "
@@ -158,7 +158,7 @@ def _samples(tar: JoinedTars, name: str) -> Iterator[Sample]:
             inside = True
             handle: Any = tar.extractfile(info)
             data = handle.read()
-            members[found, extension] = Member(info.name, data, info.mtime, info.mode)
+            members[name_key, extension] = Member(info.name, data, info.mtime, info.mode)
         # zlib and lzma have errors of their own for a compressed tar that is damaged
         except Exception as reason:
             broken = f"{name} breaks off, what follows cannot be read: {reason}"
@@ -205,12 +205,12 @@ def _misplaced(info: tarfile.TarInfo, size: int, members: Container[tuple[str, s
 
 def _image_of(sample: Sample, where: str) -> bytes:
     """Return the image of a sample: ``0.jpg`` rather than ``0.seg.png``, and only one of a kind."""
-    found: dict[bool, list[Member]] = {True: [], False: []}
+    by_plain_name: dict[bool, list[Member]] = {True: [], False: []}
     for member in sample.members:
         _, _, suffix = (extension := split_name(member.name)[1]).rpartition(".")
         if f".{suffix}" in IMAGE_SUFFIXES:
-            found[suffix == extension].append(member)
-    images = found[True] or found[False]
+            by_plain_name[suffix == extension].append(member)
+    images = by_plain_name[True] or by_plain_name[False]
     if not images:
         raise InputError(f"{where} has no image; allowed are {', '.join(IMAGE_SUFFIXES)}")
     if len(images) > 1:
@@ -222,7 +222,7 @@ def _image_of(sample: Sample, where: str) -> bytes:
 def _row(sample: Sample, key: str, name: str) -> PlacedRow:
     """Return a sample as a row of a table; broken ones as what is wrong with them."""
     where = f"{name} sample {sample.key!r}"
-    given: Any = {}
+    fields: Any = {}
     text: str | None = None
     try:
         if sample.error is not None:
@@ -233,11 +233,11 @@ def _row(sample: Sample, key: str, name: str) -> PlacedRow:
             if extension == "txt":
                 text = member.data.decode("utf-8-sig").rstrip("\r\n")
             elif extension == "json":
-                given = parse_json(member.data.decode("utf-8-sig"), f"{where}: {member.name}")
-                if not isinstance(given, dict):
+                fields = parse_json(member.data.decode("utf-8-sig"), f"{where}: {member.name}")
+                if not isinstance(fields, dict):
                     raise InputError(f"{where}: {member.name} is not an object with fields")
-        columns = PairColumns.among(given)
-        caption = first_filled(given, columns.caption) if text is None else text
+        columns = PairColumns.among(fields)
+        caption = first_filled(fields, columns.caption) if text is None else text
         if caption is None:
             raise InputError(
                 f"{where} has no caption: neither .txt nor a .json with "
@@ -247,11 +247,11 @@ def _row(sample: Sample, key: str, name: str) -> PlacedRow:
         return where, InputError(f"{where} is not UTF-8: {error}")
     except InputError as error:
         return where, error
-    own = first_filled(given, columns.id)
+    row_id = first_filled(fields, columns.id)
     row = {
         "image": image,
         "caption": caption,
-        "references": first_filled(given, columns.references),
-        "id": key if own is None else own,
+        "references": first_filled(fields, columns.references),
+        "id": key if row_id is None else row_id,
     }
     return where, row

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
-import logging
 import os
 import sys
 import warnings
-from contextlib import suppress
 from io import TextIOWrapper
 from typing import Any
 
 import typer
 import typer.core
-from PIL import _imaging
 
 import discode
 from discode.backends import KINDS
@@ -101,7 +97,7 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             # A terminal that lacks a letter, or half a character in a caption, is no reason to die.
             stream.reconfigure(errors="backslashreplace")
-    _quiet_pillow()
+    warnings.filterwarnings("ignore", module=r"PIL\.")  # a broken image is said by its row
     warnings.filterwarnings("ignore", category=UndefinedWarning)  # tables say "undefined"
     try:
         code = typer.main.get_command(app)(prog_name="discode", standalone_mode=False)
@@ -109,7 +105,7 @@ def main() -> None:
         if code == 130:  # typer's word for Ctrl-C
             raise KeyboardInterrupt
     except StoppedError as error:
-        code = _say(f"stopped: {str(error).removeprefix('not asked: ')}; no caption was read", 1)
+        code = _say(f"stopped: {error.reason}; no caption was read", 1)
     except DiscodeError as error:
         code = _say(str(error), 2)
     except (BrokenPipeError, SystemExit) as error:
@@ -121,7 +117,7 @@ def main() -> None:
         code = _say(str(error), 2)
         _drop_output()
     except (KeyboardInterrupt, typer.Abort):
-        code = _say("interrupted; the same command goes on from its store, if it has one", 130)
+        code = _say("interrupted; run the same command again to resume", 130)
     except Exception as error:
         # Usage errors of click, which typer may or may not bring along under its own name.
         message = getattr(error, "format_message", None)
@@ -141,21 +137,6 @@ def main() -> None:
 def _say(message: str, code: int) -> int:
     print(f"discode: {printable(' '.join(message.split()))}", file=sys.stderr)
     return code
-
-
-def _quiet_pillow() -> None:
-    """Keep what Pillow and its libtiff print of a broken image off standard error: its row says it.
-
-    Only here: a program that uses the package may want to see it.
-    """
-    warnings.filterwarnings("ignore", module=r"PIL\.")
-    logging.getLogger("PIL").setLevel(logging.CRITICAL)
-    with suppress(OSError, AttributeError):  # a Pillow without libtiff, or inside one file with it
-        pillow = ctypes.CDLL(_imaging.__file__)
-        for name in ("TIFFSetErrorHandler", "TIFFSetWarningHandler"):
-            handler = getattr(pillow, name)
-            handler.argtypes, handler.restype = [ctypes.c_void_p], ctypes.c_void_p
-            handler(None)
 
 
 def _drop_output() -> None:

@@ -374,8 +374,7 @@ def _run(
                     if kept is None
                     else f"readings are kept in {kept.path}: run again to go on"
                 )
-                reason = str(error).removeprefix("not asked: ")
-                outcome.stopped = f"stopped at {name}: {reason}; {where}"
+                outcome.stopped = f"stopped at {name}: {error.reason}; {where}"
                 break
             save(log)
             for label, why in problems.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,6 +16,7 @@ from discode.bench.figures import check_plot, plot_systems
 from discode.bench.runlog import RunLog
 from discode.bench.systems import (
     RESAMPLES,
+    JoinedScores,
     compare_systems,
     explain_join,
     join_systems,
@@ -38,30 +40,32 @@ def compare(
         ),
     ],
     method: Annotated[
-        str | None, typer.Option("--method", "-m", help="Of score files with several.")
+        str | None, typer.Option("--method", "-m", help="Method, of score files with several.")
     ] = None,
     column: Annotated[
-        str | None, typer.Option(help="Of score files: the one to compare; default: score.")
+        str | None, typer.Option(help="Column of score files to compare; default: score.")
     ] = None,
     by: Annotated[
-        str | None, typer.Option(help="What joins score files: image (default), or id.")
+        str | None, typer.Option(help="Key that joins score files: image (default), or id.")
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Of score files: draw to .png, .svg or .pdf.")
+        Path | None, typer.Option(help="Chart of score files: .png, .svg or .pdf.")
     ] = None,
     measure: Annotated[
         str | None,
-        typer.Option(help="Of a run: tau_b or tau_c; by default the benchmark's, or mean."),
+        typer.Option(help="Measure of a run: tau_b or tau_c; by default the benchmark's, or mean."),
     ] = None,
     swap: Annotated[
         str | None,
-        typer.Option(help="Of a run: what the test exchanges, images or captions (PERM-BOTH)."),
+        typer.Option(help="Unit that the test of a run swaps: images or captions (PERM-BOTH)."),
     ] = None,
     resamples: Annotated[
         int | None,
-        typer.Option(help=f"Of test and intervals; default: {RESAMPLES}, for a run 1000."),
+        typer.Option(
+            help=f"Resamples of test and intervals; default: {RESAMPLES}, for a run 1000."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of both.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
 ) -> None:
     """Say whether captioner A beats B by scores of the same images, or metric A beats B in a run.
@@ -70,16 +74,16 @@ def compare(
     """
     if _is_run(Path(what[0])):
         _refuse("score files", method=method, column=column, by=by, plot=plot)
-        _compare_run(
-            Path(what[0]), what[1:], measure, swap or "images",
-            1000 if resamples is None else resamples, seed, as_json,
-        )  # fmt: skip
+        resamples = 1000 if resamples is None else resamples
+        _compare_run(Path(what[0]), what[1:], measure, swap or "images", resamples, seed, as_json)
     else:
         _refuse("a run of discode bench run", measure=measure, swap=swap)
-        _compare_files(
-            what, method, column or "score", by, plot,
-            RESAMPLES if resamples is None else resamples, seed, as_json,
-        )  # fmt: skip
+        if plot is not None:
+            check_plot(plot)
+            output.check_writable(plot)
+        joined = join_systems(label_systems(what), by=by, method=method, column=column or "score")
+        resamples = RESAMPLES if resamples is None else resamples
+        _compare_files(joined, plot, resamples, seed, as_json)
 
 
 def _is_run(path: Path) -> bool:
@@ -100,64 +104,45 @@ def _refuse(kind: str, **options: object) -> None:
 
 
 def _compare_files(
-    given: list[str],
-    method: str | None,
-    column: str,
-    by: str | None,
-    plot: Path | None,
-    resamples: int,
-    seed: int,
-    as_json: bool,
+    joined: JoinedScores, plot: Path | None, resamples: int, seed: int, as_json: bool
 ) -> None:
-    if plot is not None:
-        check_plot(plot)
-        output.check_writable(plot)
-    joined = join_systems(label_systems(given), by=by, method=method, column=column)
     done = compare_systems(joined, resamples=resamples, seed=seed)
     if plot is not None:
         plot_systems(done, joined, plot)
-    notes = explain_join(joined)
     if as_json:
-        found = asdict(done) | {
-            "systems": [_to_json(system) for system in done.systems],
-            "pairs": [_to_json(pair) | {"verdict": pair.verdict()} for pair in done.pairs],
-            "files": [
+        files = zip(joined.names, joined.rows, joined.failed, joined.present, strict=True)
+        _print_json(
+            done,
+            systems=[_to_json(system) for system in done.systems],
+            files=[
                 {"name": name, "rows": rows, "failed": failed, "images": int(present.sum())}
-                for name, rows, failed, present in zip(
-                    joined.names, joined.rows, joined.failed, joined.present, strict=True
-                )
+                for name, rows, failed, present in files
             ],
-            "joined_by": joined.by,
-            "signatures": joined.signatures,
-            "resamples": resamples,
-            "seed": seed,
-        }
-        output.echo(json.dumps(found, ensure_ascii=False, indent=1))
+            joined_by=joined.by,
+            signatures=joined.signatures,
+            resamples=resamples,
+            seed=seed,
+        )
         return
     means = [
-        (
-            system.name, f"{system.mean:.4f}", _range(system.low, system.high, ".4f"),
-            f"{system.rank}",
-        )
-        for system in done.systems
-    ]  # fmt: skip
+        (each.name, f"{each.mean:.4f}", _range(each.low, each.high, ".4f"), f"{each.rank}")
+        for each in done.systems
+    ]
     output.print_columns(("system", "mean", "95 %", "rank"), means, (0,))
-    apart = [
-        (
-            one.a, one.b, f"{one.difference:+.4f}", _range(one.low, one.high, "+.4f"),
-            f"{one.p:.4f}", f"{one.adjusted:.4f}", f"{100 * one.above:.1f} %",
-            f"{100 * one.below:.1f} %", _number(one.standardised, "+.2f"),
-        )
-        for one in done.pairs
-    ]  # fmt: skip
     output.stdout.print()
-    titles = ("A", "B", "A - B", "95 %", "p", "Holm's p", "A above", "B above", "d")
-    output.print_columns(titles, apart, (0, 1))
-    for one in done.pairs if len(done.pairs) < 4 else ():
-        _print(f"{one.verdict()} (5 %)")
-    if len(done.pairs) > 1:
-        _print_groups(done.groups)
-    for line in notes:
+    _print_pairs(
+        done,
+        {
+            "A - B": lambda pair: f"{pair.difference:+.4f}",
+            "95 %": lambda pair: _range(pair.low, pair.high, "+.4f"),
+            "p": lambda pair: f"{pair.p:.4f}",
+            "Holm's p": lambda pair: f"{pair.adjusted:.4f}",
+            "A above": lambda pair: f"{100 * pair.above:.1f} %",
+            "B above": lambda pair: f"{100 * pair.below:.1f} %",
+            "d": lambda pair: _number(pair.standardised, "+.2f"),
+        },
+    )
+    for line in explain_join(joined):
         _print(line)
     if done.images < FEW_IMAGES:
         _print(f"with {done.images} images intervals are too narrow: score some dozens")
@@ -181,26 +166,21 @@ def _compare_run(
     log = RunLog.load(run)
     done = compare_metrics(log, metrics, measure=measure, swap=swap, resamples=resamples, seed=seed)
     if as_json:
-        pairs = [_to_json(pair) | {"verdict": pair.verdict()} for pair in done.pairs]
-        found = asdict(done) | {"pairs": pairs}
-        output.echo(json.dumps(found, ensure_ascii=False, indent=1))
+        _print_json(done)
         return
     name = done.pairs[0].measure
     symbol = MEASURE_SYMBOLS.get(name, name)
-    titles = ("A", "B", f"A {symbol}", f"B {symbol}", "A - B", "95 %", "p", "Holm's p")
-    rows = [
-        (
-            one.a, one.b, _number(one.value_a, ".2f"), _number(one.value_b, ".2f"),
-            _number(one.difference, "+.2f"), _range(one.low, one.high, "+.2f"),
-            _number(one.p, ".4f"), _number(one.adjusted, ".4f"),
-        )
-        for one in done.pairs
-    ]  # fmt: skip
-    output.print_columns(titles, rows, (0, 1))
-    for one in done.pairs if len(done.pairs) < 4 else ():
-        _print(f"{one.verdict()} (5 %)")
-    if len(done.pairs) > 1:
-        _print_groups(done.groups)
+    _print_pairs(
+        done,
+        {
+            f"A {symbol}": lambda pair: _number(pair.value_a, ".2f"),
+            f"B {symbol}": lambda pair: _number(pair.value_b, ".2f"),
+            "A - B": lambda pair: _number(pair.difference, "+.2f"),
+            "95 %": lambda pair: _range(pair.low, pair.high, "+.2f"),
+            "p": lambda pair: _number(pair.p, ".4f"),
+            "Holm's p": lambda pair: _number(pair.adjusted, ".4f"),
+        },
+    )
     if done.left_out:
         _print(f"{done.left_out} judgments left out: not every metric has a score for them")
     if done.silent:
@@ -209,6 +189,21 @@ def _compare_run(
         f"{log.benchmark}; p by {resamples} permutations that swap {swap}; intervals by as many "
         f"resamples of images; seed {seed}"
     )
+
+
+def _print_pairs(done: Any, columns: Mapping[str, Callable[[Any], str]]) -> None:
+    """Print a row per pair of systems or metrics, which is better, and the groups that differ."""
+    rows = [(pair.a, pair.b, *(cell(pair) for cell in columns.values())) for pair in done.pairs]
+    output.print_columns(("A", "B", *columns), rows, (0, 1))
+    for pair in done.pairs if len(done.pairs) < 4 else ():
+        _print(f"{pair.verdict()} (5 %)")
+    if len(done.pairs) > 1 and sum(map(len, done.groups)) > 1:
+        _print("groups that differ: " + " > ".join(", ".join(group) for group in done.groups))
+
+
+def _print_json(done: Any, **more: Any) -> None:
+    pairs = [_to_json(pair) | {"verdict": pair.verdict()} for pair in done.pairs]
+    output.echo(json.dumps(asdict(done) | more | {"pairs": pairs}, ensure_ascii=False, indent=1))
 
 
 def _number(value: float, form: str) -> str:
@@ -222,12 +217,6 @@ def _range(low: float, high: float, form: str) -> str:
 def _to_json(row: Any) -> dict[str, Any]:
     """Return a row of numbers as JSON-ready data, with null for NaN."""
     return {key: None if value != value else value for key, value in asdict(row).items()}
-
-
-def _print_groups(groups: tuple[tuple[str, ...], ...]) -> None:
-    if sum(map(len, groups)) < 2:
-        return
-    _print("groups that differ: " + " > ".join(", ".join(group) for group in groups))
 
 
 def _print(line: str) -> None:

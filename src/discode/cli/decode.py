@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
@@ -66,10 +65,10 @@ def decode(
     rows = _lines(file)
     if not rows:
         raise InputError(f"{file} is empty; give at least one row of log-probabilities")
-    found: Counter[int] = Counter()
-    readings = _all_at_once(rows, default) or _one_by_one(rows, default, missing, file, found)
-    if found:
-        shown = [f"{place + 1} ({count}x)" for place, count in found.most_common(5)]
+    places: Counter[int] = Counter()
+    readings = _all_at_once(rows, default) or _one_by_one(rows, default, missing, file, places)
+    if places:
+        shown = [f"{place + 1} ({count}x)" for place, count in places.most_common(5)]
         output.note(f"answers found at token {', '.join(shown)}", "dim")
     ids = [_id(row, place) for place, (_, row) in enumerate(rows)]
     results = {
@@ -77,20 +76,12 @@ def decode(
         for name, decoder in decoders.items()
     }
     scored = ScoredRows.without_images(None if str(file) == "-" else file.name, ids, results)
-    if out is not None:
-        output.write_scores(out, scored)
-    if as_json:
-        output.JsonPrinter().write(scored)
-    elif out is None or show:
-        if show:
-            before = {
-                name: decode_readings(readings, without_prior(decoder))
-                for name, decoder in decoders.items()
-            }
-            output.show(scored, before)
-        table = output.TableWriter()
-        table.write(scored)
-        table.print()
+    before = {
+        name: decode_readings(readings, without_prior(decoder))
+        for name, decoder in (decoders if show else {}).items()
+    }
+    with output.open_scores(out, as_json=as_json, show=show) as write:
+        write(scored, before)
     totals = Totals.of(scored)
     output.report(totals, {name: str(scores.signature) for name, scores in results.items()})
     if totals.failed:
@@ -182,23 +173,21 @@ def _parse(
             raise row
         if not isinstance(row, dict):
             raise InputError(f"not an object but {type(row).__name__}")
-        own = None if row.get("scale") is None else get_scale(str(row["scale"]))
-        if own is not None and scale is not None and own != scale:
-            raise InputError(f"the row is on scale {own.name!r}, --scale says {scale.name!r}")
-        return "", _reading(row, scale or own or get_scale("ten"), missing, places)
+        named = None if row.get("scale") is None else get_scale(str(row["scale"]))
+        if named is not None and scale is not None and named != scale:
+            raise InputError(f"the row is on scale {named.name!r}, --scale says {scale.name!r}")
+        return "", _reading(row, scale or named or get_scale("ten"), missing, places)
     except (InputError, TypeError, ValueError, OverflowError, AttributeError) as error:
-        # What is an argument in Python is an option here.
-        said = re.sub(r"\b(missing|scale)='([\w-]+)'", r"--\1 \2", str(error))
-        return f"line {number}: {said}", None
+        return f"line {number}: {error}", None
 
 
 def _reading(row: dict[str, Any], scale: Scale, missing: str, places: Counter[int]) -> Readings:
     if "answer_logp" in row:
         return reading_from_row(row, scale)
-    found = readings_from_json(row.get("log_probs", row), scale, missing=missing)
-    if found is not None:
-        readings = found.readings
-        places.update(place[0] for place in found.places if place is not None)
+    parsed = readings_from_json(row.get("log_probs", row), scale, missing=missing)
+    if parsed is not None:
+        readings = parsed.readings
+        places.update(place[0] for place in parsed.places if place is not None)
     elif "log_probs" in row:
         readings = Readings.of(row["log_probs"], scale, missing=missing)
     else:

@@ -12,7 +12,6 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 from rich.markup import escape
-from rich.table import Table
 
 from discode.cli import output
 from discode.cli.model_options import model_options
@@ -46,9 +45,7 @@ def demo(
     judge = load("embedded", **model_options(None, threads=threads))
     readings = judge.read(pairs)
     results = {name: judge.decode(pairs, readings, get_decoder(name)) for name in COMPARED}
-    table = Table("image", "caption", "meant as", box=None, header_style="bold", pad_edge=False)
-    for name in COMPARED:
-        table.add_column(name, justify="right", no_wrap=True)
+    table = output.table_of("image", "caption", "meant as", *COMPARED, texts=range(3))
     for i, pair in enumerate(pairs):
         values = [output.format_score(results[name].value[i]) for name in COMPARED]
         name = Path(str(pair.image)).stem
@@ -95,7 +92,7 @@ def order_held(pairs: Sequence[Pair], values: NDArray[np.float64]) -> str:
             if KINDS.index(kinds[0]) > KINDS.index(kinds[1]):
                 better, worse, kinds = worse, better, kinds[::-1]
             held.setdefault(kinds, []).append(bool(values[better] > values[worse]))
-    every = [one for column in held.values() for one in column]
+    every = [in_order for column in held.values() for in_order in column]
     extreme = held.get((KINDS[0], KINDS[-1]), [])
     return (
         f"good > middling > wrong held in {sum(every)} of {len(every)} pairs of captions; "

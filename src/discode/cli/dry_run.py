@@ -42,33 +42,33 @@ def print_estimate(
     backend, asked, on = judge.backend, judge.prompt, judge.scale
     if not isinstance(backend, Served):
         raise InputError(NOT_SERVED)
-    kept: set[PairKey] = set()
+    in_store: set[PairKey] = set()
     if store is not None and store.exists():
         with ReadingStore(store, create=False) as readings:
             # Which revision the server has would take a request to find out: any counts.
             for ask, _ in readings.run_keys():
-                mine = ask.prompt in (asked.free, asked.with_references)
-                if ask.identity.model == backend.model and ask.scale == on and mine:
+                same_prompt = ask.prompt in (asked.free, asked.with_references)
+                if ask.identity.model == backend.model and ask.scale == on and same_prompt:
                     for items, _ in readings.batches(ask):
-                        kept.update(items)
-    found, total, known = Estimate(0, 0, 0, 0, 0), 0, 0
+                        in_store.update(items)
+    estimate, total, known = Estimate(0, 0, 0, 0, 0), 0, 0
     for chunk in chunks:
         pairs = [pair for pair in chunk if pair is not None]
-        new = [pair for pair in pairs if not (kept and _item(pair) in kept)]
-        found += backend.estimate(new, asked, on)
-        found += Estimate(0, 0, 0, 0, 0, len(chunk) - len(pairs))
+        new = [pair for pair in pairs if not (in_store and _item(pair) in in_store)]
+        estimate += backend.estimate(new, asked, on)
+        estimate += Estimate(0, 0, 0, 0, 0, len(chunk) - len(pairs))
         total, known = total + len(chunk), known + len(pairs) - len(new)
     lines = [
-        f"{found.requests} requests to {backend.client.host}; before them {_first(backend)}",
-        f"{found.images} images, {found.bytes / 1e6:.1f} MB to send",
-        f"about {found.read:,} tokens to read and {found.written:,} to write (images by OpenAI's "
-        "rule; other models count otherwise)",
+        f"{estimate.requests} requests to {backend.client.host}; before them {_first(backend)}",
+        f"{estimate.images} images, {estimate.bytes / 1e6:.1f} MB to send",
+        f"about {estimate.read:,} tokens to read and {estimate.written:,} to write (images by "
+        "OpenAI's rule; other models count otherwise)",
     ]
     if known:
         lines.append(f"{known} of {total} pairs are in {store}")
-    if found.unusable:
-        lines.append(f"{found.unusable} pairs cannot be sent and would be NaN")
-    cost = found.cost(backend.prices)
+    if estimate.unusable:
+        lines.append(f"{estimate.unusable} pairs cannot be sent and would be NaN")
+    cost = estimate.cost(backend.prices)
     lines.append("cost: give -M prices=READ,WRITTEN" if cost is None else f"cost: about {cost:.4g}")
     for line in [*lines, "nothing was sent"]:
         output.stdout.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -10,8 +10,8 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from rich.text import Text
 from discode.bulk import Totals
 from discode.bulk.columns import ScoredRows
 from discode.bulk.counting import RowCount
-from discode.bulk.writers import JsonLinesWriter, open_writer, score_format
+from discode.bulk.writers import JsonLinesWriter, ScoreWriter, open_writer, score_format
 from discode.errors import InputError, count_of
 from discode.files import remove_abandoned, replacing
 from discode.scores import Scores
@@ -51,7 +51,7 @@ def printable(text: str) -> str:
     >>> print(printable("a \\x1b[2Jcat"))
     a \\u001b[2Jcat
     """
-    return _DRIVING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _DRIVING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def echo(text: str) -> None:
@@ -78,9 +78,9 @@ FOLDED = 10
 CHARTS = 8
 """Charts that --show draws per method."""
 LOG_SECONDS = 30.0
-"""Where no bar is drawn, a log gets a line this often,"""
+"""Seconds between the lines of a log, where no bar is drawn."""
 RATE_LINES = 10
-"""with the speed since so many lines before."""
+"""Lines of a log over which its speed is measured."""
 
 
 class _Count(ProgressColumn):
@@ -172,11 +172,15 @@ def note(text: str, style: str | None = None) -> None:
     stderr.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
-def table_of(*columns: str) -> Table:
-    """Return an empty table; long cells are folded, never cut."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in columns:
-        table.add_column(name, overflow="fold")
+def table_of(*titles: str | Text, texts: Collection[int] | None = None, gap: int = 2) -> Table:
+    """Return an empty table; long cells are folded, never cut.
+
+    Columns other than ``texts``, if it is given, hold numbers and stand on the right.
+    """
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, gap, 0, 0))
+    for number, title in enumerate(titles):
+        side: JustifyMethod = "left" if texts is None or number in texts else "right"
+        table.add_column(title, overflow="fold", justify=side)
     return table
 
 
@@ -186,9 +190,13 @@ def print_columns(
     """Print a table of which nothing is cut: the columns ``texts`` may fold, numbers never.
 
     Where texts would become too narrow, each row is two lines: its texts, and its numbers under
-    them. A file or a pipe has no edge, unless COLUMNS gives it one.
+    them. Files and pipes have unlimited width, unless COLUMNS gives them one.
     """
-    lines = [[printable(" ".join(cell.splitlines())) for cell in row] for row in (titles, *rows)]
+    # A row at a time: no cell has a line break by then, and printable leaves those between them.
+    lines = [
+        printable("\n".join(" ".join(cell.splitlines()) for cell in row)).split("\n")
+        for row in (titles, *rows)
+    ]
     folds = [k in texts for k in range(len(titles))]
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
     least = [
@@ -206,13 +214,12 @@ def print_columns(
             if not wide:
                 break
             widths[max(wide, key=widths.__getitem__)] -= 1
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    table = table_of(*map(Text, lines[0]), texts=texts)  # a Text is not looked at for markup
     table.width = sum(widths) + 2 * len(titles)
-    for title, width, folding in zip(lines[0], widths, folds, strict=True):
-        side: JustifyMethod = "left" if folding else "right"
-        table.add_column(escape(title), justify=side, width=width, overflow="fold")
+    for column, width in zip(table.columns, widths, strict=True):
+        column.width = width
     for line in lines[1:]:
-        table.add_row(*map(escape, line))
+        table.add_row(*map(Text, line))
     stdout.print(table, crop=False)
 
 
@@ -285,24 +292,46 @@ def _refuse_dash(path: Path) -> None:
         raise InputError("cannot write -: give a name; on standard output, score has --json")
 
 
-def write_scores(path: Path, rows: ScoredRows) -> None:
-    """Write a file of scores, whole or not at all."""
-    with replacing(path) as temp, open_writer(temp, score_format(path)) as writer:
-        writer.write(rows)
+@contextmanager
+def open_scores(
+    out: Path | None, *, as_json: bool = False, show: bool = False
+) -> Iterator[Callable[[ScoredRows, Mapping[str, Scores]], None]]:
+    """Yield what takes some rows, and their scores without the prior where charts are drawn.
+
+    A file is written whole or not at all. Without one, rows are printed as JSON lines or a table.
+    """
+    table = None if as_json or (out is not None and not show) else ScoreTable()
+    charted: list[tuple[ScoredRows, Mapping[str, Scores]]] = []
+    with ExitStack() as stack:
+        writers = [] if table is None else [table.write]
+        if out is not None:
+            temp = stack.enter_context(replacing(out))
+            writers.append(stack.enter_context(open_writer(temp, score_format(out))).write)
+        if as_json:
+            writers.append(print_json)
+
+        def write(rows: ScoredRows, before: Mapping[str, Scores]) -> None:
+            for take in writers:
+                take(rows)
+            if show and not charted:
+                charted.append((rows, before))
+
+        yield write
+    for rows, before in charted:
+        draw_charts(rows, before)
+    if table is not None:
+        table.print()
 
 
-class JsonPrinter:
-    """JSON lines on standard output."""
-
-    def write(self, rows: ScoredRows) -> None:
-        """Print some rows."""
-        lines = io.StringIO()
-        JsonLinesWriter(lines).write(rows)
-        sys.stdout.write(printable(lines.getvalue()))
-        sys.stdout.flush()  # what was judged is there, whatever becomes of the rest
+def print_json(rows: ScoredRows) -> None:
+    """Print some rows as JSON lines."""
+    lines = io.StringIO()
+    ScoreWriter(JsonLinesWriter(lines), "jsonl").write(rows)
+    sys.stdout.write(printable(lines.getvalue()))
+    sys.stdout.flush()  # what was judged is there, whatever becomes of the rest
 
 
-class TableWriter:
+class ScoreTable:
     """The first rows as a table on standard output: items down, methods across."""
 
     def __init__(self) -> None:
@@ -374,7 +403,7 @@ def _bar(p: float, width: int) -> str:
     return f"{p:5.3f} {'█' * full}{_EIGHTHS[rest].strip()}"
 
 
-def show(rows: ScoredRows, before: Mapping[str, Scores]) -> None:
+def draw_charts(rows: ScoredRows, before: Mapping[str, Scores]) -> None:
     """Print charts of the first rows: token probabilities beside each method's distribution."""
     for method, scores in rows.scores.items():
         after, plain = scores.distribution, before[method].distribution

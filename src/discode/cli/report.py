@@ -37,8 +37,10 @@ def report(
     image_budget: Annotated[
         float, typer.Option(help="Megabytes that images may take; greatest disagreements first.")
     ] = 12.0,
-    title: Annotated[str, typer.Option(help="Of the page; default: the benchmarks.")] = "",
-    resamples: Annotated[int, typer.Option(help="Of the tests that group the metrics.")] = 1000,
+    title: Annotated[str, typer.Option(help="Title of the page; default: the benchmarks.")] = "",
+    resamples: Annotated[
+        int, typer.Option(help="Resamples of the tests that group the metrics.")
+    ] = 1000,
 ) -> None:
     """Write one page about runs: tables, charts, and an explorer of items."""
     from discode.report import write_report
@@ -79,11 +81,8 @@ def report(
 
 def _stores_beside(runs: list[Path]) -> list[Path]:
     """Return the stores that bench run keeps beside its logs, those that exist."""
-    found: dict[Path, None] = {}
-    for path in runs:
-        logs = sorted(path.glob("*.json")) if path.is_dir() else [path]
-        for log in logs:
-            for store in (store_beside(log), store_beside(log.parent)):
-                if store.is_file():
-                    found[store] = None
-    return list(found)
+    logs = [
+        log for path in runs for log in (sorted(path.glob("*.json")) if path.is_dir() else [path])
+    ]
+    stores = [store for log in logs for store in (store_beside(log), store_beside(log.parent))]
+    return list(dict.fromkeys(filter(Path.is_file, stores)))

@@ -5,23 +5,21 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from discode.backends import KINDS, kind_of
-from discode.bulk import BLOCK_ROWS, Share, Totals, find_inputs, score_to_folder
+from discode.bulk import RunPlan, Totals, find_inputs, plan_run, score_to_folder
 from discode.bulk.chunks import CHUNK_ROWS, PairChunk
 from discode.bulk.counting import RowCount, count_rows
-from discode.bulk.folder import read_signatures, store_in
-from discode.bulk.judging import Methods, ScoredChunk, score_chunks
-from discode.bulk.run import chunk_of, plan_run, read_share
-from discode.bulk.writers import ScoreWriter, open_writer, score_format
+from discode.bulk.folder import store_in
+from discode.bulk.judging import Methods, ScoredChunk, by_method, score_chunks
+from discode.bulk.plan import chunk_of, read_chunks, read_signatures
 from discode.cli import output
 from discode.cli.dry_run import check_served, print_estimate
 from discode.cli.model_options import (
@@ -36,160 +34,109 @@ from discode.cli.model_options import (
 )
 from discode.decoders import get_decoder, without_prior
 from discode.errors import InputError, StoppedError, count_of, lookup
-from discode.files import replacing
 from discode.judge import Judge, load
 from discode.pairs import make_pairs
 
 ENGINES = {"local": "this process", "ray": "workers of Ray"}
-"""Who carries a run into a folder."""
+"""What carries out a run into a folder."""
 JSON_ROWS = 64
 """Rows that are judged before --json prints them."""
 CAPS = ("max_requests", "max_cost", "rate", "concurrency")
 """Options of served models that each process counts for itself."""
+MakeJudge = partial[Judge]
+""":func:`~discode.judge.load` with its arguments; a judge is made where it is called."""
+
+_input = partial(typer.Option, rich_help_panel="Input")
+_judge = partial(typer.Option, rich_help_panel=PANEL)
+_output = partial(typer.Option, rich_help_panel="Output")
+_large = partial(typer.Option, rich_help_panel="Large runs")
+
+ImageArgument = Annotated[str | None, typer.Argument(help="An image.")]
+Captions = Annotated[list[str] | None, typer.Argument(help="Captions of it.")]
+Source = Annotated[
+    list[Path] | None,
+    _input(
+        "--input", "-i", metavar="PATH",
+        help="Pairs: CSV, TSV, JSONL, Parquet, COCO's JSON or WebDataset tars; a file, "
+        "a folder or a pattern; repeat.",
+    ),
+]  # fmt: skip
+Images = Annotated[
+    Path | None, _input(help="Folder of the images; names that lead out of it are refused.")
+]
+References = Annotated[
+    list[str] | None, _input("--reference", "-r", metavar="TEXT", help="Reference caption; repeat.")
+]
+MethodNames = Annotated[
+    list[str] | None,
+    _judge("--method", "-m", metavar="METHOD", help="Method or preset FILE.json; repeat."),
+]
+ScaleName = Annotated[str | None, _judge("--scale", "-s", help="unit, ten, five, ...")]
+PromptName = Annotated[str | None, _judge(help="fleur, caption-last, or a text file of your own.")]
+BatchSize = Annotated[int | None, _judge(help="Pairs per batch; default: by the model.")]
+DryRun = Annotated[
+    bool, _judge("--dry-run", help="Print what a server would be sent, and send nothing.")
+]
+Output = Annotated[
+    str | None,  # a Path would forget the slash that makes scores.v2/ a folder
+    _output(
+        "--output", "-o", metavar="PATH",
+        help="File or folder of scores: .jsonl, .csv, .parquet, or a folder/.",
+    ),
+]  # fmt: skip
+AsJson = Annotated[bool, _output("--json", help="Print JSON lines, not a table.")]
+Show = Annotated[bool, _output("--show", help="Draw the first distributions.")]
+Store = Annotated[
+    Path | None,
+    _output(help="File of readings to keep and to resume from; default: with --output."),
+]
+ShareOption = Annotated[str | None, _large(help="Share of this process, I/N from 0/N to N-1/N.")]
+ShardSize = Annotated[
+    int | None, _large(help="Rows per shard of an output folder; default: 10000.")
+]
+Format = Annotated[
+    str | None, _large("--format", help="Format of an output folder: jsonl, csv or parquet.")
+]
+MinScore = Annotated[
+    float | None, _large(help="Threshold; samples that reach it are written to OUTPUT/passed.")
+]
+Engine = Annotated[str | None, _large(help="local or ray.")]
+Address = Annotated[str | None, _large(help='Address of the Ray cluster ("auto" to detect).')]
+Workers = Annotated[int | None, _large(help="Models at once, with Ray.")]
 
 
 def score(
-    image: Annotated[str | None, typer.Argument(help="An image.")] = None,
-    captions: Annotated[list[str] | None, typer.Argument(help="Captions of it.")] = None,
-    source: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--input",
-            "-i",
-            rich_help_panel="Input",
-            metavar="PATH",
-            help="Pairs: CSV, TSV, JSONL, Parquet, COCO's JSON or WebDataset tars; a file, "
-            "a folder or a pattern; repeat.",
-        ),
-    ] = None,
-    images: Annotated[
-        Path | None,
-        typer.Option(
-            rich_help_panel="Input",
-            help="Folder of the images; names that lead out of it are refused.",
-        ),
-    ] = None,
-    reference: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--reference",
-            "-r",
-            metavar="TEXT",
-            rich_help_panel="Input",
-            help="A reference caption; repeat.",
-        ),
-    ] = None,
+    image: ImageArgument = None,
+    captions: Captions = None,
+    source: Source = None,
+    images: Images = None,
+    reference: References = None,
     model: Model = None,
     model_option: ModelOption = None,
     threads: Threads = None,
     device: Device = None,
     dtype: Dtype = None,
     base_url: BaseUrl = None,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method",
-            "-m",
-            metavar="METHOD",
-            rich_help_panel=PANEL,
-            help="A method or a preset FILE.json; repeat to compare.",
-        ),
-    ] = None,
-    scale: Annotated[
-        str | None,
-        typer.Option("--scale", "-s", rich_help_panel=PANEL, help="unit, ten, five, ..."),
-    ] = None,
-    prompt: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=PANEL, help="fleur, caption-last, or a text file of your own."
-        ),
-    ] = None,
-    batch_size: Annotated[
-        int | None,
-        typer.Option(rich_help_panel=PANEL, help="Pairs per batch; default: by the model."),
-    ] = None,
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run",
-            rich_help_panel=PANEL,
-            help="Say what a server would be sent; send nothing.",
-        ),
-    ] = False,
-    typed: Annotated[
-        str | None,  # a Path would forget the slash that makes scores.v2/ a folder
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="PATH",
-            rich_help_panel="Output",
-            help="Write scores here: .jsonl, .csv, .parquet, or a folder/.",
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", rich_help_panel="Output", help="Print JSON lines, not a table."),
-    ] = False,
-    show: Annotated[
-        bool,
-        typer.Option("--show", rich_help_panel="Output", help="Draw the first distributions."),
-    ] = False,
-    store: Annotated[
-        Path | None,
-        typer.Option(
-            rich_help_panel="Output",
-            help="Keep readings here and resume from it; default: with --output.",
-        ),
-    ] = None,
-    shard: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel="Large runs", help="This process's share, I/N from 0/N to N-1/N."
-        ),
-    ] = None,
-    shard_size: Annotated[
-        int | None,
-        typer.Option(
-            rich_help_panel="Large runs",
-            help="Rows per shard of an output folder; default: 10000.",
-        ),
-    ] = None,
-    form: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            rich_help_panel="Large runs",
-            help="Of an output folder: jsonl, csv or parquet.",
-        ),
-    ] = None,
-    min_score: Annotated[
-        float | None,
-        typer.Option(
-            rich_help_panel="Large runs", help="Write the samples that reach it to OUTPUT/passed."
-        ),
-    ] = None,
-    engine: Annotated[
-        str | None, typer.Option(rich_help_panel="Large runs", help="local or ray.")
-    ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(rich_help_panel="Large runs", help="Of a Ray cluster; auto finds it."),
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(rich_help_panel="Large runs", help="Models at once, with Ray.")
-    ] = None,
+    method: MethodNames = None,
+    scale: ScaleName = None,
+    prompt: PromptName = None,
+    batch_size: BatchSize = None,
+    dry_run: DryRun = False,
+    typed: Output = None,
+    as_json: AsJson = False,
+    show: Show = False,
+    store: Store = None,
+    shard: ShareOption = None,
+    shard_size: ShardSize = None,
+    form: Format = None,
+    min_score: MinScore = None,
+    engine: Engine = None,
+    address: Address = None,
+    workers: Workers = None,
 ) -> None:
     """Score an image with captions, or files of pairs."""
-    if images is not None and not images.is_dir():
-        raise InputError(f"--images {images} is not a folder")
-    if source and (image is not None or reference):
-        raise InputError("give either an image and captions, or --input, not both")
-    if not output.stderr.is_terminal:  # bars of loading and downloading would fill a log
-        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     if dry_run:
         check_served(model)
-    large = LargeRunOptions(shard, shard_size, form, min_score, engine, address, workers)
     methods = {name: get_decoder(name) for name in method or ["discode"]}
     options = model_options(
         model_option, threads=threads, device=device, dtype=dtype, base_url=base_url
@@ -199,37 +146,24 @@ def score(
     make = partial(
         load, model, method=demanding, prompt=prompt, scale=scale, batch_size=batch_size, **options
     )
-    if typed is not None and is_folder(typed):
-        if not source:
-            raise InputError(f"--output {typed} is a folder, which goes with --input FILES")
-        if as_json or show:
-            raise InputError("--json and --show go with a file or the screen, not with a folder")
-        run = FolderRun(source, Path(typed), images, store, methods, large)
-        if dry_run:
-            run.estimate(make)
-        elif large.over_ray():
-            run.score_with_ray(make, model, options)
-        else:
-            run.score_here(make)
+    if not output.stderr.is_terminal:  # bars of loading and downloading would fill a log
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    _check_input(image, reference, source, images)
+    large = LargeRunOptions(shard, shard_size, form, min_score, engine, address, workers)
+    if typed is None or not is_folder(typed):
+        large.refuse("needs" if source else "goes with --input FILES and")
+        rows = _read(
+            image, captions, reference, source, images, JSON_ROWS if as_json else CHUNK_ROWS
+        )
+        out = None if typed is None else Path(typed)
+        _score_rows(make, methods, rows, out, store, as_json=as_json, show=show, dry_run=dry_run)
         return
-    if (flag := large.given()) is not None:
-        needed = "needs" if source else "goes with --input FILES and"
-        raise InputError(f"{flag} {needed} --output FOLDER")
-    at_once = JSON_ROWS if as_json else CHUNK_ROWS
-    chunks, total, files = _read(image, captions, reference, source, images, at_once)
-    out = None if typed is None else Path(typed)
-    recording = (model or "").removeprefix("recorded:").partition("#")[0]
-    output.check_output(out, *files, store, Path(recording), show=show, as_json=as_json)
-    chunks = itertools.chain(_first_chunk(chunks), chunks)
-    if dry_run:
-        kept = store or (out and output.store_beside(out))
-        print_estimate(make(), (chunk.pairs for chunk in chunks), kept)
-        return
-    judge = make(store=store)
-    if out is not None:
-        judge = judge.with_store(output.store_beside(out))
-    totals, signatures = _score(judge, methods, chunks, total, out, as_json=as_json, show=show)
-    _finish(totals, signatures, judge, out)
+    if not source or as_json or show:
+        raise InputError(
+            f"--output {typed} is a folder, which goes with --input FILES, and not with --json or "
+            "--show"
+        )
+    _score_folder(make, large, large.plan(source, typed, images, methods), store, dry_run=dry_run)
 
 
 def is_folder(out: str) -> bool:
@@ -242,19 +176,42 @@ def is_folder(out: str) -> bool:
     return out.endswith(("/", os.sep)) or path.is_dir() or not (path.suffix or out == "-")
 
 
+def _check_input(
+    image: str | None,
+    references: Sequence[str] | None,
+    source: Sequence[Path] | None,
+    images: Path | None,
+) -> None:
+    if images is not None and not images.is_dir():
+        raise InputError(f"--images {images} is not a folder")
+    if source and (image is not None or references):
+        raise InputError("give either an image and captions, or --input, not both")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Chunks to score, how many rows they have where that is known, and the files they are in."""
+
+    chunks: Iterator[PairChunk]
+    total: RowCount | None
+    files: Sequence[Path] = ()
+
+
 def _read(
     image: str | None,
     captions: list[str] | None,
     references: list[str] | None,
     source: list[Path] | None,
     images: Path | None,
-    at_once: int,
-) -> tuple[Iterator[PairChunk], RowCount | None, Sequence[Path]]:
-    """Return the chunks to score, how many rows they have where that is known, and their files."""
+    chunk_rows: int,
+) -> Rows:
     if source:
         inputs = find_inputs(source)
-        chunks = read_share(inputs, images=images, chunk_rows=at_once)
-        return chunks, count_rows(inputs), inputs.files
+        files = (
+            read_chunks(inputs, number, images=images, chunk_rows=chunk_rows)
+            for number in range(len(inputs.files))
+        )
+        return Rows(itertools.chain.from_iterable(files), count_rows(inputs), inputs.files)
     if image is None or not captions:
         raise InputError("give an image and at least one caption, or --input FILE with pairs")
     if (file := next(filter(os.path.isfile, captions), None)) is not None:  # a shell's *.jpg
@@ -264,56 +221,72 @@ def _read(
         )
     path = image if images is None else str(images / image)
     chunk = chunk_of(make_pairs(path, captions, references or None), [image] * len(captions))
-    return iter([chunk]), RowCount(len(captions)), ()
+    return Rows(iter([chunk]), RowCount(len(captions)))
 
 
-def _first_chunk(chunks: Iterator[PairChunk]) -> list[PairChunk]:
-    """Read one chunk: what is not a table at all is found before a model is opened."""
-    return list(itertools.islice(chunks, 1))
-
-
-def _score(
-    judge: Judge,
+def _score_rows(
+    make: MakeJudge,
     methods: Methods,
-    chunks: Iterable[PairChunk],
-    total: RowCount | None,
+    rows: Rows,
     out: Path | None,
+    store: Path | None,
     *,
     as_json: bool,
     show: bool,
+    dry_run: bool,
+) -> None:
+    """Score rows into a file, or on the screen; with ``dry_run`` print what would be sent."""
+    recording = (make.args[0] or "").removeprefix("recorded:").partition("#")[0]
+    output.check_output(out, *rows.files, store, Path(recording), show=show, as_json=as_json)
+    # What is not a table at all is found before a model is opened.
+    chunks = itertools.chain(list(itertools.islice(rows.chunks, 1)), rows.chunks)
+    beside = None if out is None else output.store_beside(out)
+    if dry_run:
+        print_estimate(make(), (chunk.pairs for chunk in chunks), store or beside)
+        return
+    judge = make(store=store)
+    if beside is not None:
+        judge = judge.with_store(beside)
+    totals, signatures = score_into(
+        judge, methods, chunks, out, total=rows.total, as_json=as_json, show=show
+    )
+    _finish(totals, signatures, judge, out)
+
+
+def score_into(
+    judge: Judge,
+    methods: Methods | None,
+    chunks: Iterable[PairChunk],
+    out: Path | None,
+    *,
+    total: RowCount | None = None,
+    as_json: bool = False,
+    show: bool = False,
 ) -> tuple[Totals, Mapping[str, str]]:
-    """Score chunks into a file, JSON lines or a table, and charts of the first ones."""
-    before = {name: without_prior(decoder) for name, decoder in methods.items()} if show else None
-    first: list[ScoredChunk] = []
-    made: dict[str, set[str]] = {}
-    table = None if as_json or (out is not None and not show) else output.TableWriter()
+    """Score chunks into a file or onto the screen; return the counts, and signatures by method."""
+    judges = by_method(judge, methods)
+    before = {
+        name: replace(each, decoder=without_prior(each.decoder))
+        for name, each in (judges if show else {}).items()
+    }
+    seen: dict[str, set[str]] = {name: set() for name in judges}
+    bar = not (as_json and sys.stdout.isatty())  # which would be drawn between the lines
+    with (
+        output.open_scores(out, as_json=as_json, show=show) as write,
+        output.row_progress(total, bar=bar) as progress,
+    ):
 
-    def write(chunk: ScoredChunk) -> None:
-        for writer in writers:
-            writer.write(chunk.rows)
-        if not first:
-            first.append(chunk)
-        for name, lines in chunk.rows.signatures.items():
-            made.setdefault(name, set()).update(lines)
+        def take(chunk: ScoredChunk) -> None:
+            write(chunk.rows, chunk.before)
+            for name, signatures in chunk.rows.signatures.items():
+                seen[name].update(signatures)
 
-    with ExitStack() as stack:
-        writers: list[ScoreWriter] = [] if table is None else [table]
-        if out is not None:
-            temp = stack.enter_context(replacing(out))
-            writers.append(stack.enter_context(open_writer(temp, score_format(out))))
-        if as_json:
-            writers.append(output.JsonPrinter())
-        # On a terminal, a bar would be drawn between the lines.
-        bar = not (as_json and sys.stdout.isatty())
-        progress = stack.enter_context(output.row_progress(total, bar=bar))
-        totals = score_chunks(judge, methods, chunks, write, progress=progress, before=before)
-    for chunk in first if show else ():
-        output.show(chunk.rows, chunk.before)
-    if table is not None:
-        table.print()
+        totals = score_chunks(judges, chunks, take, progress=progress, before=before)
     # Where some pairs had references and some had not, the rows differ: the judge's own then.
-    shown = {n: made[n].pop() if len(made[n]) == 1 else first[0].signatures[n] for n in made}
-    return totals, shown
+    return totals, {
+        name: seen[name].pop() if len(seen[name]) == 1 else str(each.signature)
+        for name, each in judges.items()
+    }
 
 
 def _finish(
@@ -352,107 +325,69 @@ class LargeRunOptions:
     address: str | None = None
     workers: int | None = None
 
-    def given(self) -> str | None:
-        """Return the first option that was given, as it is typed."""
-        for field in fields(self):
-            if getattr(self, field.name) is not None:
-                return f"--{field.name.replace('_', '-')}"
-        return None
+    def refuse(self, needed: str) -> None:
+        """Raise where any of them was given for a run that is not into a folder."""
+        for name, value in asdict(self).items():
+            if value is not None:
+                raise InputError(f"--{name.replace('_', '-')} {needed} --output FOLDER")
 
-    def over_ray(self) -> bool:
-        """Return whether Ray carries the run."""
+    def plan(self, source: list[Path], out: str, images: Path | None, methods: Methods) -> RunPlan:
+        """Plan a run."""
         lookup(ENGINES, self.engine or "local", "engine")
-        ray = self.engine == "ray"
-        if not ray and (self.address is not None or self.workers is not None):
+        if self.engine != "ray" and (self.address is not None or self.workers is not None):
             raise InputError("--address and --workers go with --engine ray")
-        if ray and self.shard is not None:
-            raise InputError("--shard is for batch systems; Ray shares the work out itself")
-        return ray
+        names = ("shard", "shard_size", "format", "min_score")
+        options = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return plan_run(source, out, methods=methods, images=images, **options)
 
 
-@dataclass(frozen=True)
-class FolderRun:
-    """A run into a folder of shards."""
-
-    source: list[Path]
-    out: Path
-    images: Path | None
-    store: Path | None
-    methods: Methods
-    large: LargeRunOptions
-
-    def score_here(self, make: Callable[..., Judge]) -> None:
-        """Score this process's share."""
-        share = self._share()
-        inputs = plan_run(self.source, self.out, **self._options()).inputs
-        _first_chunk(read_share(inputs, share, images=self.images))
-        output.make_folder(self.out)
-        judge = make(store=self.store).with_store(store_in(self.out, share))
-        run = partial(score_to_folder, judge, self.source, self.out, shard=share)
-        self._run(run, judge)
-
-    def score_with_ray(
-        self, make: Callable[..., Judge], model: str | None, options: Mapping[str, Any]
-    ) -> None:
-        """Score everything with the workers of Ray, each of which makes a judge."""
-        from discode.bulk.ray import score_with_ray
-
-        if self.store is not None:
-            raise InputError(
-                "--store is one machine's file; on a cluster, finished shards are kept"
-            )
-        for name in CAPS if self.large.workers != 1 else ():
-            if options.get(name) is not None:
-                raise InputError(
-                    f"{name}: caps hold for one process, and every worker of Ray "
-                    "is one; give --workers 1, or leave --engine ray out"
-                )
-        run = partial(
-            score_with_ray, make, self.source, self.out, address=self.large.address,
-            workers=self.large.workers, gpus=_gpus(model, options),
-        )  # fmt: skip
-        self._run(run)
-
-    def estimate(self, make: Callable[..., Judge]) -> None:
-        """Say what a server would be sent for this share; nothing is written."""
-        if self.large.over_ray():
+def _score_folder(
+    make: MakeJudge, large: LargeRunOptions, plan: RunPlan, store: Path | None, *, dry_run: bool
+) -> None:
+    """Carry out a run into a folder, or print what it would send."""
+    kept = store_in(plan.folder, plan.share)
+    judge = None
+    if dry_run:
+        if large.engine == "ray":
             raise InputError("--dry-run is for models behind an address; leave --engine out")
-        share, settings = self._share(), plan_run(self.source, self.out, **self._options())
-        chunks = read_share(
-            settings.inputs, share, images=self.images, shard_size=settings.shard_size
-        )
-        kept = self.store or store_in(self.out, share)
-        print_estimate(make(), (chunk.pairs for chunk in chunks), kept)
+        chunks = (chunk.pairs for chunk in plan.read_share())
+        print_estimate(make(), chunks, store or kept)
+        return
+    if large.engine == "ray":
+        run = _over_ray(make, large, plan, store)
+    else:
+        next(plan.read_share(), None)  # what is not a table is found before a model is opened
+        output.make_folder(plan.folder)
+        judge = make(store=store).with_store(kept)
+        run = partial(score_to_folder, judge, plan)
+    try:
+        with output.row_progress(count_rows(plan.inputs, plan.share)) as progress:
+            totals = run(progress=progress)
+    except StoppedError as error:
+        resume = f"finished shards are in {plan.folder}: run again to go on"
+        output.note(f"stopped: {error.reason}; {resume}", "red")
+        raise typer.Exit(1) from None
+    _finish(totals, read_signatures(plan.folder), judge, plan.folder, plan.min_score)
 
-    def _share(self) -> Share:
-        return Share.parse(self.large.shard or "0/1")
 
-    def _options(self) -> dict[str, Any]:
-        size = self.large.shard_size
-        return {
-            "methods": self.methods,
-            "images": self.images,
-            "shard_size": BLOCK_ROWS if size is None else size,
-            "format": self.large.format or "jsonl",
-            "min_score": self.large.min_score,
-        }
+def _over_ray(
+    make: MakeJudge, large: LargeRunOptions, plan: RunPlan, store: Path | None
+) -> partial[Totals]:
+    """Return a run whose workers each make a judge."""
+    from discode.bulk.ray import score_with_ray
 
-    def _run(self, run: Callable[..., Totals], judge: Judge | None = None) -> None:
-        try:
-            total = count_rows(find_inputs(self.source), self._share())
-            with output.row_progress(total) as progress:
-                totals = run(progress=progress, **self._options())
-        except StoppedError as error:
-            reason = str(error).removeprefix("not asked: ")
-            output.note(
-                f"stopped: {reason}; finished shards are in {self.out}: run again to go on", "red"
+    if store is not None:
+        raise InputError("--store is one machine's file; on a cluster, finished shards are kept")
+    for name in CAPS if large.workers != 1 else ():
+        if make.keywords.get(name) is not None:
+            raise InputError(
+                f"{name}: caps hold for one process, and every worker of Ray is one; give "
+                "--workers 1, or leave --engine ray out"
             )
-            raise typer.Exit(1) from None
-        _finish(totals, read_signatures(self.out), judge, self.out, self.large.min_score)
-
-
-def _gpus(model: str | None, options: Mapping[str, Any]) -> float:
-    """Return how many GPUs a worker needs: one for a local model, unless it runs elsewhere."""
-    if (device := options.get("device")) is not None:
-        return float(str(device).startswith("cuda"))
-    return float(kind_of(model or "embedded")[0] is KINDS["hf"])
+    device = make.keywords.get("device")
+    # A worker of a local model needs a GPU, unless the model runs elsewhere.
+    local = kind_of(make.args[0] or "embedded")[0] is KINDS["hf"]
+    gpus = float(local if device is None else str(device).startswith("cuda"))
+    return partial(
+        score_with_ray, make, plan, address=large.address, workers=large.workers, gpus=gpus
+    )

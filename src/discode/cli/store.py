@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from discode.cli.output import echo, note, stdout
+from discode.cli.output import echo, note, stdout, table_of
 from discode.errors import InputError, count_of
 from discode.readings.exchange import export_readings, import_readings
 from discode.readings.store import ReadingStore
@@ -23,7 +22,7 @@ Store = Annotated[Path, typer.Argument(help="The reading store (SQLite).")]
 @app.command()
 def info(store: Store) -> None:
     """List the models that were asked, how, and how often."""
-    table = Table("model", "revision", "dtype", "scale", "prompt", "readings", box=None)
+    table = table_of("model", "revision", "dtype", "scale", "prompt", "readings", texts=range(5))
     with ReadingStore(store, create=False) as opened:
         for run, count in opened.run_keys():
             model, revision, dtype, prompt, scale = run.fields()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -260,7 +260,7 @@ class Readings:
         >>> from discode.scales import FIVE
         >>> row = {"5": -0.4, " 5": -3.0, "4": -2.0, "3": -4.0, "1": -9.0, "the": -7.0}
         >>> Readings.of(row, FIVE).errors
-        {0: "no log-probability for '2'; ask for more, or give missing='spread' to estimate it"}
+        {0: "no log-probability for '2'; ask for more, or set missing to 'spread' to estimate it"}
         >>> readings = Readings.of(row, FIVE, missing="spread")
         >>> readings.answer_logp[0, 0].round(2).tolist(), readings.truncated.tolist()
         ([-9.0, -9.0, -4.0, -2.0, -0.33], [True])
@@ -295,15 +295,15 @@ class Readings:
         return cls._after_first_stem(scale, rows)
 
     @classmethod
-    def _of_tokens(cls, rows: Iterable[Any], scale: Scale, missing: str) -> Readings:
+    def _of_tokens(cls, rows: Sequence[Any], scale: Scale, missing: str) -> Readings:
         logp, truncated, errors = [], [], {}
         for number, row in enumerate(rows):
-            if not _is_token_row(row):
-                raise InputError(f"row {number}: expected a mapping of tokens, got {type(row)}")
             try:
+                if not _is_token_row(row):
+                    raise InputError(f"expected a mapping of tokens, got {type(row)}")
                 values, absent = _answers_of(row, scale)
             except InputError as error:
-                raise InputError(f"row {number}: {error}") from None
+                raise InputError(f"{_row(number, rows)}{error}") from None
             if absent and (missing == "nan" or len(absent) == len(values)):
                 errors[number] = absent_answers(absent, len(values))
                 values = [math.nan] * len(values)
@@ -363,7 +363,9 @@ def absent_answers(absent: Sequence[str], answers: int) -> str:
     names = ", ".join(map(repr, absent))
     if len(absent) == answers:
         return f"none of the answers {names} is among the tokens given"
-    return f"no log-probability for {names}; ask for more, or give missing='spread' to estimate it"
+    return (
+        f"no log-probability for {names}; ask for more, or set missing to 'spread' to estimate it"
+    )
 
 
 def _sizes(scale: Scale) -> dict[str, int]:
@@ -393,7 +395,7 @@ def _check_sum(logp: Floats, whose: str) -> None:
         )
 
 
-def _row(number: int, array: Floats) -> str:
+def _row(number: int, array: Floats | Sequence[Any]) -> str:
     return f"row {number}: " if len(array) > 1 else ""
 
 

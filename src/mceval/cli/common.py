@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import typer
 from rich.table import Table
 
+from discode.cli.output import table_of
 from discode.errors import InputError, require
 
 if TYPE_CHECKING:
@@ -64,10 +65,7 @@ def read_public_url(text: str) -> PublicAddress:
 
 def make_table(*columns: str, left: int = 1) -> Table:
     """Return an empty table: so many columns of text, the others of numbers, on the right."""
-    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 1, 0, 0))
-    for number, name in enumerate(columns):
-        table.add_column(name, overflow="fold", justify="left" if number < left else "right")
-    return table
+    return table_of(*columns, texts=range(left), gap=1)
 
 
 def interval_cell(found: Interval) -> str:

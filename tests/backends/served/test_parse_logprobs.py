@@ -282,14 +282,14 @@ def test_a_decimal_is_no_zero() -> None:
         "content": [position("0", {"0": 0.9}), position(".", {".": 0.9}), position("7", DIGITS)]
     }
     for scale in ("ten", "five"):
-        assert "give scale='unit'" in discode.decode(unit, scale=scale).errors[0]
+        assert "'unit'" in discode.decode(unit, scale=scale).errors[0]
     assert discode.decode(unit, scale="unit").errors == {}
 
 
 def test_what_a_response_lacks_is_nan_or_spread() -> None:
     given = {"content": [position("4", {"4": 0.7, "5": 0.2})]}
     assert "no log-probability for '1', '2', '3'" in discode.decode(given, scale="five").errors[0]
-    assert "missing='spread'" in discode.decode(given, scale="five").errors[0]
+    assert "'spread'" in discode.decode(given, scale="five").errors[0]
     spread = discode.decode(given, scale="five", missing="spread")
     assert spread.flags["truncated"].tolist() == [True]
 

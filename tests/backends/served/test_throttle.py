@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 
 import pytest
 
@@ -33,8 +34,9 @@ def test_it_finds_the_limit_of_a_server() -> None:
         throttle.release("done")
         assert throttle.limit == 33
         throttle.stop("enough")
-        with pytest.raises(StoppedError, match="enough"):
+        with pytest.raises(StoppedError, match="not asked: enough") as stopped:
             await throttle.acquire()
+        assert pickle.loads(pickle.dumps(stopped.value)).reason == "enough"  # from a worker of Ray
 
     asyncio.run(run())
 

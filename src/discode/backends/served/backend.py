@@ -378,7 +378,7 @@ class Served(Backend):
             whole = features.whole_numbers or "logprob_token_ids" in options
             return _reading(answer, scale, whole)
         except InputError as error:  # a refused key, another model: the rest would fail too
-            self.client.throttle.stop(f"not asked: {error}")
+            self.client.throttle.stop(str(error))
             return Readings.failed(scale, [str(error)])
         except DiscodeError as error:
             return Readings.failed(scale, [str(error)])

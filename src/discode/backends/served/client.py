@@ -309,7 +309,7 @@ class ChatClient(RequestOptions):
         if seconds <= _MAX_WAIT:
             return _TryAgain(why, seconds, busy=True)
         why = f"{why} (it asks to wait {seconds:.0f} s)"
-        self.throttle.stop(f"not asked: {why}", seconds)
+        self.throttle.stop(why, seconds)
         return BackendError(why)
 
     def _unreachable(self, error: httpx.HTTPError) -> str:

@@ -123,8 +123,7 @@ def readings_from_json(given: Any, scale: Scale, *, missing: str = "nan") -> Giv
         except InputError as error:
             if not isinstance(given, list | tuple):
                 raise
-            # The others are not lost; nor is this the first of them.
-            part = Readings.failed(scale, [str(error).removeprefix("row 0: ")])
+            part = Readings.failed(scale, [str(error)])  # the others are not lost
         parts.append(part)
         places.append(place)
     return GivenReadings(Readings.concat(scale, parts), tuple(places))

@@ -81,10 +81,10 @@ class RequestThrottle:
             self._over.clear()
         affordable = self._affordable()
         if self.max_requests is not None and self.sent >= self.max_requests:
-            self.stop(f"not asked: max_requests={self.max_requests} is reached")
+            self.stop(f"max_requests={self.max_requests} is reached")
         elif not affordable and not self._in_flight:
             spent = f"{self.spent:.4g} spent"
-            self.stop(f"not asked: max_cost={self.max_cost:g} is reached ({spent})")
+            self.stop(f"max_cost={self.max_cost:g} is reached ({spent})")
         if self.stopped:
             raise StoppedError(self.stopped)
         wait = max(self._until, self._next) - self.clock()
