@@ -121,10 +121,9 @@ def as_image(image: ImageInput) -> ImageSource:
         # All of it: whoever has just written to a BytesIO stands at its end.
         return image.getvalue() if isinstance(image, io.BytesIO) else bytes(image)
     if hasattr(image, "read"):
-        file: Any = image
         with suppress(AttributeError, OSError):  # from its start, as often as it is given
-            file.seek(0)
-        data = file.read(MAX_FILE + 1)
+            image.seek(0)  # type: ignore[union-attr]  # AttributeError is caught
+        data = image.read(MAX_FILE + 1)
         if not isinstance(data, bytes):
             raise InputError("an image's file was opened as text; open it with mode 'rb'")
         if len(data) > MAX_FILE:
@@ -334,8 +333,8 @@ def _missing_number(path: Path) -> str | None:
         return "it is an image's number, as COCO has them; give the folder of images (--images)"
     number = int(path.name)
     return (
-        f"no image in {path.parent} has a name that ends in this number, such as {number}.jpg, "
-        f"{number:012d}.jpg or COCO_val2014_{number:012d}.jpg"
+        f"no image in {path.parent} has this name, or, for a number in image_id, one that ends in "
+        f"it, such as {number}.jpg, {number:012d}.jpg or COCO_val2014_{number:012d}.jpg"
     )
 
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, Generic, TypeVar
 
 from PIL import Image
 
 from discode.arrays import as_numpy, is_array
 from discode.errors import BadDataError, InputError, count_of, suggest
-from discode.files import read_rows
+from discode.files import parse_json, read_rows
 from discode.images import (
     IMAGE_SUFFIXES,
     KEPT_BYTES,
@@ -37,6 +36,7 @@ CAPTION_COLUMNS = (
 )  # fmt: skip
 REFERENCE_COLUMNS = ("references", "refs", "reference")
 ID_COLUMNS = ("id",)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,9 @@ def as_pairs(pairs: Iterable[PairInput]) -> list[Pair]:
 
 def _check_ordered(given: Any, wanted: str) -> None:
     """Raise unless something has an order, so that scores can have it, too."""
-    unordered = isinstance(given, str | bytes | Mapping | set | frozenset)
-    if unordered or not isinstance(given, Iterable):
+    if isinstance(given, str | bytes | Mapping | set | frozenset) or not isinstance(
+        given, Iterable
+    ):
         raise InputError(f"{wanted}, not {type(given).__name__}")
 
 
@@ -256,7 +257,9 @@ def pair_up(
         groups = [references] * len(texts) if shared else list(references)
     groups = [() if group is None else group for group in groups]
     groups = [(group,) if not isinstance(group, str | Iterable) else group for group in groups]
-    if len(groups) != len(texts) or any(isinstance(g, str | set | frozenset) for g in groups):
+    if len(groups) != len(texts) or any(
+        isinstance(group, str | set | frozenset) for group in groups
+    ):
         raise InputError(
             f"references must be one list of captions per pair: {len(texts)} lists are needed"
         )
@@ -340,6 +343,8 @@ class PairColumns:
     caption: tuple[str, ...]
     references: tuple[str, ...]
     id: tuple[str, ...]
+    numbered: bool
+    """Whether the last image column is COCO's ``image_id``, which holds numbers."""
 
     @classmethod
     def among(cls, names: Iterable[str]) -> PairColumns:
@@ -354,7 +359,10 @@ class PairColumns:
                 )
             found[plain] = name
         kinds = (IMAGE_COLUMNS, CAPTION_COLUMNS, REFERENCE_COLUMNS, ID_COLUMNS)
-        return cls(*(tuple(found[name] for name in kind if name in found) for kind in kinds))
+        image, caption, references, own = (
+            tuple(found[name] for name in kind if name in found) for kind in kinds
+        )
+        return cls(image, caption, references, own, "image_id" in found)
 
 
 _KNOWN = {*IMAGE_COLUMNS, *CAPTION_COLUMNS, *REFERENCE_COLUMNS, *ID_COLUMNS}
@@ -364,10 +372,12 @@ class PairParser:
     """Makes pairs from the rows of a table, whatever their columns are called.
 
     Args:
-        images: The folder that image names, or COCO's image numbers, are found in. Names that lead
-            out of it are refused: a table may come from anybody. What a link inside it points at is
-            read, since the links are those of the folder's owner. Without a folder, names are
-            opened as they are.
+        images: The folder that image names are found in. Names that lead out of it are refused: a
+            table may come from anybody. What a link inside it points at is read, since the links
+            are those of the folder's owner. Without a folder, names are opened as they are.
+
+    A name is that of a file. Only what is a number, or stands in the column ``image_id``, is also
+    COCO's number, at the end of a file's name; a file that has it for its whole name goes first.
 
     >>> PairParser().parse({"image": "dog.jpg", "candidate": "a dog"}, "line 2", "0").caption
     'a dog'
@@ -379,7 +389,7 @@ class PairParser:
             raise InputError(f"images: {self._folder} is not a folder")
         self._root = "" if images is None else os.path.join(os.path.abspath(images), "")  # noqa: PTH100, PTH118
         self._numbers: dict[str, list[Path]] | None = None
-        self._last: tuple[Any, str] = (None, "")
+        self._last: tuple[Any, bool, str] = (None, False, "")
         self._columns: tuple[tuple[str, ...], PairColumns] = ((), PairColumns.among(()))
 
     def columns(self, row: Mapping[str, Any], where: str) -> PairColumns:
@@ -404,18 +414,22 @@ class PairParser:
         if not isinstance(references, list):
             raise InputError(f"{where}: references must be a list, not {references!r}")
         if not isinstance(image, bytes):
-            image = self._path(image, where)
+            by_id = columns.numbered and first_filled(row, columns.image[:-1]) is None
+            image = self._path(image, where, by_id)
         caption = _field(row, columns.caption, CAPTION_COLUMNS, where)
         pair = _pair(image, caption, references, where)
         return Pair(pair.image, pair.caption, pair.references, name)
 
-    def _path(self, image: Any, where: str) -> str:
+    def _path(self, image: Any, where: str, by_id: bool) -> str:
         # The captions of an image mostly come together; True is no image, though it equals 1.
-        if type(image) is not type(self._last[0]) or image != self._last[0]:
-            self._last = (image, self._find(image, where))
-        return self._last[1]
+        last, last_by_id, _ = self._last
+        if type(image) is not type(last) or (image, by_id) != (last, last_by_id):
+            self._last = (image, by_id, self._find(image, where, by_id))
+        return self._last[2]
 
-    def _find(self, image: Any, where: str) -> str:
+    def _find(self, image: Any, where: str, by_id: bool) -> str:
+        if isinstance(image, InputError):  # of COCO's annotations
+            raise image
         if isinstance(image, float) and image.is_integer():
             image = int(image)  # a column of numbers with gaps
         elif isinstance(image, os.PathLike):  # of a frame in memory
@@ -425,10 +439,12 @@ class PairParser:
         name = str(image)
         if not name.strip():
             raise InputError(f"{where} has an empty image name")
-        if re.fullmatch(r"\d{1,18}", name):
+        by_id = by_id or isinstance(image, int)
+        if by_id and self._folder and re.fullmatch(r"\d{1,18}", name):
+            whole = self._folder / name
             if self._numbers is None:
                 self._numbers = _by_number(self._folder)
-            found = self._numbers.get(str(int(name)), [Path(self._folder or "") / name])
+            found = [whole] if whole.is_file() else self._numbers.get(str(int(name)), [whole])
             if len(found) > 1:
                 raise InputError(
                     f"{where}: image {image} is both {found[0].name} and {found[1].name} in "
@@ -474,17 +490,14 @@ def image_name(row: Mapping[str, Any], columns: PairColumns | None = None) -> st
     image = first_filled(row, (columns or PairColumns.among(row)).image)
     if isinstance(image, Mapping):
         image = image.get("path")
-    return None if image is None or isinstance(image, bytes) else str(image)
+    return None if image is None or isinstance(image, bytes | InputError) else str(image)
 
 
 def _reference_list(text: str, where: str) -> list[str]:
     """Return a references cell: a JSON list, or one plain reference."""
     if not text.lstrip().startswith("["):
         return [text]
-    try:
-        return list(json.loads(text))
-    except (ValueError, TypeError) as error:
-        raise InputError(f"{where}: references are not a JSON list: {error}") from None
+    return list(parse_json(text, f"{where}: references"))
 
 
 def _field(
@@ -511,11 +524,46 @@ def lacking(allowed: Sequence[str], names: Iterable[Any], what: str = "") -> str
     return f"has no {others}{hint} {', '.join(given) or 'nothing'}"
 
 
-def _by_number(folder: Path | None) -> dict[str, list[Path]]:
+def _by_number(folder: Path) -> dict[str, list[Path]]:
     """Map the number at the end of an image's name to the files, as COCO numbers its images."""
     files: dict[str, list[Path]] = {}
-    for file in sorted(folder.iterdir()) if folder else ():
+    for file in sorted(folder.iterdir()):
         match = re.search(r"(\d+)$", file.stem)
         if match and file.suffix.lower() in IMAGE_SUFFIXES:
             files.setdefault(str(int(match[1])), []).append(file)
     return files
+
+
+class ImageIndex(Generic[T]):
+    """Images by the names that tables give them: one rule for whatever is joined by name.
+
+    The whole path goes first, as it is written. Else a name is that of an image whose path ends in
+    it, folders and all: "1.jpg" may be "dog/1.jpg", and "cat/1.jpg" never is.
+
+    Args:
+        known: The names of images, and what to find by them; those of one image together.
+
+    >>> index = ImageIndex([("data/cat/1.jpg", "A"), ("data/dog/1.jpg", "B")])
+    >>> index.find("dog/1.jpg"), index.find("1.jpg"), index.find("bird/1.jpg")
+    (['B'], ['A', 'B'], [])
+    """
+
+    def __init__(self, known: Iterable[tuple[str, T]]) -> None:
+        self._whole: dict[tuple[str, ...], list[T]] = {}
+        self._ends: dict[tuple[str, ...], list[T]] = {}
+        for name, image in known:
+            _add(self._whole, PurePath(name).parts, image)
+            parts = Path(name).absolute().parts
+            for start in range(len(parts)):
+                _add(self._ends, parts[start:], image)
+
+    def find(self, name: str) -> list[T]:
+        """Return every image that a name may mean: one, none, or several that it does not tell."""
+        parts = PurePath(name).parts
+        return self._whole.get(parts) or self._ends.get(parts) or []
+
+
+def _add(index: dict[tuple[str, ...], list[T]], key: tuple[str, ...], image: T) -> None:
+    images = index.setdefault(key, [])
+    if images[-1:] != [image]:
+        images.append(image)
