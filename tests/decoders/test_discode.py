@@ -205,8 +205,8 @@ def test_nan_and_empty_rows_are_nan_and_counted() -> None:
         {"divergence": "renyi"},
         {"divergence": "none", "cross_entropy": False},
         {"solver": "newton"},
-        {"reading": "sideways"},
-        {"reading": "joint", "solver": "adam"},
+        {"stem": "sideways"},
+        {"stem": "joint", "solver": "adam"},
         {"steps": -1},
         {"steps": 1.5},
         {"learning_rate": 0},
@@ -245,7 +245,7 @@ def test_joint_reading_makes_one_an_ordinary_value() -> None:
     stems = np.log([[0.6, 0.4]])
     answers = np.log(np.array([[[0.05] * 9 + [0.5], [0.9] + [0.01] * 9]]))
     readings = Readings(UNIT, answers, stems)
-    joint = discode.decode(readings, "smoothing", reading="joint")
+    joint = discode.decode(readings, "smoothing", stem="joint")
     greedy = discode.decode(readings, "smoothing")
     assert joint.answers[-2:] == ("0.9", "1.0")
     assert joint.distribution is not None
@@ -255,22 +255,22 @@ def test_joint_reading_makes_one_an_ordinary_value() -> None:
     assert np.allclose(joint.distribution[0], p, atol=1e-15)
     assert float(joint) == pytest.approx((p * np.arange(11)).sum() / 10)
     assert float(greedy) == pytest.approx((np.exp(answers[0, 0]) * np.arange(10)).sum() / 9.5)
-    assert "reading=joint" in str(joint.signature)
+    assert "stem=joint" in str(joint.signature)
     with pytest.raises(discode.DiscodeError, match="two stems"):
-        discode.decode(np.log(np.full(10, 0.1)), "smoothing", reading="joint", scale=TEN)
+        discode.decode(np.log(np.full(10, 0.1)), "smoothing", stem="joint", scale=TEN)
 
 
 def test_joint_reading_without_stems_is_nan() -> None:
-    scores = discode.decode(np.log(np.full(10, 0.1)), scale="unit", reading="joint")
+    scores = discode.decode(np.log(np.full(10, 0.1)), scale="unit", stem="joint")
     assert np.isnan(float(scores))
 
 
 def test_score_after_the_second_stem_ends_at_one() -> None:
     answers = np.log(np.full((1, 2, 10), 0.1))
     readings = Readings(UNIT, answers, np.log([[0.1, 0.9]]))
-    greedy = discode.decode(readings, "smoothing", reading="greedy")
+    greedy = discode.decode(readings, "smoothing", stem="greedy")
     assert float(greedy) == 1.0
-    assert "reading=greedy" in str(greedy.signature)
+    assert "stem=greedy" in str(greedy.signature)
 
 
 @pytest.mark.parametrize("method", ["smoothing", "discode", "paper"])
@@ -283,10 +283,10 @@ def test_one_point_nought_is_graded_by_how_sure_the_model_is(method: str) -> Non
     assert scores.value[:3] == pytest.approx(want, abs=1e-15)
     assert scores.raw is not None
     assert scores.raw.tolist() == [1.0, 1.0, 1.0, 0.0]
-    greedy = discode.decode(Readings(UNIT, answers, stems), method, reading="greedy")
+    greedy = discode.decode(Readings(UNIT, answers, stems), method, stem="greedy")
     assert scores.value[3] == greedy.value[3]
     assert greedy.value[:3].tolist() == [1.0] * 3
-    assert "reading=graded" in str(scores.signature)
+    assert "stem=graded" in str(scores.signature)
 
 
 def test_grading_uses_the_first_tokens_where_both_were_read() -> None:
@@ -301,7 +301,7 @@ def test_grading_uses_the_first_tokens_where_both_were_read() -> None:
 
 def test_the_raw_answer_is_not_graded() -> None:
     with pytest.raises(discode.DiscodeError, match="allowed: greedy, joint"):
-        discode.decode(np.log(np.full(10, 0.1)), "raw", reading="graded", scale=UNIT)
+        discode.decode(np.log(np.full(10, 0.1)), "raw", stem="graded", scale=UNIT)
 
 
 @pytest.mark.parametrize("method", ["raw", "smoothing", "discode", "paper", "fleur"])

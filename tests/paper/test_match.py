@@ -15,7 +15,7 @@ from discode.signature import Signature
 from tests.helpers.published_runs import LLAVA, judged, run_of
 
 EXPERT = "flickr8k-expert"
-PAPER = "paper:reading=greedy"
+PAPER = "paper:stem=greedy"
 """The paper's method with nothing of ours: its own rule for 1.0, too."""
 
 
@@ -63,14 +63,14 @@ def test_the_papers_method_has_the_papers_row() -> None:
 def test_a_departure_is_shown_and_not_compared() -> None:
     told = departure(run_of(EXPERT, judged("discode")), 56.1)
     assert "not the printed formula (alpha_clip=0:1,tau=1" in told
-    told = departure(run_of(EXPERT, judged("paper-unit:reading=greedy")), 56.1)
+    told = departure(run_of(EXPERT, judged("paper-unit:stem=greedy")), 56.1)
     assert told == "not the printed formula (alpha_scale=unit)"
     told = departure(run_of(EXPERT, judged(f"{PAPER},solver=adam,steps=30")), 56.1)
     assert told.startswith("not the printed formula (steps=30)")
     for reading in ("graded", "joint"):
-        log = run_of(EXPERT, judged(f"paper:reading={reading}"))
-        assert departure(log, 56.1) == f"reading={reading}"
-    told = departure(run_of(EXPERT, judged("smoothing:reading=greedy")), 55.7)
+        log = run_of(EXPERT, judged(f"paper:stem={reading}"))
+        assert departure(log, 56.1) == f"stem={reading}"
+    told = departure(run_of(EXPERT, judged("smoothing:stem=greedy")), 55.7)
     assert told == "renormalised over the answers, which FLEUR is not"
 
 
@@ -91,7 +91,7 @@ def test_the_paper_solves_kl_exactly_and_other_divergences_by_adam(
     method: str, number: float, departs: list[str]
 ) -> None:
     more = "," if ":" in method else ":"
-    told = departure(run_of(EXPERT, judged(f"{method}{more}reading=greedy")), number).split("; ")
+    told = departure(run_of(EXPERT, judged(f"{method}{more}stem=greedy")), number).split("; ")
     assert len(told) == len(departs)
     assert all(text.startswith(words) for text, words in zip(told, departs, strict=True))
 
@@ -140,7 +140,7 @@ def test_a_scale_that_the_paper_lacks_has_no_number() -> None:
 def test_rows_with_a_setting_meet_runs_made_so(method: str, numbers: list[float]) -> None:
     """Case (b): rows with a setting never matched."""
     more = "," if ":" in method else ":"
-    made = judged(f"{method}{more}reading=greedy")
+    made = judged(f"{method}{more}stem=greedy")
     assert values(run_of(EXPERT, made), "tau_b", "tau_c") == numbers
 
 

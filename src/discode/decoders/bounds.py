@@ -51,13 +51,13 @@ def truncation_bound(decoder: Decoder, readings: Readings) -> Floats | None:
     error = np.zeros(len(readings))
     part = replace(readings.take(rows), hidden=None, head=None, bias=None)
     # Whichever stem is likelier, joint has the answers after the first.
-    joint = decoder.options().get("reading") == "joint"
+    joint = decoder.options().get("stem") == "joint"
     stem = np.zeros(len(rows), np.intp) if joint else greedy_stem(part)
     which = np.arange(len(rows))
     error[rows] = _spread(decoder, part, part.answer_logp[which, stem], "answer_logp", stem)
     if part.second_logp is not None:
         error[rows] += _spread(decoder, part, part.second_logp, "second_logp", stem)
-    if decoder.options().get("reading") == "graded":
+    if decoder.options().get("stem") == "graded":
         error[rows] += _ungraded(part, stem)
     return error
 

@@ -133,8 +133,8 @@ class Discode(DistributionDecoder):
         if not self.cross_entropy and self.divergence == "none":
             raise InputError("without cross-entropy and divergence there is nothing to minimise")
         if self.solver == "adam":
-            if self.reading == "joint":
-                raise InputError("solver 'adam' moves one head, after one stem: use reading=graded")
+            if self.stem == "joint":
+                raise InputError("solver 'adam' moves one head, after one stem: use stem=graded")
             object.__setattr__(self, "requires", frozenset({"hidden"}))
 
     def options(self) -> dict[str, object]:

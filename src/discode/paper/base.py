@@ -17,6 +17,7 @@ from discode.decoders import get_decoder
 from discode.errors import DiscodeError, InputError
 from discode.metrics import MetricFactory
 from discode.metrics.registry import asks_judge
+from discode.signature import Signature
 
 
 @dataclass(frozen=True)
@@ -216,13 +217,12 @@ def _others(setup: StudySetup, log: RunLog) -> dict[str, MetricResult]:
     }
 
 
-def _made_by(factory: MetricFactory, signature: str) -> bool:
+def _made_by(factory: MetricFactory, signature: Signature) -> bool:
     """Whether scores are of this judge's model, asked in the same way."""
     try:
-        mine = str(factory.judge.signature)
+        return signature.asked == factory.judge.signature.asked
     except DiscodeError:
         return False
-    return signature.partition("|decoder:")[0] == mine.partition("|decoder:")[0]
 
 
 def file_stem(text: str) -> str:

@@ -61,29 +61,29 @@ def candidate_decoders(
 
     Smoothing, the baseline, and the raw answer; token probabilities at other temperatures,
     p ∝ L^(1/τ); and DISCODE with its trust λ in L, the width of its prior, σ² and τ: on scale unit
-    each in all three readings. ``default`` is what "discode" means to the model, if it advises a
-    weight of its own. With ``hidden`` also Adam steps on the printed loss.
+    each with all three rules for the stem. ``default`` is what "discode" means to the model, if it
+    advises a weight of its own. With ``hidden`` also Adam steps on the printed loss.
 
     >>> from discode.scales import FIVE
     >>> list(candidate_decoders(FIVE))[:3]
     ['smoothing', 'raw', 'discode']
     """
-    readings = ("graded", "greedy", "joint") if len(scale.stems) > 1 else ("graded",)
-    found: dict[str, Decoder] = {}
+    stems = ("graded", "greedy", "joint") if len(scale.stems) > 1 else ("graded",)
+    candidates: dict[str, Decoder] = {}
 
-    def add(method: str, options: str = "", allowed: Sequence[str] = readings) -> None:
-        for reading in allowed:
-            decoder = get_decoder(f"{method}:{options}", reading=reading)
-            found[_shortest(method, decoder)] = decoder
+    def add(method: str, options: str = "", allowed: Sequence[str] = stems) -> None:
+        for stem in allowed:
+            decoder = get_decoder(f"{method}:{options}", stem=stem)
+            candidates[_shortest(method, decoder)] = decoder
 
     add(BASELINE)
-    add("raw", allowed=readings[1:] or ("greedy",))
-    found["discode"] = get_decoder("discode") if default is None else default
+    add("raw", allowed=stems[1:] or ("greedy",))
+    candidates["discode"] = get_decoder("discode") if default is None else default
     for options in _DISCODE:
         add("discode", options)
     for steps in (10, 30) if hidden else ():
-        add("paper-adam", f"steps={steps}", readings[:2])
-    return found
+        add("paper-adam", f"steps={steps}", stems[:2])
+    return candidates
 
 
 def _shortest(method: str, decoder: Decoder) -> str:
@@ -167,7 +167,7 @@ def choose_decoder(
     values = {spec: decoder.decode(readings).score for spec, decoder in candidates.items()}
     base = next(iter(values.values()))
     unusable = [spec for spec in candidates if (np.isnan(values[spec]) & np.isfinite(base)).any()]
-    # On many models no row reaches 1.0, and two readings are then one.
+    # On many models no row reaches 1.0, and two rules for the stem are then one.
     first = {values[spec].tobytes(): spec for spec in reversed(list(candidates))}
     specs = [s for s in candidates if s not in unusable and first[values[s].tobytes()] == s]
     pairs = judgments.pair if isinstance(judgments, Ratings) else judgments.left
@@ -226,8 +226,8 @@ def choose_decoder(
 def write_method(decoder: Decoder) -> str:
     """Return a decoder as ``-m`` takes it, with every option written out.
 
-    >>> write_method(get_decoder("smoothing:reading=joint"))
-    'smoothing:reading=joint'
+    >>> write_method(get_decoder("smoothing:stem=joint"))
+    'smoothing:stem=joint'
     """
     return f"{decoder.name}:{options_text(decoder.options())}"
 
@@ -274,7 +274,7 @@ def make_preset(
     chosen = {
         "verdict": describe_choice(choice, MEASURES[choice.measure])[0],
         "by": f"discode study decoders, version {__version__}",
-        "judge": str(judge.signature).partition("|decoder:")[0],
+        "judge": str(judge.signature.asked),
         "benchmark": benchmark.name,
         "options": dict(benchmark.options),
         "sha256": dict(benchmark.checksums),

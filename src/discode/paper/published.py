@@ -29,7 +29,7 @@ from discode.metrics import METRICS
 from discode.options import option_text
 from discode.prompts import FLEUR
 from discode.scales import SCALES, get_scale
-from discode.signature import Signature
+from discode.signature import Signature, SignedDecoder
 
 PAPER_TABLES = {
     "sota_main": "the state of the art on Flickr8k, Composite, Pascal-50S",
@@ -279,8 +279,8 @@ def same_setting(setting: str) -> str:
 
 def _row_of(made: Signature, label: str) -> _PaperRow:
     """Return the row of the paper that scores with this signature belong to."""
-    if made.get("decoder"):
-        return _judge_row(made)
+    if made.decoder is not None:
+        return _judge_row(made, made.decoder)
     metric, model = made.get("metric"), made.get("model")
     if metric not in METRICS:  # scores from a file: their label says whose they are
         name, _, model = label.partition("@")
@@ -360,7 +360,7 @@ _PRECISIONS = ("none", "float32", "bfloat16", "float16")
 """Of weights that are not quantised; a server does not say."""
 
 
-def _judge_row(made: Signature) -> _PaperRow:
+def _judge_row(made: Signature, decoder: SignedDecoder) -> _PaperRow:
     """Return the row of a judge, from its model, decoder, scale and prompt."""
     model = paper_model(made.get("model"))
     if not model:
@@ -372,18 +372,17 @@ def _judge_row(made: Signature) -> _PaperRow:
         departures.append(f"images shrunk to {shrunk[1]}")
     if made.get("prompt") != f"{FLEUR.name}-{FLEUR.digest}":
         departures.append(f"another prompt ({made.get('prompt')})")
-    name, _, rest = made["decoder"].partition("(")
-    options = dict(part.split("=", 1) for part in rest.rstrip(")").split(",") if part)
+    options = dict(decoder.options)
     scale = _scale_name(made.get("scale", "unit"))
-    if scale == "unit" and options.get("reading", "greedy") != "greedy":
-        departures.append(f"reading={options['reading']}")
+    if scale == "unit" and options.get("stem", "greedy") != "greedy":
+        departures.append(f"stem={options['stem']}")
     settings = [] if scale == "unit" else [f"scale={scale}"]
-    system = name
-    if name == "discode":
+    system = decoder.name
+    if system == "discode":
         changed, other = _from_printed(options)
         settings += changed
         departures += other
-    elif name == "smoothing" and scale == "unit":
+    elif system == "smoothing" and scale == "unit":
         system = "fleur"
         departures.append("renormalised over the answers, which FLEUR is not")
     if len(settings) > 1:
@@ -428,7 +427,7 @@ def _from_printed(options: Mapping[str, str]) -> tuple[list[str], list[str]]:
     changed = {
         name: text
         for name, text in options.items()
-        if name not in ("solver", "reading", "order") and printed.get(name) != text
+        if name not in ("solver", "stem", "order") and printed.get(name) != text
     }
     other = ",".join(f"{name}={text}" for name, text in changed.items() if name not in _VARIED)
     departures = [f"not the printed formula ({other})"] if other else []

@@ -18,7 +18,6 @@ from discode.benchmarks import BENCHMARKS, Ratings
 from discode.decoders import get_decoder
 from discode.errors import InputError
 from discode.metrics.registry import asks_judge
-from discode.options import options_text
 from discode.paper.base import StudyResult, StudyRuns, StudySetup, run_methods
 from discode.paper.published import (
     PaperMatch,
@@ -28,9 +27,9 @@ from discode.paper.published import (
     same_setting,
 )
 from discode.paper.run_tables import MEASURE_SYMBOLS, benchmark_title, plot_runs, table_measures
+from discode.signature import SignedDecoder
 from discode.stats import Interval, paired_bootstrap
 
-_TRUST = re.compile(r",trust=[^,)]*")
 MOST_FAILED = 0.5
 """A number of ours is left out where more than this share of the judgments has no score."""
 
@@ -98,7 +97,7 @@ class TableStudy:
             label: StudyLine(label, label, system=result.signature.get("metric"))
             for log in logs.values()
             for label, result in log.results.items()
-            if not result.signature.get("decoder") and self.line_of(label, result) is None
+            if result.signature.decoder is None and self.line_of(label, result) is None
         }
         return replace(self, lines=(*self.lines, *given.values()))
 
@@ -142,19 +141,18 @@ class TableStudy:
         """Return the line that a result belongs to, by how it was made; None if to none."""
         made = result.signature
         for line in self.lines:
-            if not made.get("decoder"):
+            if made.decoder is None:
                 if line.method in (label, made.get("metric")):
                     return line
                 continue
             if not asks_judge(line.method):
                 continue
             method = line.method.removeprefix("ref-")
-            decoder = get_decoder(method)
-            texts = made["decoder"], f"{decoder.name}({options_text(decoder.options())})"
+            decoders = made.decoder, SignedDecoder.of(get_decoder(method))
             if label == line.method:  # its trust is the one that the model advises
-                texts = _TRUST.sub("", texts[0]), _TRUST.sub("", texts[1])
+                decoders = decoders[0].without("trust"), decoders[1].without("trust")
             if (
-                texts[0] == texts[1]
+                decoders[0] == decoders[1]
                 and (made.get("references", "none") in ("none", "ignored"))
                 == (method == line.method)
                 and line.scale in (None, made.get("scale"))

@@ -10,17 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.bench.runlog import MetricResult
-from discode.decoders import METHODS, Decoder, get_decoder, without_prior
+from discode.decoders import Decoder, get_decoder, without_prior
 from discode.decoders.base import greedy_stem
+from discode.decoders.preset import is_preset
 from discode.errors import ImageError, InputError, StoreError
 from discode.images import image_digest
-from discode.options import options_text
 from discode.pairs import Pair
 from discode.prompts import needs_neutralising
 from discode.readings import Readings
 from discode.readings.store import PairKey, ReadingStore, RunKey
 from discode.scores import Floats, Scores
-from discode.signature import Signature
+from discode.signature import Signature, SignedDecoder
 
 _SAME = 1e-9
 """A reading belongs to a score if decoding it again gives the score, up to rounding."""
@@ -88,17 +88,16 @@ def find_bars(
 
 
 def _decoder_of(label: str, signature: Signature) -> Decoder | None:
-    """Return the decoder that a signature names, found by the label or among the presets."""
-    named = signature.get("decoder")
-    guess = label.partition(" (")[0].removeprefix("ref-")
-    for spec in (guess, *METHODS):
-        try:
-            decoder = get_decoder(spec)
-        except InputError:
-            continue
-        if not decoder.requires and f"{decoder.name}({options_text(decoder.options())})" == named:
-            return decoder
-    return None
+    """Return the decoder of a signature; of a preset file, which the label names, only if equal."""
+    signed = signature.decoder
+    if signed is None:
+        return None
+    method = label.partition(" (")[0].removeprefix("ref-")
+    try:
+        decoder = get_decoder(method) if is_preset(method) else signed.make()
+    except InputError:  # a file that is gone, or a decoder of another version
+        return None
+    return decoder if not decoder.requires and SignedDecoder.of(decoder) == signed else None
 
 
 def _made_by(run: RunKey, signature: Signature) -> bool:
