@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from discode.bench.agreement import agreement_statistic, main_measure
+from discode.bench.agreement import main_measure
 from discode.bench.layout import CellTable, TableValue
 from discode.bench.runlog import RunLog
 from discode.benchmarks import Benchmark, BenchmarkOption, Preferences, Ratings
@@ -29,11 +29,11 @@ from discode.decoders import METHODS, get_decoder
 from discode.errors import ImageError, InputError, lookup
 from discode.files import replacing
 from discode.images import ImageSource, image_digest, open_image
-from discode.paper.base import Study, StudyResult, StudySetup, run_methods
+from discode.paper.base import Study, StudyResult, StudySetup, difference_of, run_methods
 from discode.paper.drawing import BLUE, GREEN, GREY, INK, RED, empty_figure, save_figure
 from discode.paper.run_tables import MEASURE_SYMBOLS
 from discode.paper.styles import STYLES, render
-from discode.stats import Interval, paired_bootstrap
+from discode.stats import Interval
 
 ORIGINAL = "photo"
 """The style that leaves an image as it is: its readings may be stored already."""
@@ -125,31 +125,6 @@ def chosen_styles(given: str) -> list[str]:
     for name in names:
         lookup(STYLES, name, "style", also=", or all")
     return [name for name in STYLES if name in {ORIGINAL, *names}]
-
-
-def compare_decoders(log: RunLog, method: str, base: str) -> Interval:
-    """Return how much better a method agrees with people than ``base``, in percent.
-
-    The interval is of the paired bootstrap over images; judgments without a score of both are left
-    out, as everywhere.
-    """
-    judged, measure = log.judgments, main_measure(log.benchmark, log.judgments)
-    ours, theirs = (log.results[name].value for name in (method, base))
-    if isinstance(judged, Ratings):
-        keep, pair = np.isfinite(ours + theirs)[judged.pair], judged.pair
-    else:
-        keep, pair = np.ones(len(judged), bool), judged.left
-    protocol, images = log.protocol, log.image[pair[keep]]
-    if not protocol.resamples or len(np.unique(images)) < 2:
-        a, b = (100 * log.results[name].measures[measure].value for name in (method, base))
-        return Interval(a - b, np.nan, np.nan, protocol.level)
-    mine, other = (
-        agreement_statistic(judged, value, measure, protocol.ties, keep) for value in (ours, theirs)
-    )
-    found = paired_bootstrap(
-        mine, other, images, resamples=protocol.resamples, seed=protocol.seed, level=protocol.level
-    ).difference
-    return found.times(100)
 
 
 def chosen_methods(given: str) -> list[str]:
@@ -257,7 +232,9 @@ def _differences(
 ) -> dict[str, list[Interval | None]]:
     return {
         name: [
-            compare_decoders(log, name, BASE) if {name, BASE} <= log.results.keys() else None
+            difference_of(log, name, BASE, log.protocol)
+            if {name, BASE} <= log.results.keys()
+            else None
             for log in logs.values()
         ]
         for name in methods
