@@ -9,9 +9,10 @@ from scipy.optimize import minimize
 
 import discode
 from discode.decoders import get_decoder
-from discode.decoders.discode import att_loss, log_alpha, log_prior
+from discode.decoders.discode import log_alpha, log_prior
 from discode.readings import Readings
 from discode.scales import FIVE, TEN, UNIT
+from tests.helpers.att_loss import att_loss
 from tests.helpers.fake_model import random_logp
 
 SIGMAS = (1.0, 0.5, 0.1, 0.05, 0.01, 1e-4)

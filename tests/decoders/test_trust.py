@@ -15,11 +15,12 @@ from scipy.optimize import minimize
 import discode
 from discode.backends.embedded.backend import ADVISED_TRUST, advised_trust
 from discode.decoders import METHODS, get_decoder
-from discode.decoders.discode import DEFAULT_TRUST, att_loss, log_alpha, log_prior
+from discode.decoders.discode import DEFAULT_TRUST, log_alpha, log_prior
 from discode.images import demo_path
 from discode.pairs import Pair
 from discode.readings import Identity, Readings
 from discode.scales import TEN
+from tests.helpers.att_loss import att_loss
 from tests.helpers.fake_model import FakeModel, random_logp
 
 LOSSES: dict[str, dict[str, Any]] = {

@@ -160,33 +160,19 @@ def choose_decoder(
     without a score are left out, preferences without one count as wrong, as everywhere.
     """
     protocol = protocol or AgreementProtocol()
-    if calibrated and not isinstance(judgments, Ratings):
-        raise InputError("--calibrate needs ratings: choices between captions have no scale")
-    if calibrated and len(np.unique(judgments.value)) < 2:  # type: ignore[union-attr]  # ratings
-        raise InputError("--calibrate needs ratings that differ")
+    if calibrated and len(np.unique(judgments.value if isinstance(judgments, Ratings) else ())) < 2:
+        raise InputError("--calibrate needs ratings that differ; choices have no scale")
     values = {spec: decoder.decode(readings).score for spec, decoder in candidates.items()}
-    base = next(iter(values.values()))
-    unusable = [spec for spec in candidates if (np.isnan(values[spec]) & np.isfinite(base)).any()]
-    # On many models no row reaches 1.0, and two rules for the stem are then one.
-    first = {values[spec].tobytes(): spec for spec in reversed(list(candidates))}
-    specs = [s for s in candidates if s not in unusable and first[values[s].tobytes()] == s]
-    pairs = judgments.pair if isinstance(judgments, Ratings) else judgments.left
-    keep = np.ones(len(judgments), bool)
-    if isinstance(judgments, Ratings):
-        keep = np.isfinite(base[judgments.pair])
-        failed = int((~keep).sum())
-    else:
-        failed = int((~np.isfinite(base[judgments.left] + base[judgments.right])).sum())
-    if failed == len(judgments):
-        raise InputError("no judgment has a score: every reading failed")
-    clusters = np.unique(image[pairs[keep]], return_inverse=True)[1]
+    specs, unusable = _comparable(values)
+    keep, failed = _with_scores(judgments, values[specs[0]])
+    pairs = (judgments.pair if isinstance(judgments, Ratings) else judgments.left)[keep]
+    clusters = np.unique(image[pairs], return_inverse=True)[1]
     images = int(clusters.max()) + 1
     fold = deal_folds(images, folds, protocol.seed)
 
     def contributions(value: Floats) -> Contributions:
         if isinstance(judgments, Ratings):
-            x, y = value[judgments.pair][keep], judgments.value[keep]
-            return tau_c_contributions(x, y, clusters, fold)
+            return tau_c_contributions(value[pairs], judgments.value[keep], clusters, fold)
         left, right = value[judgments.left], value[judgments.right]
         earned = credit(left, right, judgments.chosen, ties=protocol.ties)
         return accuracy_contributions(earned, np.array(judgments.category), clusters, fold)
@@ -199,27 +185,61 @@ def choose_decoder(
         level=protocol.level,
     )
     measure = "tau_c" if isinstance(judgments, Ratings) else "mean"  # what the choice was made by
-    ones = np.ones(int(keep.sum()), np.int64)
+    ones = np.ones(len(pairs), np.int64)
     agreement = [
         agreement_statistic(judgments, values[spec], measure, protocol.ties, keep)(ones)
         for spec in specs
     ]
     choice = DecoderChoice(
-        tuple(specs), np.array(agreement), nested, measure, images, int(keep.sum()), failed,
-        tuple(unusable),
-    )  # fmt: skip
+        specs, np.array(agreement), nested, measure, images, len(pairs), failed, unusable
+    )
     if not calibrated or not isinstance(judgments, Ratings):
         return choice
-    rows, rating = judgments.pair[keep], judgments.value[keep]
-    taken = nested.by_fold if choice.beats_baseline else (0,) * folds
+    return _calibrate(choice, values, pairs, judgments.value[keep], fold[clusters])
+
+
+def _comparable(values: Mapping[str, Floats]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the methods to choose from, and those without a score where the baseline has one.
+
+    Of methods that give the same scores the first is taken: on many models no row reaches 1.0, and
+    all rules for the stem are then one.
+    """
+    base = next(iter(values.values()))
+    unusable = [spec for spec in values if (np.isnan(values[spec]) & np.isfinite(base)).any()]
+    first = {values[spec].tobytes(): spec for spec in reversed(list(values))}
+    specs = [s for s in values if s not in unusable and first[values[s].tobytes()] == s]
+    return tuple(specs), tuple(unusable)
+
+
+def _with_scores(judgments: Ratings | Preferences, base: Floats) -> tuple[NDArray[np.bool_], int]:
+    """Return which judgments (M,) count, and how many have no score."""
+    if isinstance(judgments, Ratings):
+        keep = scored = np.isfinite(base[judgments.pair])
+    else:
+        keep = np.ones(len(judgments), bool)
+        scored = np.isfinite(base[judgments.left] + base[judgments.right])
+    if not scored.any():
+        raise InputError("no judgment has a score: every reading failed")
+    return keep, int((~scored).sum())
+
+
+def _calibrate(
+    choice: DecoderChoice,
+    values: Mapping[str, Floats],
+    pairs: NDArray[np.int64],
+    rating: Floats,
+    fold: NDArray[np.int64],
+) -> DecoderChoice:
+    """Add the recommended method's map from scores to the ratings (n,) of pairs (n,)."""
+    by_fold = choice.nested.by_fold if choice.beats_baseline else (0,) * (int(fold.max()) + 1)
     score = values[choice.recommended]
-    curve = fit_calibration(score[rows], rating)
-    judged = np.unique(rows)
+    curve = fit_calibration(score[pairs], rating)
+    judged = score[np.unique(pairs)]
     return replace(
         choice,
         calibration=curve,
-        error=calibration_error([values[specs[m]][rows] for m in taken], rating, fold[clusters]),
-        ties=(tie_rate(score[judged]), tie_rate(curve.apply(score[judged]))),
+        error=calibration_error([values[choice.specs[m]][pairs] for m in by_fold], rating, fold),
+        ties=(tie_rate(judged), tie_rate(curve.apply(judged))),
     )
 
 
