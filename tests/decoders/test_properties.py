@@ -61,7 +61,7 @@ def test_distributions_and_scores(method: str, data: st.DataObject) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(read=readings(("unit",)), method=st.sampled_from(NORMALISED))
-def test_joint_reading(read: Readings, method: str) -> None:
+def test_joint_has_eleven_values(read: Readings, method: str) -> None:
     decoded = get_decoder(method, stem="joint").decode(read)
     assert decoded.distribution.shape == (len(read), 11)
     assert np.abs(decoded.distribution.sum(axis=1) - 1).max() < 1e-12

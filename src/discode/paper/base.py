@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discode.bench.agreement import AgreementProtocol, agreement_statistic, main_measure
 from discode.bench.layout import CellTable
@@ -16,7 +17,9 @@ from discode.benchmarks import Benchmark, BenchmarkOption, Ratings
 from discode.decoders import get_decoder
 from discode.errors import DiscodeError, InputError
 from discode.metrics import MetricFactory
+from discode.metrics.base import unique_keys
 from discode.metrics.registry import asks_judge
+from discode.pairs import Pair
 from discode.signature import Signature
 from discode.stats import Interval, paired_bootstrap
 
@@ -42,6 +45,10 @@ class StudySetup:
     options: Mapping[str, str] = field(default_factory=dict)
     progress: RunProgress | None = None
     kept: Mapping[str, RunLog] = field(default_factory=dict)
+
+    def count_up(self, label: str, total: int) -> Callable[[int], None]:
+        """Return a function that reports how many more of ``total`` pairs are done."""
+        return lambda done: None if self.progress is None else self.progress(label, done, total)
 
 
 @dataclass(frozen=True)
@@ -260,6 +267,12 @@ def _made_by(factory: MetricFactory, signature: Signature) -> bool:
         return signature.asked == factory.judge.signature.asked
     except DiscodeError:
         return False
+
+
+def bare_pairs(benchmark: Benchmark) -> tuple[list[Pair], NDArray[np.intp]]:
+    """Return pairs without references, each once, and (P,) which of them each pair is."""
+    first, which = unique_keys([(str(pair.image), pair.caption) for pair in benchmark.pairs])
+    return [replace(benchmark.pairs[number], references=()) for number in first], which
 
 
 def file_stem(text: str) -> str:

@@ -54,19 +54,10 @@ class DatasetCounts:
     categories: tuple[str, ...]
 
 
-def count_words(text: str) -> int:
-    """Return how many words a caption has: what stands between spaces.
-
-    >>> count_words("A dog runs .")
-    4
-    """
-    return len(text.split())
-
-
 def count_dataset(benchmark: Benchmark) -> DatasetCounts:
     """Count what a benchmark consists of; repeated draws of references count once."""
     pairs, judged = benchmark.pairs, benchmark.judgments
-    words = np.array([count_words(pair.caption) for pair in pairs])
+    words = np.array([len(pair.caption.split()) for pair in pairs])
     draws = int(benchmark.options.get("draws", "1"))  # Pascal-50S: every draw repeats the choices
     raters: int | None = None
     categories: tuple[str, ...] = ()
@@ -84,7 +75,7 @@ def count_dataset(benchmark: Benchmark) -> DatasetCounts:
         pairs=len({(str(pair.image), pair.caption) for pair in pairs}),
         images=len(np.unique(benchmark.image)),
         references=_mean([len(texts) for texts in references]),
-        reference_words=_mean([count_words(text) for texts in references for text in texts]),
+        reference_words=_mean([len(text.split()) for texts in references for text in texts]),
         judgments=len(judged) // draws,
         raters=raters,
         categories=categories,
@@ -93,10 +84,10 @@ def count_dataset(benchmark: Benchmark) -> DatasetCounts:
 
 def _references(benchmark: Benchmark) -> list[dict[str, None]]:
     """Return the distinct references of each image."""
-    found: dict[int, dict[str, None]] = {}
+    references: dict[int, dict[str, None]] = {}
     for image, pair in zip(benchmark.image.tolist(), benchmark.pairs, strict=True):
-        found.setdefault(image, {}).update(dict.fromkeys(pair.references))
-    return list(found.values())
+        references.setdefault(image, {}).update(dict.fromkeys(pair.references))
+    return list(references.values())
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -18,9 +18,8 @@ from discode.decoders.preset import Calibration, Preset, preset_digest
 from discode.errors import InputError
 from discode.judge import Judge
 from discode.metrics import MetricFactory
-from discode.metrics.base import unique_keys
 from discode.options import options_text
-from discode.paper.base import Study, StudyResult, StudySetup, file_stem
+from discode.paper.base import Study, StudyResult, StudySetup, bare_pairs, file_stem
 from discode.paper.calibration import CalibrationError, calibration_error, fit_calibration
 from discode.paper.selection import NestedChoice, choose, deal_folds
 from discode.readings import Readings
@@ -372,15 +371,8 @@ def _read(
     if hidden:
         judge = replace(judge, decoder=get_decoder("paper-adam"))  # refuses models without them
         factory.readings.expect(judge.decoder)
-    # Pairs that differ in their references only are one here.
-    first, which = unique_keys([(str(pair.image), pair.caption) for pair in benchmark.pairs])
-    pairs = [replace(benchmark.pairs[number], references=()) for number in first]
-
-    def progress(done: int) -> None:
-        if setup.progress is not None:
-            setup.progress("readings", done, len(pairs))
-
-    readings = factory.readings.read(judge, pairs, False, progress)
+    pairs, which = bare_pairs(benchmark)
+    readings = factory.readings.read(judge, pairs, False, setup.count_up("readings", len(pairs)))
     if readings.errors:
         raise_if_stopped(judge)
     return judge, readings.take(which)

@@ -110,7 +110,7 @@ def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: b
         return write_table(_every_cell(every), form)
     columns = sorted(
         {(cell.benchmark, cell.measure): None for cell in every},
-        key=lambda column: _benchmark_place(column[0]),
+        key=lambda column: benchmark_place(column[0]),
     )
     rows: list[list[str]] = []
     for metric in dict.fromkeys(cell.metric for cell in every):
@@ -203,7 +203,7 @@ def _every_cell(every: Sequence[TableCell]) -> CellTable:
     return CellTable([*names, "paper_model", "ties", "failed", "paper_note"], rows)
 
 
-def _benchmark_place(name: str) -> int:
+def benchmark_place(name: str) -> int:
     """Return a benchmark's place among the columns; its name may have a run's name after it."""
     names = list(BENCHMARKS)
     bare = name.partition(" ")[0]

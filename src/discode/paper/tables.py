@@ -19,7 +19,13 @@ from discode.errors import InputError
 from discode.metrics.registry import asks_judge
 from discode.paper.base import StudyResult, StudyRuns, StudySetup, difference_of, run_methods
 from discode.paper.published import PaperMatch, PublishedCell, match_published, published_cells
-from discode.paper.run_tables import MEASURE_SYMBOLS, benchmark_title, plot_runs, table_measures
+from discode.paper.run_tables import (
+    MEASURE_SYMBOLS,
+    benchmark_place,
+    benchmark_title,
+    plot_runs,
+    table_measures,
+)
 from discode.signature import Signature, SignedDecoder
 from discode.stats import Interval
 
@@ -354,13 +360,11 @@ def _columns(
                 or not (only_paper or log.benchmark in known)
             ):
                 columns[column] = None
-    names = list(BENCHMARKS)
 
     def place(column: Column) -> tuple[int, bool, int]:
-        benchmark, _, measure = column[0].partition(" ")
         return (
-            names.index(benchmark) if benchmark in names else len(names),
-            measure == "mean",
+            benchmark_place(column[0]),
+            column[0].endswith(" mean"),
             printed.index(column[0]) if column[0] in printed else len(printed),
         )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,13 +37,6 @@ class MetricCharts:
     rows: tuple[tuple[int, ...], ...]
     means: tuple[float, ...]
     curve: tuple[CurvePoint, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the charts as the page reads them."""
-        return {
-            "edges": self.edges, "rows": self.rows, "means": self.means,
-            "curve": [vars(point) for point in self.curve],
-        }  # fmt: skip
 
 
 @dataclass(frozen=True)
