@@ -223,7 +223,7 @@ def test_the_command_from_judgments_to_scores(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("\n".join(rows))
     (tmp_path / "mceval.jsonl").write_text("\n".join(export))
     options = ("--resamples", 100, "-o", "out")
-    done = run("study", "decoders", "--ratings", "mine.csv", "--calibrate", *options, cwd=tmp_path)
+    done = run("choose", "--ratings", "mine.csv", "--calibrate", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "20 images, 40 ratings" in done.stdout
     assert "beat" in done.stdout or "agrees best" in done.stdout

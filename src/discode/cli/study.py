@@ -286,5 +286,7 @@ def _command(study: Study) -> Callable[..., None]:
     return command
 
 
-for _row in STUDIES.values():
-    app.command(_row.name)(_command(_row))
+_COMMANDS = {name: _command(study) for name, study in STUDIES.items()}
+for _name, _function in _COMMANDS.items():
+    app.command(_name)(_function)
+choose = _COMMANDS["decoders"]

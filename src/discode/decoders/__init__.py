@@ -97,7 +97,7 @@ METHODS: dict[str, Method] = {
 def get_decoder(spec: str | Decoder, **options: Any) -> Decoder:
     """Return a decoder by name, with options changed by keyword or after a colon; or from a file.
 
-    A name that ends in ``.json`` is a preset file as ``discode study decoders`` writes it, and its
+    A name that ends in ``.json`` is a preset file as ``discode choose`` writes it, and its
     options stay as they were chosen. Where a name comes from strangers use :func:`named_decoder`,
     which opens no files.
 

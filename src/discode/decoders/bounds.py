@@ -90,8 +90,8 @@ def _ungraded(part: Readings, stem: NDArray[np.intp]) -> Floats:
         return np.zeros(len(part))
     unknown = (stem == last) & np.isnan(integer_logp(part)[:, :-1]).any(axis=1)
     lead = part.stem_logp if part.lead_logp is None else part.lead_logp
-    one = np.fmax(lead[:, last], part.stem_logp[:, last])  # "1" is no less likely than "1."
-    other = np.minimum(-np.expm1(np.nan_to_num(one, nan=-np.inf)), 0.5)
+    log_one = np.fmax(lead[:, last], part.stem_logp[:, last])  # "1" is no less likely than "1."
+    other = np.minimum(-np.expm1(np.nan_to_num(log_one, nan=-np.inf)), 0.5)
     return np.where(unknown, scale.step * other, 0.0)
 
 

@@ -1,6 +1,6 @@
 """Preset files: a decoder with its options, chosen by data, in a small file that ``-m FILE`` takes.
 
-JSON, made by ``discode study decoders``, readable and editable by hand::
+JSON, made by ``discode choose``, readable and editable by hand::
 
     {
       "discode_preset": 1,
@@ -148,6 +148,6 @@ def read_preset(path: Path, make: Callable[[str], Decoder]) -> PresetDecoder:
         raise InputError(f"cannot read preset {path}: {error.strerror or error}") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"{path} is no preset of discode, as discode study decoders writes it "
+            f"{path} is no preset of discode, as discode choose writes it "
             f"({type(error).__name__}: {error})"
         ) from error

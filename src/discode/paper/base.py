@@ -83,7 +83,7 @@ class Study:
         run: Makes it.
         benchmarks: Those it is about, as ``-b`` takes them: "foil:references=4"; without ``-b`` it
             is run on those of them that are there. None if it needs no benchmark.
-        options: What else it may be told: each is an option of its command.
+        options: Its own options, each an option of its command.
     """
 
     name: str
@@ -122,7 +122,7 @@ def run_methods(setup: StudySetup, methods: Sequence[str], scale: str | None = N
     for number, (model, factory) in enumerate(setup.judges.items()):
         if scale is not None:
             factory = replace(factory, scale=scale)
-        judge = _name_of(factory, model)
+        judge = judge_name(factory) or model
         names = [name for name in methods if number == 0 or asks_judge(name)]
         hidden = [name for name in names if _needs_hidden(name)]
         if hidden and not _has_hidden(factory):
@@ -221,12 +221,12 @@ def _has_hidden(factory: MetricFactory) -> bool:
         return True
 
 
-def _name_of(factory: MetricFactory, model: str) -> str:
-    """Return a judge's model by the name it is signed with, or as it was given."""
+def judge_name(factory: MetricFactory) -> str:
+    """Return the name that a judge is signed with; "" if it cannot be opened."""
     try:
         return factory.judge.backend.identity.model
     except DiscodeError:
-        return model
+        return ""
 
 
 def _earlier(setup: StudySetup, benchmark: Benchmark, factory: MetricFactory) -> RunLog:

@@ -254,23 +254,25 @@ def write_method(decoder: Decoder) -> str:
 def describe_choice(choice: DecoderChoice, measure: str) -> list[str]:
     """Return what was found, in sentences; ``measure`` is what agreement is called."""
     nested, gain = choice.nested, choice.nested.difference
-    value, low, high = (round(100 * one, 2) + 0.0 for one in (gain.value, gain.low, gain.high))
+    value, low, high = (
+        round(100 * number, 2) + 0.0 for number in (gain.value, gain.low, gain.high)
+    )
     figures = (
         f"{value:+.2f} {measure} on held-out images ({100 * gain.level:g} % interval "
         f"{low:+.2f} to {high:+.2f}, p = {nested.p:.3f})"
     )
     if choice.beats_baseline:
-        found = [f"{choice.winner} beats {choice.specs[0]}: {figures}."]
+        sentences = [f"{choice.winner} beats {choice.specs[0]}: {figures}."]
     elif nested.winner == 0:
-        found = [f"{choice.specs[0]} itself agrees best; choosing another is worth {figures}."]
+        sentences = [f"{choice.specs[0]} itself agrees best; choosing another is worth {figures}."]
     else:
-        found = [
+        sentences = [
             f"No decoder was shown to beat {choice.specs[0]}: choosing one is worth {figures}. "
             f"The preset is {choice.specs[0]}."
         ]
     if choice.calibration is not None and choice.error is not None:
         knots, error = choice.calibration, choice.error
-        found.append(
+        sentences.append(
             f"Calibrated to people's ratings, {knots.rating[0]:.3g} to {knots.rating[-1]:.3g}: the "
             f"error (root mean square) is {error.calibrated:.3f} on held-out images, that of a "
             f"straight line {error.line:.3f}, that of the mean rating {error.constant:.3f}. Tied "
@@ -278,11 +280,11 @@ def describe_choice(choice: DecoderChoice, measure: str) -> list[str]:
             f"after; {measure} is measured before."
         )
     if choice.unusable:
-        found.append(
+        sentences.append(
             f"Not compared, since they have no score where {choice.specs[0]} has one: "
             f"{', '.join(choice.unusable)}."
         )
-    return found
+    return sentences
 
 
 def make_preset(
@@ -292,7 +294,7 @@ def make_preset(
     nested, gain = choice.nested, choice.nested.difference
     chosen = {
         "verdict": describe_choice(choice, MEASURES[choice.measure])[0],
-        "by": f"discode study decoders, version {__version__}",
+        "by": f"discode choose, version {__version__}",
         "judge": str(judge.signature.asked),
         "benchmark": benchmark.name,
         "options": dict(benchmark.options),
@@ -332,7 +334,7 @@ def _short(value: float) -> float:
 def run_decoders(setup: StudySetup) -> StudyResult:
     """Choose a decoder for each judge on each benchmark: the study ``decoders``."""
     if not setup.benchmarks or not setup.judges:
-        raise InputError("decoders wants --ratings FILE, or -b BENCHMARK and --data FOLDER")
+        raise InputError("decoders needs --ratings FILE, or -b BENCHMARK and --data FOLDER")
     if not setup.protocol.resamples:
         raise InputError("decoders tests its choice by resampling; give --resamples 100 or more")
     folds, hidden = int(setup.options["folds"]), setup.options["adam"] == "yes"
@@ -354,12 +356,14 @@ def run_decoders(setup: StudySetup) -> StudyResult:
             preset = make_preset(choice, decoders[choice.recommended], judge, benchmark, folds)
             files[f"{name}.json"] = preset.text()
             tables[name] = _table(choice, f"{place}, {model}", folds)
-            said = describe_choice(choice, MEASURES[choice.measure])
-            said.append(
+            sentences = describe_choice(choice, MEASURES[choice.measure])
+            sentences.append(
                 f"Preset {preset_digest(preset.text().encode())}, written with -o FOLDER: "
                 f"discode score -m FOLDER/{name}.json."
             )
-            findings += [f"{place}, {model}: {line}" for line in said] if several else said
+            findings += (
+                [f"{place}, {model}: {line}" for line in sentences] if several else sentences
+            )
     return StudyResult(tables, findings=findings, files=files)
 
 

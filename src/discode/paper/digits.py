@@ -123,7 +123,7 @@ def count_digits(
         whole = means(np.ones(len(p), np.int64)).tolist()
         several = [Interval(value, np.nan, np.nan, protocol.level) for value in whole]
     counts = one_hot.sum(axis=0).astype(np.int64)
-    with np.errstate(invalid="ignore"):  # 0 / 0 is NaN: nobody gave that answer
+    with np.errstate(invalid="ignore"):  # 0 / 0 is NaN: no pair has that answer
         profile, excess = (one_hot.T @ part / counts[:, None] for part in (p, above))
     return DigitCounts(
         decoded.answers, int(used.sum()), int((~read).sum()), int(top.sum()), counts,

@@ -280,11 +280,11 @@ def same_setting(setting: str) -> str:
     return _SETTINGS.get(setting, setting)
 
 
-def _row_of(made: Signature, label: str) -> tuple[PaperRow, list[str]]:
+def _row_of(signature: Signature, label: str) -> tuple[PaperRow, list[str]]:
     """Return the row of the paper that scores belong to, and in what they depart from it."""
-    if made.decoder is not None:
-        return _judge_row(made, made.decoder)
-    metric, model = made.get("metric"), made.get("model")
+    if signature.decoder is not None:
+        return _judge_row(signature, signature.decoder)
+    metric, model = signature.get("metric"), signature.get("model")
     if metric not in METRICS:  # scores from a file: their label says whose they are
         name, _, model = label.partition("@")
         return PaperRow(_OUR_NAMES.get(name, name), model), []
@@ -295,7 +295,7 @@ def _row_of(made: Signature, label: str) -> tuple[PaperRow, list[str]]:
         if model.rpartition("/")[2] != _ENCODERS[system]:
             raise _NoCellError(f"another model: {model}, the paper's is {_ENCODERS[system]}")
         usual = _USUAL.get(system, {})
-        changed = {key: made.get(key) for key in usual if made.get(key) != usual[key]}
+        changed = {key: signature.get(key) for key in usual if signature.get(key) != usual[key]}
         return PaperRow(system), [f"{key}={value}" for key, value in changed.items()]
     if not model:
         return PaperRow(system), []
@@ -361,14 +361,14 @@ _PRECISIONS = ("none", "float32", "bfloat16", "float16")
 """Of weights that are not quantised; a server does not say."""
 
 
-def _judge_row(made: Signature, decoder: SignedDecoder) -> tuple[PaperRow, list[str]]:
+def _judge_row(signature: Signature, decoder: SignedDecoder) -> tuple[PaperRow, list[str]]:
     """Return the row of a judge, from its model, decoder, scale and prompt, and its departures."""
-    model = paper_model(made.get("model"))
+    model = paper_model(signature.get("model"))
     if not model:
-        raise _NoCellError(f"another model: {made.get('model')}")
-    departures = _asked_otherwise(made)
+        raise _NoCellError(f"another model: {signature.get('model')}")
+    departures = _asked_otherwise(signature)
     options = dict(decoder.options)
-    scale = _scale_name(made.get("scale", "unit"))
+    scale = _scale_name(signature.get("scale", "unit"))
     if scale == "unit" and options.get("stem", "greedy") != "greedy":
         departures.append(f"stem={options['stem']}")
     settings = [] if scale == "unit" else [f"scale={scale}"]
@@ -382,20 +382,20 @@ def _judge_row(made: Signature, decoder: SignedDecoder) -> tuple[PaperRow, list[
         departures.append("renormalised over the answers, which FLEUR is not")
     if len(settings) > 1:
         raise _NoCellError(f"the paper has no row with {' and '.join(settings)}")
-    if made.get("references", "none") not in ("none", "ignored"):
+    if signature.get("references", "none") not in ("none", "ignored"):
         system = f"ref-{system}"
     return PaperRow(system, model, same_setting("".join(settings))), departures
 
 
-def _asked_otherwise(made: Signature) -> list[str]:
+def _asked_otherwise(signature: Signature) -> list[str]:
     """Return in what a judge was asked otherwise than the paper's."""
     departures = []
-    if made.get("dtype", "none") not in _PRECISIONS:
-        departures.append(f"a quantised model ({made['dtype']})")
-    if shrunk := re.search(r"(?:^|\+)(\d+px)", made.get("revision")):
+    if signature.get("dtype", "none") not in _PRECISIONS:
+        departures.append(f"a quantised model ({signature['dtype']})")
+    if shrunk := re.search(r"(?:^|\+)(\d+px)", signature.get("revision")):
         departures.append(f"images shrunk to {shrunk[1]}")
-    if made.get("prompt") != f"{FLEUR.name}-{FLEUR.digest}":
-        departures.append(f"another prompt ({made.get('prompt')})")
+    if signature.get("prompt") != f"{FLEUR.name}-{FLEUR.digest}":
+        departures.append(f"another prompt ({signature.get('prompt')})")
     return departures
 
 
@@ -409,7 +409,7 @@ def _scale_name(name: str) -> str:
         answers = get_scale(name).stems, get_scale(name).answers
     except InputError:  # a scale of one's own
         return name
-    same = [one.name for one in SCALES.values() if (one.stems, one.answers) == answers]
+    same = [scale.name for scale in SCALES.values() if (scale.stems, scale.answers) == answers]
     return same[0] if same else name
 
 

@@ -87,12 +87,12 @@ def choose(
     """
     if not candidates:
         raise InputError("there is nothing to choose from")
-    apart = np.stack([one.apart for one in candidates], axis=1)  # (C, M)
+    apart = np.stack([candidate.apart for candidate in candidates], axis=1)  # (C, M)
     gain = apart - apart[:, :1]
     inside = [np.flatnonzero(folds == k) for k in range(int(folds.max()) + 1)]
     outside = [np.flatnonzero(folds != k) for k in range(len(inside))]
     training = [
-        np.stack([one.others[k, rows] - candidates[0].others[k, rows] for one in candidates], 1)
+        np.stack([each.others[k, rows] - candidates[0].others[k, rows] for each in candidates], 1)
         for k, rows in enumerate(outside)
     ]  # K times (C_k, M)
     squares = np.stack([(gain[rows] ** 2).sum(axis=0) for rows in inside])  # (K, M)
@@ -124,7 +124,7 @@ def choose(
     def mean_gain(weights: Ints) -> float:
         return float(weights @ each / weights.sum())
 
-    whole = np.stack([one.whole for one in candidates], axis=1)
+    whole = np.stack([candidate.whole for candidate in candidates], axis=1)
     return NestedChoice(
         int((whole - whole[:, :1]).sum(axis=0).argmax()),
         tuple(chosen[0].tolist()),

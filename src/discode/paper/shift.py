@@ -108,8 +108,8 @@ def _draw(image: str, style: str, seed: int, folder: Path) -> str:
         file = folder / f"{image_digest(image)[:32]}.png"
         if not file.is_file():
             with replacing(file) as temp:
-                made = render(open_image(image), style, seed=seed)
-                made.save(temp, format="PNG", compress_level=1)
+                drawing = render(open_image(image), style, seed=seed)
+                drawing.save(temp, format="PNG", compress_level=1)
     except ImageError:
         return image
     return str(file)
@@ -152,7 +152,7 @@ def _folder(given: str) -> Iterator[Path]:
 
 def _run(setup: StudySetup) -> StudyResult:
     if not setup.benchmarks:
-        raise InputError("shift wants --data: the images are drawn anew")
+        raise InputError("shift needs --data: the images are drawn anew")
     styles = chosen_styles(setup.options["styles"])
     methods = chosen_methods(setup.options["methods"])
     wanted, seed = setup.options["images"], int(setup.options["seed"])
@@ -216,15 +216,14 @@ def _transposed(
 
 
 def _values(logs: Mapping[str, RunLog], methods: Sequence[str]) -> dict[str, list[TableValue]]:
-    rows: dict[str, list[TableValue]] = {}
-    for name in methods:
-        cells: list[TableValue] = []
-        for log in logs.values():
-            result = log.results.get(name)
-            measure = main_measure(log.benchmark, log.judgments)
-            cells.append(None if result is None else result.measures[measure].times(100))
-        rows[name] = cells
-    return rows
+    measures = [main_measure(log.benchmark, log.judgments) for log in logs.values()]
+    return {
+        name: [
+            log.results[name].measures[measure].times(100) if name in log.results else None
+            for log, measure in zip(logs.values(), measures, strict=True)
+        ]
+        for name in methods
+    }
 
 
 def _differences(
@@ -248,7 +247,7 @@ def _findings(
     """Say where a decoder differs from smoothing: where the interval has no 0."""
     lines = []
     for method, cells in apart.items():
-        told = []
+        parts = []
         for word, sign in (("better", 1), ("worse", -1)):
             where = [
                 f"{style} ({cell.value:+.2f})"
@@ -256,15 +255,15 @@ def _findings(
                 if cell is not None and min(sign * cell.low, sign * cell.high) > 0
             ]
             if where:
-                told.append(f"{word} on {', '.join(where)}")
-        text = " and ".join(told) or "no difference was shown"
+                parts.append(f"{word} on {', '.join(where)}")
+        text = " and ".join(parts) or "no difference was shown"
         lines.append(f"{name}, {method} against {BASE}: {text}.")
     return lines
 
 
 _COLOURS = (BLUE, RED, "#b45309", GREEN, "#7c3aed", GREY)
 _DRAWN = 6
-"""Decoders that the figure shows: more cannot be told apart."""
+"""Decoders that the figure shows: more cannot be distinguished."""
 
 
 def draw_differences(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from discode.bench.agreement import main_measure
 from discode.bench.runlog import RunLog
-from discode.errors import DiscodeError, InputError, require
+from discode.errors import require
 from discode.metrics import METRICS
-from discode.paper.base import Study, StudySetup
+from discode.paper.base import Study
 from discode.paper.published import published_cells
 from discode.paper.run_tables import MEASURE_SYMBOLS, benchmark_title
 from discode.paper.tables import StudyLine, TableStudy
@@ -44,27 +45,6 @@ def _by_references(line: StudyLine, model: str) -> str:
     return "with references" if shown else "reference-free"
 
 
-def _refuse_embedded(setup: StudySetup, what: str) -> None:
-    for factory in setup.judges.values():
-        try:
-            model = factory.judge.backend.identity.model
-        except DiscodeError:
-            continue  # told where it is run
-        if model == "discode-embedded":
-            raise InputError(
-                f"the embedded model {what}; give --model ORG/NAME or endpoint:NAME, or --log with "
-                "a run of such a model"
-            )
-
-
-def _check_references(setup: StudySetup) -> None:
-    _refuse_embedded(setup, "cannot be shown references")
-
-
-def _check_scales(setup: StudySetup) -> None:
-    _refuse_embedded(setup, "rates from 0.0 to 1.0 only, and this study asks on four scales")
-
-
 _PRIORS = (("discode", "fleur"), (_ADAM, "fleur"))
 
 _SYSTEMS = TableStudy(
@@ -74,19 +54,15 @@ _SYSTEMS = TableStudy(
     lambda cell: cell.group,
     _PRIORS,
 )
-_MCEVAL = TableStudy(
-    {"mceval": ("rice",)}, _SYSTEMS.lines, _by_references, lambda cell: cell.group, _PRIORS
-)
+_MCEVAL = replace(_SYSTEMS, tables={"mceval": ("rice",)})
+_FOIL = replace(_SYSTEMS, tables={"foil": ("foil",)})
 _REFERENCES = TableStudy(
     {"references": ("refdisode",)},
     (*_text_metrics("bleu-1", "bleu-4", "rouge-l", "meteor", "cider"), *_judges("ref-")),
     _by_references,
     lambda cell: cell.group,
     tuple((f"ref-{a}", f"ref-{b}") for a, b in _PRIORS),
-    check=_check_references,
-)
-_FOIL = TableStudy(
-    {"foil": ("foil",)}, _SYSTEMS.lines, _by_references, lambda cell: cell.group, _PRIORS
+    beyond_embedded="cannot be shown references",
 )
 
 
@@ -217,7 +193,7 @@ _SCALE = TableStudy(
     ),
     lambda line, model: f"{model}, {line.block}" if line.block else model,
     lambda cell: f"the paper, {cell.model}",
-    check=_check_scales,
+    beyond_embedded="rates from 0.0 to 1.0 only, and this study asks on four scales",
 )
 _MODELS = TableStudy(
     {

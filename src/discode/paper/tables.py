@@ -17,7 +17,14 @@ from discode.benchmarks import BENCHMARKS
 from discode.decoders import get_decoder
 from discode.errors import InputError
 from discode.metrics.registry import asks_judge
-from discode.paper.base import StudyResult, StudyRuns, StudySetup, difference_of, run_methods
+from discode.paper.base import (
+    StudyResult,
+    StudyRuns,
+    StudySetup,
+    difference_of,
+    judge_name,
+    run_methods,
+)
 from discode.paper.published import PaperMatch, PublishedCell, match_published, published_cells
 from discode.paper.run_tables import (
     MEASURE_SYMBOLS,
@@ -91,7 +98,7 @@ class TableStudy:
         contrasts: Methods whose difference is worth a sentence: the first minus the second.
         ranges: Whether to say how much each block's lines differ: small where the setting that
             they vary hardly matters.
-        check: Raises where a judge cannot do at all what is asked.
+        beyond_embedded: Why the embedded judge cannot do at all what is asked, if it cannot.
         draw: Draws the figure; None plots every line on every benchmark.
     """
 
@@ -101,14 +108,17 @@ class TableStudy:
     paper_heading: Callable[[PublishedCell], str]
     contrasts: tuple[tuple[str, str], ...] = ()
     ranges: bool = False
-    check: Callable[[StudySetup], None] | None = None
+    beyond_embedded: str = ""
     draw: Callable[[TableStudy, Mapping[str, RunLog], Path], None] | None = None
 
     def run(self, setup: StudySetup) -> StudyResult:
         """Score what is missing, and lay everything out as the paper does."""
         self._check_benchmarks(setup)
-        if self.check is not None:
-            self.check(setup)
+        if self.beyond_embedded and "discode-embedded" in map(judge_name, setup.judges.values()):
+            raise InputError(
+                f"the embedded model {self.beyond_embedded}; give --model ORG/NAME or "
+                "endpoint:NAME, or --log with a run of such a model"
+            )
         runs = self._score(setup)
         return self._with_metrics_of(setup.logs)._lay_out(runs, setup)
 

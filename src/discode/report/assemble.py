@@ -41,7 +41,7 @@ from discode.version import __version__
 
 PAGE = Path(__file__).parent / "page"
 IMAGE_BUDGET = 12 << 20
-"""Bytes of the page that images may take, unless told otherwise."""
+"""Bytes of the page that images may take by default."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def write_report(
     content = {
         "title": title or " · ".join(dict.fromkeys(entry["title"] for entry in benchmarks)),
         "version": __version__, "notes": notes, "images": image_budget > 0,
-        "benchmarks": benchmarks, "texts": texts.texts, "lists": texts.lists,
+        "benchmarks": benchmarks, "texts": [*texts.texts], "lists": [*texts.lists],
     }  # fmt: skip
     with replacing(path) as temp:
         temp.write_text(render_page(content, book.encoded), encoding="utf-8", newline="\n")
@@ -173,7 +173,7 @@ def _fill_template(**parts: str) -> str:
     icon = base64.b64encode(ICON.read_bytes()).decode("ascii")
     parts["ICON"] = f"data:image/svg+xml;base64,{icon}"
     template = (PAGE / "report.html").read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
+    return re.sub(r"\{\{(\w+)\}\}", lambda name: parts[name[1]], template)
 
 
 def script_json(value: object) -> str:
@@ -183,7 +183,7 @@ def script_json(value: object) -> str:
     '["\\u003c/script\\u003e",null]'
     """
     text = json.dumps(_without_nan(value), ensure_ascii=False, separators=(",", ":"))
-    return re.sub("[<>&\u2028\u2029\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
+    return re.sub("[<>&\u2028\u2029\ud800-\udfff]", lambda letter: f"\\u{ord(letter[0]):04x}", text)
 
 
 def _without_nan(value: Any) -> Any:
@@ -191,9 +191,9 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _without_nan(one) for key, one in value.items()}
+        return {key: _without_nan(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(one) for one in value]
+        return [_without_nan(item) for item in value]
     return value
 
 
@@ -205,22 +205,14 @@ class _TextTable:
     """Texts, and lists of texts, each kept once and known by its number."""
 
     def __init__(self) -> None:
-        self.texts: list[str] = []
-        self.lists: list[list[int]] = []
-        self._texts: dict[str, int] = {}
-        self._lists: dict[tuple[str, ...], int] = {}
+        self.texts: dict[str, int] = {}
+        self.lists: dict[tuple[int, ...], int] = {}
 
     def text(self, text: str) -> int:
-        if text not in self._texts:
-            self._texts[text] = len(self.texts)
-            self.texts.append(text)
-        return self._texts[text]
+        return self.texts.setdefault(text, len(self.texts))
 
     def list(self, texts: tuple[str, ...]) -> int:
-        if texts not in self._lists:
-            self._lists[texts] = len(self.lists)
-            self.lists.append([self.text(text) for text in texts])
-        return self._lists[texts]
+        return self.lists.setdefault(tuple(map(self.text, texts)), len(self.lists))
 
 
 def _summary(run: GatheredRun, cells: Sequence[TableCell], resamples: int) -> dict[str, Any]:
@@ -233,7 +225,7 @@ def _summary(run: GatheredRun, cells: Sequence[TableCell], resamples: int) -> di
     measures = table_measures(log)
     metrics = []
     for label, result in log.results.items():
-        own = {cell.measure: cell for cell in cells if cell.metric == label}
+        by_measure = {cell.measure: cell for cell in cells if cell.metric == label}
         metrics.append(
             {
                 "label": label,
@@ -245,7 +237,7 @@ def _summary(run: GatheredRun, cells: Sequence[TableCell], resamples: int) -> di
                 "failed": 100 * result.measures["failed"].value,
                 "cells": {
                     name: [_short(v) for v in (c.value, c.low, c.high, c.paper, c.difference)]
-                    for name, c in own.items()
+                    for name, c in by_measure.items()
                 },
                 "charts": asdict(chart_metric(log, label)),
             }

@@ -55,7 +55,7 @@ def find_bars(
 
     A reading is shown only if decoding it again gives the score of the run. Nothing is asked, and
     decoders that need hidden states, or that this version does not know, have no bars. A store
-    that cannot be read is left out, and ``complain`` is told why.
+    that cannot be read is left out, and ``complain`` gets the reason.
     """
     wanted = {
         label: (result, decoder)

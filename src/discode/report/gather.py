@@ -64,14 +64,14 @@ def _join(runs: Mapping[str, RunLog]) -> RunLog:
             f"runs of {first.benchmark} count ties differently ({', '.join(runs)}); make a report "
             "of each"
         )
-    made: dict[str, set[str]] = {}
+    signatures: dict[str, set[str]] = {}
     for log in runs.values():
         for label, result in log.results.items():
-            made.setdefault(label, set()).add(str(result.signature))
+            signatures.setdefault(label, set()).add(str(result.signature))
     results: dict[str, MetricResult] = {}
     for name, log in runs.items():
         for label, result in log.results.items():
-            results[label if len(made[label]) == 1 else f"{label} ({name})"] = result
+            results[label if len(signatures[label]) == 1 else f"{label} ({name})"] = result
     return replace(first, results=results)
 
 
