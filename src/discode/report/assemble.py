@@ -96,25 +96,18 @@ def write_report(
     apart = [{label: disagreement(g.log, label) for label in g.log.results} for g in gathered]
     with_bars = items = 0
     for run, distances in zip(gathered, apart, strict=True):
-        progress(f"comparing the metrics of {run.name}")
         if run.data:
             notes.append(f"{run.name}: {run.data}")
-        entry = _summary(run, [cell for cell in cells if cell.benchmark == run.name], resamples)
         bars: dict[str, MetricBars] = {}
         if run.pairs and stores:
             progress(f"decoding the readings of {run.name}")
             bars = find_bars(run.pairs, run.log.results, stores, notes.append)
             drawn = [np.isfinite(metric.before).any(axis=1) for metric in bars.values()]
             with_bars += int(np.any(drawn, axis=0).sum())
-        entry |= _items(run, distances, texts) | {"bars": _bars_json(run, bars)}
-        entry["flags"] = [
-            _by_word((row, name) for row, names in bars[label].flags.items() for name in names)
-            if label in bars
-            else {}
-            for label in run.log.results
-        ]
+        progress(f"comparing the metrics of {run.name}")
+        entry = _summary(run, [cell for cell in cells if cell.benchmark == run.name], resamples)
+        benchmarks.append(entry | _items(run, distances, texts) | _bars_json(run, bars))
         items += len(run.log.ids if entry["kind"] == "ratings" else run.log.judgments)
-        benchmarks.append(entry)
     if image_budget > 0:
         progress("making thumbnails")
         book.fill(_by_interest(gathered, apart))
@@ -323,8 +316,8 @@ def _by_word(pairs: Iterable[tuple[int, str]]) -> dict[str, list[int]]:
     return rows
 
 
-def _bars_json(run: GatheredRun, bars: Mapping[str, MetricBars]) -> list[dict[str, Any]]:
-    """Return distributions as base64 of 16-bit numbers; what two metrics share, once.
+def _bars_json(run: GatheredRun, bars: Mapping[str, MetricBars]) -> dict[str, Any]:
+    """Return flags, and distributions as base64 of 16-bit numbers; what metrics share, once.
 
     A metric of the token probabilities as they are (smoothing) has ``after`` null, and so has one
     whose decoder leaves a single answer (raw), marked ``alone``.
@@ -351,7 +344,13 @@ def _bars_json(run: GatheredRun, bars: Mapping[str, MetricBars]) -> list[dict[st
             if all(entry[key] == other[key] for key in ("labels", "rows", "before")):
                 entry |= {"rows": None, "before": None, "like": earlier}
                 break
-    return entries
+    flags = [
+        _by_word((row, name) for row, names in bars[label].flags.items() for name in names)
+        if label in bars
+        else {}
+        for label in labels
+    ]
+    return {"bars": entries, "flags": flags}
 
 
 def _packed(p: Floats) -> str:

@@ -152,7 +152,8 @@ def _decode(
         columns.append(column)
     flags = scores.columns()["flags"]
     flagged = [place for place in np.flatnonzero(same).tolist() if flags[place]]
-    return MetricBars(labels, *columns, {rows[place]: tuple(flags[place]) for place in flagged})
+    by_row = {rows[place]: tuple(flags[place]) for place in flagged}
+    return MetricBars(labels, columns[0], columns[1], by_row)
 
 
 def _one_axis(
