@@ -1,4 +1,4 @@
-"""Make the tables and the plot of reading-of-alpha.md.
+"""Make the tables and the plot of alpha.md.
 
     python docs/make_alpha.py [FOLDER [STORE]]        (after pip install 'discode-eval[dev]')
 
@@ -62,7 +62,7 @@ def expert_ratings(folder: Path) -> dict[tuple[str, str], list[int]]:
 
 
 def correlations(folder: Path) -> None:
-    """Print τ_c of every reading on Flickr8k-Expert."""
+    """Print τ_c of every form of α on Flickr8k-Expert."""
     ratings = expert_ratings(folder)
     print("| model | domain | " + " | ".join(METHODS) + " |")
     print("| --- " * (len(METHODS) + 2) + "|")
@@ -143,19 +143,19 @@ def after_one(readings: Readings) -> Any:
 
 
 MIXED = "joint after 1."
-"""A reading that was considered and is not an option: joint in the rows after "1." alone."""
+"""A rule that was considered and is not an option: joint in the rows after "1." alone."""
 
 
-def read_as(readings: Readings, method: str, reading: str) -> Any:
-    """Return the scores (N,) of a method with one of its readings, or with the mixed one."""
-    if reading == MIXED:
-        greedy, joint = (read_as(readings, method, each) for each in ("greedy", "joint"))
+def score_after(readings: Readings, method: str, stem: str) -> Any:
+    """Return the scores (N,) of a method with one rule for the stem, or with the mixed one."""
+    if stem == MIXED:
+        greedy, joint = (score_after(readings, method, each) for each in ("greedy", "joint"))
         return np.where(after_one(readings), joint, greedy)
-    return discode.decode(readings, f"{method}:reading={reading}" if reading else method).value
+    return discode.decode(readings, f"{method}:stem={stem}" if stem else method).value
 
 
 def ties_at_the_top(folder: Path, store: str | None) -> None:
-    """Print what each reading does with rows after "1.": every method, then every domain."""
+    """Print what each rule does with rows after "1.": every method, then every domain."""
     ratings = expert_ratings(folder)
     recorded: dict[str, Any] = {
         path.stem.rpartition("_")[2]: np.load(path)
@@ -182,17 +182,17 @@ def ties_at_the_top(folder: Path, store: str | None) -> None:
     print(f"\nFLEUR's own file: {ones} of {rows} raw scores are 1.0.")
     counts = {name: len(agreement.better) for name, (_, agreement) in sources.items()}
     print(f"Preferences: {counts}.\n")
-    readings_of = {"raw": ("greedy", "joint"), "fleur": ("",)}
-    print('| photo | after "1." | method | reading | ties | τ_c | τ_b | preferences |')
+    stems_of = {"raw": ("greedy", "joint"), "fleur": ("",)}
+    print('| photo | after "1." | method | stem | ties | τ_c | τ_b | preferences |')
     print("| --- " * 8 + "|")
     for name, (readings, agreement) in sources.items():
         share = f"{100 * after_one(readings).mean():.1f} %"
         for method in ("raw", "smoothing", "full-prior", "paper", "fleur"):
             base = None
-            for reading in readings_of.get(method, ("greedy", "graded", MIXED, "joint")):
-                score = read_as(readings, method, reading)
+            for stem in stems_of.get(method, ("greedy", "graded", MIXED, "joint")):
+                score = score_after(readings, method, stem)
                 base = score if base is None else base
-                row = [name, share, method, reading, f"{100 * tie_rate(score):.2f}"]
+                row = [name, share, method, stem, f"{100 * tie_rate(score):.2f}"]
                 print(f"| {' | '.join(row + agreement.cells(score, base))} |", flush=True)
 
     head = " | ".join(f"{r}: τ_c | preferences" for r in ("graded", "joint"))
@@ -203,17 +203,17 @@ def ties_at_the_top(folder: Path, store: str | None) -> None:
             for lowest in (9, 7, 5) if domain == "photo" else (7,):
                 readings = generous(data[domain], lowest)
                 share = f"{100 * after_one(readings).mean():.1f} %"
-                base = read_as(readings, "full-prior", "greedy")
+                base = score_after(readings, "full-prior", "greedy")
                 row = [f"{model}, {domain}", "9" if lowest == 9 else f"{lowest} to 9", share]
-                for reading in ("graded", "joint"):
-                    score = read_as(readings, "full-prior", reading)
+                for stem in ("graded", "joint"):
+                    score = score_after(readings, "full-prior", stem)
                     tau_c, _, right = judged[model].cells(score, base)
                     row += [cell.partition(" (")[2].strip(")") or cell for cell in (tau_c, right)]
                 print(f"| {' | '.join(row)} |", flush=True)
 
 
 def plot(path: Path) -> None:
-    """Draw the same distribution, with a bump at 0, under every reading of α."""
+    """Draw the same distribution, with a bump at 0, under every form of α."""
     p = np.array([0.22, 0.05, 0.02, 0.02, 0.03, 0.05, 0.09, 0.26, 0.2, 0.06])
     figure, axes = plt.subplots(2, 4, figsize=(13, 5), sharey=True, layout="constrained")
     for row, (axis_row, peak) in enumerate(zip(axes, (7, 5), strict=True)):

@@ -3,7 +3,7 @@
     python docs/make_trust.py choose FLICKR8K FILE.onnx    dev images, then the judged test pairs
     python docs/make_trust.py adam FILE.onnx ...           the weight nearest to ten Adam steps
 
-Both print tables of reading-of-alpha.md. The choice sees dev images alone: Flickr8k's and COCO's
+Both print tables of alpha.md. The choice sees dev images alone: Flickr8k's and COCO's
 photographs, and some hundred of each re-rendered in every domain (``discode.paper.styles``),
 against the pseudo ratings of ``training.questions``. Allowed is a weight that loses no more than
 0.1 of τ_c to smoothing on any of these sets; of those the one with the best mean gain is advised,

@@ -29,7 +29,7 @@ class Sharper(DistributionDecoder):
     """A decoder with an option of its own."""
 
     power: int = option(1, "exponent of the probabilities", COUNT)
-    steps: int = option(3, "only read with reading=joint", COUNT, when={"reading": ("joint",)})
+    steps: int = option(3, "only read with stem=joint", COUNT, when={"stem": ("joint",)})
 
     name = "sharper"
 
@@ -40,8 +40,8 @@ class Sharper(DistributionDecoder):
 
 def test_declaring_an_option_is_all_it_takes() -> None:
     decoder = Sharper(power=2)
-    assert decoder.options() == {"reading": "graded", "power": 2}
-    assert Sharper(reading="joint").options() == {"reading": "joint", "power": 1, "steps": 3}
+    assert decoder.options() == {"stem": "graded", "power": 2}
+    assert Sharper(stem="joint").options() == {"stem": "joint", "power": 1, "steps": 3}
     assert "power: exponent of the probabilities (a whole number from 0; default 1)." in str(
         Sharper.__doc__
     )

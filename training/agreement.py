@@ -99,7 +99,7 @@ def decoded(stems: np.ndarray, digits: np.ndarray, method: str) -> np.ndarray:
 
 def expected(stems: np.ndarray, digits: np.ndarray) -> np.ndarray:
     """Return the expected score under the joint reading."""
-    return decoded(stems, digits, "smoothing:reading=joint")
+    return decoded(stems, digits, "smoothing:stem=joint")
 
 
 def resampled(image: np.ndarray) -> list[np.ndarray]:

@@ -169,7 +169,7 @@ def options_of(declaring: type | object) -> tuple[Option, ...]:
     >>> from discode.decoders import Discode
     >>> first = options_of(Discode)[0]
     >>> first.name, first.default, first.allowed_text
-    ('reading', 'graded', 'graded, greedy, joint')
+    ('stem', 'graded', 'graded, greedy, joint')
     """
     return tuple(
         Option(declared.name, declared.default, **declared.metadata)

@@ -52,7 +52,7 @@ class Scale:
     high: str
     """The word for the best rating in the prompt."""
     unit: float
-    """Width of one answer on a 0-1 scale, for the ``unit`` reading of α."""
+    """Width of one answer on a 0-1 scale, for ``alpha_scale=unit``."""
     stems: tuple[str, ...] = ("",)
     stem_values: tuple[float, ...] = (0.0,)
     step: float = 1.0
@@ -82,7 +82,7 @@ class Scale:
         The paper replaces everything after the decimal point by 0.1·ŝ. After the stem "1."
         that leaves the scale for any ŝ > 0 (1.03 is not a rating between 0.0 and 1.0, and the
         *less* sure model would get the higher score), so scores end at ``maximum``. How sure
-        the model is of "1." grades them there: ``reading=graded`` of the decoders.
+        the model is of "1." grades them there: ``stem=graded`` of the decoders.
         """
         score = np.asarray(self.stem_values)[stem] + self.step * expectation
         return np.clip(score, self.minimum, self.maximum)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
-from discode.decoders import Decoder
-from discode.options import options_text
+from discode.decoders import Decoder, named_decoder
+from discode.decoders.base import current_names
+from discode.options import option_text
 from discode.prompts import Prompt
 from discode.readings import Identity
 from discode.scales import Scale
@@ -18,43 +19,108 @@ GIVEN = Identity("given")
 
 
 @dataclass(frozen=True)
+class SignedDecoder:
+    """A decoder as a signature has it: its name, and every option as text, sorted by name.
+
+    >>> from discode.decoders import get_decoder
+    >>> str(SignedDecoder.of(get_decoder("smoothing")))
+    'smoothing(stem=graded)'
+    """
+
+    name: str
+    options: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, decoder: Decoder) -> SignedDecoder:
+        """Return what a signature says of a decoder."""
+        options = {name: _clean(option_text(value)) for name, value in decoder.options().items()}
+        return cls(_clean(decoder.name), tuple(sorted(options.items())))
+
+    @classmethod
+    def read(cls, text: str) -> SignedDecoder:
+        """Return the decoder of a text that an earlier run wrote."""
+        name, _, options = text.removesuffix(")").partition("(")
+        parts = (part.partition("=") for part in options.split(",") if part)
+        named = current_names({key: value for key, _, value in parts})
+        return cls(name, tuple(sorted(named.items())))
+
+    def without(self, option: str) -> SignedDecoder:
+        """Return it as if it had not this option."""
+        return replace(self, options=tuple(pair for pair in self.options if pair[0] != option))
+
+    def make(self) -> Decoder:
+        """Make the decoder; one that a preset file calibrates cannot be made without the file."""
+        return named_decoder(self.name, **dict(self.options))
+
+    def __str__(self) -> str:
+        return f"{self.name}({','.join(f'{name}={text}' for name, text in self.options)})"
+
+
+@dataclass(frozen=True)
 class Signature:
     """How a number was made: everything that shaped it, by name.
 
     ``str()`` is the long form, ``key:value|key:value``, to be written beside every number;
-    :attr:`short` is for table headings. Neither is meant to be parsed: ask for a field.
+    :attr:`short` is for table headings. Ask for a field instead of taking them apart.
 
-    >>> made = Signature.of(metric="bleu-4", tokenizer="ptb")
-    >>> made["tokenizer"], str(made).split("|", 1)[1]
+    >>> signature = Signature.of(metric="bleu-4", tokenizer="ptb")
+    >>> signature["tokenizer"], str(signature).split("|", 1)[1]
     ('ptb', 'metric:bleu-4|tokenizer:ptb')
     """
 
-    fields: tuple[tuple[str, str], ...]
+    fields: tuple[tuple[str, str | SignedDecoder], ...]
 
     @classmethod
     def of(cls, **fields: object) -> Signature:
         """Return the signature of this version of discode with these fields, in this order."""
-        shown = {"discode": __version__, **fields}
-        return cls(tuple((key, _clean(value)) for key, value in shown.items()))
+        named = {"discode": __version__, **fields}
+        return cls(tuple((key, _field(value)) for key, value in named.items()))
+
+    @classmethod
+    def read(cls, written: str | Mapping[str, str]) -> Signature:
+        """Return a signature from what a run log or a score file has: its text, or its fields.
+
+        >>> Signature.read("discode:0.2.0|decoder:raw(reading=greedy)|ties:wrong").decoder
+        SignedDecoder(name='raw', options=(('stem', 'greedy'),))
+        """
+        if isinstance(written, str):
+            parts = (part.partition(":") for part in written.split("|") if part)
+            written = {key: text for key, _, text in parts}
+        return cls(
+            tuple(
+                (key, SignedDecoder.read(text) if key == "decoder" else text)
+                for key, text in written.items()
+            )
+        )
 
     def with_fields(self, **fields: object) -> Signature:
         """Return the signature with some fields replaced, and new ones added at its end."""
-        return Signature(
-            tuple((dict(self.fields) | {k: _clean(fields[k]) for k in fields}).items())
-        )
+        changed = {key: _field(value) for key, value in fields.items()}
+        return Signature(tuple((dict(self.fields) | changed).items()))
 
     def __getitem__(self, key: str) -> str:
-        return dict(self.fields)[key]
+        return dict(self)[key]
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        return iter(self.fields)
+        return ((key, str(value)) for key, value in self.fields)
 
     def get(self, key: str, default: str = "") -> str:
         """Return a field, or ``default`` where the signature has none of that name."""
-        return dict(self.fields).get(key, default)
+        return dict(self).get(key, default)
+
+    @property
+    def decoder(self) -> SignedDecoder | None:
+        """The decoder with its options; None where there was none."""
+        return next((value for _, value in self.fields if isinstance(value, SignedDecoder)), None)
+
+    @property
+    def asked(self) -> Signature:
+        """Who was asked, and how: the fields before the decoder."""
+        place = next((n for n, (key, _) in enumerate(self.fields) if key == "decoder"), None)
+        return Signature(self.fields[:place])
 
     def __str__(self) -> str:
-        return "|".join(f"{key}:{value}" for key, value in self.fields)
+        return "|".join(f"{key}:{value}" for key, value in self)
 
     @property
     def short(self) -> str:
@@ -66,6 +132,10 @@ class Signature:
         who = [self.get(key).partition("(")[0] for key in ("metric", "model", "decoder")]
         digest = hashlib.sha256(str(self).encode()).hexdigest()[:8]
         return "|".join([*filter(None, who), digest])
+
+
+def _field(value: object) -> str | SignedDecoder:
+    return value if isinstance(value, SignedDecoder) else _clean(value)
 
 
 def _clean(value: object) -> str:
@@ -86,7 +156,7 @@ def sign(
     >>> from discode.decoders import get_decoder
     >>> from discode.scales import TEN
     >>> str(sign(GIVEN, TEN, get_decoder("raw"))).split("|", 1)[1]
-    'model:given|revision:none|dtype:none|prompt:none|scale:ten|decoder:raw(reading=greedy)'
+    'model:given|revision:none|dtype:none|prompt:none|scale:ten|decoder:raw(stem=greedy)'
     """
     return Signature.of(
         model=identity.model,
@@ -95,5 +165,5 @@ def sign(
         prompt="none" if prompt is None else f"{prompt.name}-{prompt.digest}",
         scale=scale.unique_name,
         **more,
-        decoder=f"{decoder.name}({options_text(decoder.options())})",
+        decoder=SignedDecoder.of(decoder),
     )

@@ -228,15 +228,13 @@ def test_decode_takes_stems_and_the_joint_reading(tmp_path: Path) -> None:
         }
     ]
     path.write_text("\n".join(map(json.dumps, rows)))
-    done = call("decode", path, "-m", "raw", "-m", "smoothing:reading=joint", "--json")
+    done = call("decode", path, "-m", "raw", "-m", "smoothing:stem=joint", "--json")
     got = {row["method"]: row["score"] for row in map(json.loads, done.stdout.splitlines())}
     assert got["raw"] == 1.0
-    assert got["smoothing:reading=joint"] == pytest.approx((0.2 * 0.45 + 0.7) / 0.9)
+    assert got["smoothing:stem=joint"] == pytest.approx((0.2 * 0.45 + 0.7) / 0.9)
     # Digits alone: the stem is taken to be "0.", and the joint reading has nothing to go by.
     path.write_text(json.dumps({"log_probs": digits}))
-    done = call(
-        "decode", path, "--scale", "unit", "-m", "smoothing", "-m", "smoothing:reading=joint"
-    )
+    done = call("decode", path, "--scale", "unit", "-m", "smoothing", "-m", "smoothing:stem=joint")
     assert done.returncode == 1
     assert "0.450" in done.stdout
 

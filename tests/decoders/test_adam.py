@@ -11,10 +11,11 @@ import pytest
 import discode
 from discode.decoders import get_decoder
 from discode.decoders.adam import starting_bias
-from discode.decoders.discode import att_loss, log_alpha, log_prior
+from discode.decoders.discode import log_alpha, log_prior
 from discode.errors import InputError
 from discode.readings import Readings
 from discode.scales import TEN
+from tests.helpers.att_loss import att_loss
 
 pytest.importorskip("torch", reason="the Adam solver needs discode-eval[adam]")
 

@@ -143,7 +143,7 @@ def test_a_grade_that_could_not_be_given_counts(method: str) -> None:
     for zero in np.linspace(1e-6, 0.25, 50):  # all that "0" may have been beside 0.75
         full = Readings(UNIT, answers[:1], stems[:1], lead_logp=np.log([[zero, 0.75]]))
         assert 1.0 - decoder.decode(full).score[0] <= bound[0] + 1e-12
-    flat = truncation_bound(get_decoder(f"{method}:reading=greedy"), readings)
+    flat = truncation_bound(get_decoder(f"{method}:stem=greedy"), readings)
     assert flat is not None
     assert flat.tolist() == [0.0] * 4
 
@@ -154,7 +154,7 @@ def test_joint_has_the_answers_after_the_first_stem() -> None:
     answers[0, 0, 2:] = np.log([0.3, 0.2, 0.1, 0.1, 0.1, 0.05, 0.05, 0.05])
     stems = np.log([[0.4, 0.6]])
     readings = Readings(UNIT, answers, stems, truncated=np.array([True]))
-    decoder = get_decoder("smoothing:reading=joint")
+    decoder = get_decoder("smoothing:stem=joint")
     bound = truncation_bound(decoder, readings)
     assert bound is not None
     here = decoder.decode(readings).score[0]

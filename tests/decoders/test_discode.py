@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import mpmath
 import numpy as np
 import pytest
@@ -9,9 +11,10 @@ from scipy.optimize import minimize
 
 import discode
 from discode.decoders import get_decoder
-from discode.decoders.discode import att_loss, log_alpha, log_prior
+from discode.decoders.discode import log_alpha, log_prior
 from discode.readings import Readings
 from discode.scales import FIVE, TEN, UNIT
+from tests.helpers.att_loss import att_loss
 from tests.helpers.fake_model import random_logp
 
 SIGMAS = (1.0, 0.5, 0.1, 0.05, 0.01, 1e-4)
@@ -59,36 +62,37 @@ def test_closed_form_against_60_digits(sigma2: float, method: str) -> None:
 
 # SLSQP of older scipy steps out of its bounds and says so; the loss it reports is inside.
 @pytest.mark.filterwarnings("ignore:Values in x were outside bounds:RuntimeWarning")
-@pytest.mark.parametrize("alpha", [0.05, 0.2, 0.5, 0.9])
+@pytest.mark.parametrize("trust", [0.0, 0.5, 9.0])
+@pytest.mark.parametrize("alpha", [0.05, 0.5, 0.9])
 @pytest.mark.parametrize("tau", ["alpha", 1.0, 0.3])
-def test_no_minimiser_finds_a_lower_loss(alpha: float, tau: float | str) -> None:
-    """SLSQP and L-BFGS over softmax logits, from the solution and from random starts."""
+def test_no_minimiser_finds_a_lower_loss(alpha: float, tau: float | str, trust: float) -> None:
+    """SLSQP, and L-BFGS over softmax logits, from the solution and from random starts."""
     rng = np.random.default_rng(1)
     t = alpha if tau == "alpha" else float(tau)
-    for logp in random_logp(rng, 5, 10):
-        scores = discode.decode(logp, "full-prior", alpha=alpha, tau=tau)
+    for logp in random_logp(rng, 3, 10):
+        scores = discode.decode(logp, "discode", alpha=alpha, tau=tau, trust=trust)
         assert scores.distribution is not None
         p = scores.distribution[0]
         logq = log_prior(np.arange(10.0))[int(logp.argmax())]
 
         def loss(p: np.ndarray, logp: np.ndarray = logp, logq: np.ndarray = logq) -> float:
-            return float(att_loss(p[None], logp, logq, alpha, t)[0])
+            return float(att_loss(p[None], logp, logq, alpha, t, trust)[0])
 
-        best = loss(p)
+        def over_logits(x: np.ndarray, loss: Callable[[np.ndarray], float] = loss) -> float:
+            return loss(np.exp(x - np.logaddexp.reduce(x)))
 
-        def over_logits(x: np.ndarray, loss: object = loss) -> float:
-            z = np.exp(x - x.max())
-            assert callable(loss)
-            return float(loss(z / z.sum()))
-
-        for start in (np.log(np.maximum(p, 1e-12)), *rng.normal(size=(3, 10))):
-            found = minimize(over_logits, start, method="L-BFGS-B", options={"maxiter": 500})
-            assert found.fun >= best - 1e-9
+        # Over logits a minimiser may stop where p is nearly one-hot: the best of a few starts.
+        starts = (np.log(np.maximum(p, 1e-12)), logp, np.zeros(10), *rng.normal(size=(3, 10)))
+        lowest = min(
+            minimize(over_logits, start, method="L-BFGS-B", options={"maxiter": 2000}).fun
+            for start in starts
+        )
+        assert -1e-9 < lowest - loss(p) < 1e-4
         simplex = {"type": "eq", "fun": lambda x: x.sum() - 1}
-        found = minimize(
+        inside = minimize(
             loss, np.full(10, 0.1), method="SLSQP", bounds=[(1e-12, 1)] * 10, constraints=[simplex]
         )
-        assert found.fun >= best - 1e-7
+        assert inside.fun >= loss(p) - 1e-7
 
 
 def test_half_alpha_is_the_plain_kl() -> None:
@@ -205,8 +209,8 @@ def test_nan_and_empty_rows_are_nan_and_counted() -> None:
         {"divergence": "renyi"},
         {"divergence": "none", "cross_entropy": False},
         {"solver": "newton"},
-        {"reading": "sideways"},
-        {"reading": "joint", "solver": "adam"},
+        {"stem": "sideways"},
+        {"stem": "joint", "solver": "adam"},
         {"steps": -1},
         {"steps": 1.5},
         {"learning_rate": 0},
@@ -221,10 +225,8 @@ def test_nan_and_empty_rows_are_nan_and_counted() -> None:
         {"divergence": "beta", "solver": "exact", "order": "x"},
     ],
 )
-def test_bad_options_say_what_is_allowed(options: dict[str, object]) -> None:
-    with pytest.raises(
-        discode.DiscodeError, match=r"allowed|nothing to minimise|must|order|use|no effect"
-    ):
+def test_bad_options_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(discode.InputError):
         get_decoder("discode", **options)
 
 
@@ -234,18 +236,11 @@ def test_numpy_numbers_are_numbers() -> None:
     assert float(one) == float(discode.decode(logp, sigma2=0.5, tau=2))
 
 
-def test_options_appear_in_the_signature() -> None:
-    one = discode.decode(np.log(np.full(10, 0.1)), sigma2=0.1).signature
-    two = discode.decode(np.log(np.full(10, 0.1)), sigma2=0.05).signature
-    assert one != two
-    assert "sigma2=0.05" in str(two)
-
-
-def test_joint_reading_makes_one_an_ordinary_value() -> None:
+def test_joint_makes_one_an_ordinary_value() -> None:
     stems = np.log([[0.6, 0.4]])
     answers = np.log(np.array([[[0.05] * 9 + [0.5], [0.9] + [0.01] * 9]]))
     readings = Readings(UNIT, answers, stems)
-    joint = discode.decode(readings, "smoothing", reading="joint")
+    joint = discode.decode(readings, "smoothing", stem="joint")
     greedy = discode.decode(readings, "smoothing")
     assert joint.answers[-2:] == ("0.9", "1.0")
     assert joint.distribution is not None
@@ -255,22 +250,11 @@ def test_joint_reading_makes_one_an_ordinary_value() -> None:
     assert np.allclose(joint.distribution[0], p, atol=1e-15)
     assert float(joint) == pytest.approx((p * np.arange(11)).sum() / 10)
     assert float(greedy) == pytest.approx((np.exp(answers[0, 0]) * np.arange(10)).sum() / 9.5)
-    assert "reading=joint" in str(joint.signature)
+    assert "stem=joint" in str(joint.signature)
     with pytest.raises(discode.DiscodeError, match="two stems"):
-        discode.decode(np.log(np.full(10, 0.1)), "smoothing", reading="joint", scale=TEN)
-
-
-def test_joint_reading_without_stems_is_nan() -> None:
-    scores = discode.decode(np.log(np.full(10, 0.1)), scale="unit", reading="joint")
-    assert np.isnan(float(scores))
-
-
-def test_score_after_the_second_stem_ends_at_one() -> None:
-    answers = np.log(np.full((1, 2, 10), 0.1))
-    readings = Readings(UNIT, answers, np.log([[0.1, 0.9]]))
-    greedy = discode.decode(readings, "smoothing", reading="greedy")
-    assert float(greedy) == 1.0
-    assert "reading=greedy" in str(greedy.signature)
+        discode.decode(np.log(np.full(10, 0.1)), "smoothing", stem="joint", scale=TEN)
+    without_stems = discode.decode(np.log(np.full(10, 0.1)), scale="unit", stem="joint")
+    assert np.isnan(float(without_stems))
 
 
 @pytest.mark.parametrize("method", ["smoothing", "discode", "paper"])
@@ -283,10 +267,10 @@ def test_one_point_nought_is_graded_by_how_sure_the_model_is(method: str) -> Non
     assert scores.value[:3] == pytest.approx(want, abs=1e-15)
     assert scores.raw is not None
     assert scores.raw.tolist() == [1.0, 1.0, 1.0, 0.0]
-    greedy = discode.decode(Readings(UNIT, answers, stems), method, reading="greedy")
+    greedy = discode.decode(Readings(UNIT, answers, stems), method, stem="greedy")
     assert scores.value[3] == greedy.value[3]
     assert greedy.value[:3].tolist() == [1.0] * 3
-    assert "reading=graded" in str(scores.signature)
+    assert "stem=graded" in str(scores.signature)
 
 
 def test_grading_uses_the_first_tokens_where_both_were_read() -> None:
@@ -299,11 +283,6 @@ def test_grading_uses_the_first_tokens_where_both_were_read() -> None:
     assert scores.value == pytest.approx([1 - 0.1 * 0.25, 1 - 0.1 * 0.2 / 0.9, 1.0], abs=1e-15)
 
 
-def test_the_raw_answer_is_not_graded() -> None:
-    with pytest.raises(discode.DiscodeError, match="allowed: greedy, joint"):
-        discode.decode(np.log(np.full(10, 0.1)), "raw", reading="graded", scale=UNIT)
-
-
 @pytest.mark.parametrize("method", ["raw", "smoothing", "discode", "paper", "fleur"])
 def test_one_point_nought_needs_no_digits_after_it(method: str) -> None:
     answers = np.full((1, 2, 10), np.nan)
@@ -313,6 +292,8 @@ def test_one_point_nought_needs_no_digits_after_it(method: str) -> None:
     assert float(discode.decode(readings, method)) == pytest.approx(want)
 
 
-def test_unknown_method_gets_a_suggestion() -> None:
+def test_unknown_methods_and_values_get_a_suggestion() -> None:
+    with pytest.raises(discode.InputError, match="greedy, joint"):  # it is never graded
+        discode.decode(np.log(np.full(10, 0.1)), "raw", stem="graded", scale=UNIT)
     with pytest.raises(discode.DiscodeError, match="did you mean 'discode'"):
         discode.decode(np.log(np.full(5, 0.2)), "discod", scale=FIVE)

@@ -61,8 +61,8 @@ def test_distributions_and_scores(method: str, data: st.DataObject) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(read=readings(("unit",)), method=st.sampled_from(NORMALISED))
-def test_joint_reading(read: Readings, method: str) -> None:
-    decoded = get_decoder(method, reading="joint").decode(read)
+def test_joint_has_eleven_values(read: Readings, method: str) -> None:
+    decoded = get_decoder(method, stem="joint").decode(read)
     assert decoded.distribution.shape == (len(read), 11)
     assert np.abs(decoded.distribution.sum(axis=1) - 1).max() < 1e-12
     assert ((decoded.score >= 0) & (decoded.score <= 1)).all()
@@ -90,7 +90,7 @@ def test_grading_breaks_ties_and_nothing_else(
     read = after_one(sorted(odds), digits)
     decoder = get_decoder(method)
     decoded = decoder.decode(read)
-    flat = get_decoder(method, reading="greedy").decode(read)
+    flat = get_decoder(method, stem="greedy").decode(read)
     top = np.array(sorted(odds)) > 0
     assert np.array_equal(decoded.score[~top], flat.score[~top])
     assert np.array_equal(decoded.raw, flat.raw)
@@ -109,7 +109,7 @@ def test_grading_breaks_ties_and_nothing_else(
 def test_no_preference_is_lost_by_grading(read: Readings, method: str) -> None:
     """Whatever was ordered stays ordered: accuracy with ties as wrong can only rise."""
     graded = get_decoder(method).decode(read).score
-    greedy = get_decoder(method, reading="greedy").decode(read).score
+    greedy = get_decoder(method, stem="greedy").decode(read).score
     assert not ((greedy[:, None] > greedy) & ~(graded[:, None] > graded)).any()
 
 

@@ -58,7 +58,7 @@ def run_of(
     half = Interval(0.5, 0.4, 0.6, 0.95)
     names = ("tau_b", "tau_c", "mean", "ties", "failed", *categories)
     measures = dict.fromkeys(names, half) | {"failed": Interval(0.0, 0.0, 0.0, 0.95)}
-    result = MetricResult("", made, np.zeros(count), {}, {}, 0.0, measures)
+    result = MetricResult(made, made, np.zeros(count), {}, {}, 0.0, measures)
     return RunLog(
         benchmark, chosen, AgreementProtocol(ties), {}, (), tuple(map(str, range(count))),
         pair % images, judgments, {}, {label: result},

@@ -113,12 +113,12 @@ def test_failed_pairs_are_counted_and_unusable_methods_named() -> None:
     judged = Ratings.of([(row, float(row % 4), 0) for row in range(120)])
     specs = {
         spec: get_decoder(spec)
-        for spec in ("smoothing", "smoothing:reading=greedy", "smoothing:reading=joint")
+        for spec in ("smoothing", "smoothing:stem=greedy", "smoothing:stem=joint")
     }
     done = choose_decoder(judged, np.arange(120) // 3, readings, specs, protocol=QUICK)
     assert (done.failed, done.judgments, done.images) == (1, 119, 40)
     assert done.specs == ("smoothing",)  # greedy gives the same scores here
-    assert done.unusable == ("smoothing:reading=joint",)
+    assert done.unusable == ("smoothing:stem=joint",)
     nothing = Readings.failed(UNIT, ["no"] * 120)
     with pytest.raises(InputError, match="every reading failed"):
         choose_decoder(judged, np.arange(120) // 3, nothing, specs)
@@ -127,11 +127,11 @@ def test_failed_pairs_are_counted_and_unusable_methods_named() -> None:
 def test_candidates_are_methods_that_can_be_typed() -> None:
     unit, five = candidate_decoders(UNIT), candidate_decoders(FIVE)
     assert next(iter(unit)) == next(iter(five)) == "smoothing"
-    assert not any("reading" in spec for spec in five)
-    assert {str(decoder.options().get("reading")) for decoder in unit.values()} == {
+    assert not any("stem" in spec for spec in five)
+    assert {str(decoder.options().get("stem")) for decoder in unit.values()} == {
         "graded", "greedy", "joint",
     }  # fmt: skip
-    assert {f"smoothing:reading={r}" for r in ("greedy", "joint")} < {*unit}
+    assert {f"smoothing:stem={r}" for r in ("greedy", "joint")} < {*unit}
     assert "discode:tau=2,trust=0" in unit
     assert not any(decoder.requires for decoder in unit.values())
     assert any(decoder.requires for decoder in candidate_decoders(UNIT, hidden=True).values())
@@ -223,7 +223,7 @@ def test_the_command_from_judgments_to_scores(tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text("\n".join(rows))
     (tmp_path / "mceval.jsonl").write_text("\n".join(export))
     options = ("--resamples", 100, "-o", "out")
-    done = run("study", "decoders", "--ratings", "mine.csv", "--calibrate", *options, cwd=tmp_path)
+    done = run("choose", "--ratings", "mine.csv", "--calibrate", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "20 images, 40 ratings" in done.stdout
     assert "beat" in done.stdout or "agrees best" in done.stdout

@@ -7,6 +7,7 @@ import io
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,12 +15,18 @@ import pytest
 from discode.bench import AgreementProtocol, RunLog, measure_agreement
 from discode.bench.layout import TABLE_FORMATS, write_table
 from discode.benchmarks import BENCHMARKS, Preferences
-from discode.errors import UnknownNameError
-from discode.paper import render_table, table_cells
+from discode.errors import InputError, UnknownNameError
+from discode.paper import plot_runs, render_table, table_cells
 from discode.paper.published import PAPER_TABLES, published_cells
 from discode.paper.run_tables import published_table, table_measures
 from discode.signature import Signature
-from tests.helpers.fake_runs import QUICK
+from tests.helpers.fake_runs import QUICK, fake_runs
+
+
+@pytest.fixture
+def runs() -> dict[str, RunLog]:
+    """A run on ratings and one on choices."""
+    return fake_runs()
 
 
 @pytest.fixture(autouse=True)
@@ -147,3 +154,11 @@ def test_metrics_without_some_scores_are_marked(runs: dict[str, RunLog]) -> None
     log = replace(log, results={"cider": replace(log.results["cider"], measures=some)})
     assert "cider *" in render_table({"a": log})
     assert "* without a score: cider 0.50 % of pascal50s" in render_table({"a": log}, "markdown")
+
+
+def test_a_plot(runs: dict[str, RunLog], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="plots want discode-eval[plot]")
+    plot_runs(runs, tmp_path / "a.png")
+    assert (tmp_path / "a.png").stat().st_size > 10_000
+    with pytest.raises(InputError, match=r"a\.txt"):
+        plot_runs(runs, tmp_path / "a.txt")

@@ -82,7 +82,7 @@ def test_methods_references_and_one_caption(client: Client) -> None:
     assert answer["scores"][0]["score"] == float(own)
     form = client.upload(CAT, ["a cat"], references="a tabby", method="paper:sigma2=0.05")
     assert form.json == answer
-    joint = client.score(CAT, "a cat", method="discode:reading=joint").json
+    joint = client.score(CAT, "a cat", method="discode:stem=joint").json
     assert len(joint["answers"]) == len(joint["scores"][0]["distribution"]) == 11
     assert joint["scores"][0]["stem"] == ""
 

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service wants discode-eval[serve]")
 
-from discode.decoders.preset import Calibration, Preset  # isort: skip
+from discode.decoders.preset import Calibration, Preset, preset_digest  # isort: skip
 from discode.errors import InputError  # isort: skip
 from discode.judge import load  # isort: skip
 from tests.helpers.fake_model import FakeModel  # isort: skip
@@ -17,7 +17,9 @@ from tests.helpers.serving import CAT, running  # isort: skip
 
 def test_the_services_own_method_may_be_a_preset_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
-    digest = Preset("smoothing", "unit", Calibration((0.0, 1.0), (1.0, 5.0))).write(path)
+    text = Preset("smoothing", "unit", Calibration((0.0, 1.0), (1.0, 5.0))).text()
+    path.write_text(text, encoding="utf-8")
+    digest = preset_digest(text.encode())
     judge = load(FakeModel(), method=str(path))
     own = judge.score(CAT, "a cat")
     with running(judge, method=str(path)) as client:
@@ -33,7 +35,7 @@ def test_the_services_own_method_may_be_a_preset_file(tmp_path: Path) -> None:
 
 def test_callers_open_no_files(tmp_path: Path) -> None:
     path = tmp_path / "mine.json"
-    Preset("smoothing", "unit").write(path)
+    path.write_text(Preset("smoothing", "unit").text(), encoding="utf-8")
     with running() as client:
         replies = [
             client.score(CAT, "a cat", method=str(one)) for one in (path, tmp_path / "no.json")

@@ -94,7 +94,7 @@ def run_metrics(
         try:
             metric = factory.make(name)
             old = log.results.get(label)
-            made = str(metric.signature)
+            made = metric.signature
             if old is not None and old.metric_signature == made and not old.failures:
                 continue
             result = _score(benchmark, label, metric, protocol, progress)
@@ -147,7 +147,7 @@ def _score(
     )
     measures = measure_agreement(benchmark.judgments, benchmark.image, value, protocol)
     return MetricResult(
-        str(metric.signature), signature, value, errors, scores.counts(), seconds, measures
+        metric.signature, signature, value, errors, scores.counts(), seconds, measures
     )
 
 

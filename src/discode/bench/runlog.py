@@ -44,7 +44,7 @@ class MetricResult:
         measures: Name to value and interval, as shares and not in percent.
     """
 
-    metric_signature: str
+    metric_signature: Signature
     signature: Signature
     value: NDArray[np.float64]
     errors: Mapping[int, str]
@@ -178,7 +178,7 @@ def _to_json(result: MetricResult) -> dict[str, Any]:
     for row, reason in result.errors.items():
         reasons.setdefault(reason, []).append(row)
     return {
-        "made": result.metric_signature, "signature": str(result.signature),
+        "made": str(result.metric_signature), "signature": str(result.signature),
         "fields": dict(result.signature), "counts": dict(result.counts),
         "seconds": round(result.seconds, 3), "errors": reasons,
         "measures": {
@@ -193,13 +193,9 @@ def _from_json(row: Mapping[str, Any], pairs: int, level: float) -> MetricResult
     value = np.array([_number(v) for v in row["value"]], np.float64)
     if len(value) != pairs:
         raise ValueError(f"{len(value)} scores for {pairs} pairs")
-    if "fields" in row:
-        fields = tuple(row["fields"].items())
-    else:  # version 1 has the text alone
-        parts = (part.partition(":") for part in row["signature"].split("|"))
-        fields = tuple((key, value) for key, _, value in parts)
+    written = row.get("fields", row["signature"])  # version 1 has the text alone
     return MetricResult(
-        row["made"], Signature(fields), value,
+        Signature.read(row["made"]), Signature.read(written), value,
         {number: reason for reason, rows in row["errors"].items() for number in rows},
         row["counts"], row["seconds"],
         {name: _interval(one, level) for name, one in row["measures"].items()},

@@ -21,6 +21,7 @@ from discode.bulk.chunks import Shard
 from discode.bulk.folder import check_finished
 from discode.errors import InputError, count_of
 from discode.metrics.scorefile import read_scores
+from discode.signature import Signature
 from discode.stats import (
     MeansPlan,
     bootstrap_all,
@@ -288,7 +289,8 @@ def _read_rows(path: Path, method: str | None, column: str) -> list[_FileRow]:
 
 def _check_signatures(read: Mapping[str, Sequence[_FileRow]]) -> tuple[str, ...]:
     """Return what the files say of how they were made; raise where they do not say the same."""
-    made = {name: {row.signature for row in rows} for name, rows in read.items()}
+    texts = {name: {row.signature for row in rows} for name, rows in read.items()}
+    made = {name: {Signature.read(text) for text in written} for name, written in texts.items()}
     first = next(iter(made))
     for name, other in made.items():
         if other == made[first]:
@@ -302,13 +304,18 @@ def _check_signatures(read: Mapping[str, Sequence[_FileRow]]) -> tuple[str, ...]
             f"{first} and {name} were not scored alike: {first} has {said[0]}; {name} has "
             f"{said[1]}; score both with the same judge and method"
         )
-    return tuple(sorted(filter(None, made[first])))
+    return tuple(sorted(filter(None, texts[first])))
 
 
-def _fields(signatures: set[str]) -> list[str]:
+def _fields(signatures: set[Signature]) -> list[str]:
     """Return the fields of signatures, to be shown."""
-    shown = (field for made in sorted(signatures) for field in (made or "no signature").split("|"))
-    return list(dict.fromkeys(shown))
+    return list(
+        dict.fromkeys(
+            field
+            for made in sorted(signatures, key=str)
+            for field in ([f"{key}:{text}" for key, text in made] or ["no signature"])
+        )
+    )
 
 
 def _common_key(read: Mapping[str, Sequence[_FileRow]]) -> str:

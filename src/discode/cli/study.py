@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +12,7 @@ import typer
 
 from discode.bench.agreement import AgreementProtocol
 from discode.bench.layout import TABLE_FORMATS, write_table
+from discode.bench.run import RunProgress
 from discode.bench.runlog import RunLog
 from discode.benchmarks import BENCHMARKS, Benchmark, find_folder, load_benchmark
 from discode.benchmarks.base import resolve_options
@@ -46,63 +47,71 @@ def _root() -> None:
     """The paper's tables and figures, on your models and data, beside the paper's numbers."""
 
 
+DataFolder = Annotated[
+    Path | None, typer.Option(help="The benchmark's folder, or a folder of such folders.")
+]
+BenchmarkSpecs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--benchmark", "-b", metavar="NAME[:KEY=VALUE,...]",
+        help="Repeat; by default those of the paper's table that --data has.",
+    ),
+]  # fmt: skip
+RatingsFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Your own ratings or choices (docs/adding-a-benchmark.md), or the folder of a "
+        "campaign's export, instead of --data.",
+    ),
+]
+RunFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="PATH",
+        help="A run of discode bench run or of a study, or a folder of them; repeat. What its "
+        "store of readings has is decoded again, never asked for.",
+    ),
+]
+OutputFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", metavar="FOLDER",
+        help="Write tables in all formats, figures, runs and readings there; runs and readings "
+        "that are there already are used.",
+    ),
+]  # fmt: skip
+Format = Annotated[str, typer.Option("--format", "-f", help="text, markdown, latex or csv.")]
+Resamples = Annotated[int, typer.Option(help="Bootstrap resamples for the intervals; 0: none.")]
+ModelSpecs = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SPEC", rich_help_panel=PANEL, help="As for discode score; repeat for several."
+    ),
+]
+StoreFile = Annotated[
+    Path | None, typer.Option(rich_help_panel=PANEL, help="The readings; default: in --output.")
+]
+
+
 def _run(
     study: Study,
     own: Mapping[str, str],
-    data: Annotated[
-        Path | None, typer.Option(help="The benchmark's folder, or a folder of such folders.")
-    ] = None,
-    benchmark: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--benchmark", "-b", metavar="NAME[:KEY=VALUE,...]",
-            help="Repeat; by default those of the paper's table that --data has.",
-        ),
-    ] = None,
-    ratings: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Your own ratings or choices (docs/adding-a-benchmark.md), or the folder of a "
-            "campaign's export, instead of --data.",
-        ),
-    ] = None,
-    log: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="PATH",
-            help="A run of discode bench run or of a study, or a folder of them; repeat. What its "
-            "store of readings has is decoded again, never asked for."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="FOLDER",
-            help="Write tables in all formats, figures, runs and readings there; runs and readings "
-            "that are there already are used.",
-        ),
-    ] = None,
-    form: Annotated[
-        str, typer.Option("--format", "-f", help="text, markdown, latex or csv.")
-    ] = "text",
-    resamples: Annotated[int, typer.Option(help="Of the intervals' bootstrap; 0: none.")] = 1000,
-    model: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SPEC", rich_help_panel=PANEL, help="As for discode score; repeat for several."
-        ),
-    ] = None,
+    data: DataFolder = None,
+    benchmark: BenchmarkSpecs = None,
+    ratings: RatingsFile = None,
+    log: RunFiles = None,
+    out: OutputFolder = None,
+    form: Format = "text",
+    resamples: Resamples = 1000,
+    model: ModelSpecs = None,
     model_option: ModelOption = None,
-    store: Annotated[
-        Path | None,
-        typer.Option(rich_help_panel=PANEL, help="The readings; default: in --output."),
-    ] = None,
+    store: StoreFile = None,
     threads: Threads = None,
     device: Device = None,
     dtype: Dtype = None,
     base_url: BaseUrl = None,
-) -> None:  # fmt: skip
+) -> None:
     """Run a study: the body of every command here."""
     lookup(TABLE_FORMATS, form, "format")
     protocol = AgreementProtocol(resamples=resamples)
@@ -110,28 +119,17 @@ def _run(
         model_option, threads=threads, device=device, dtype=dtype, base_url=base_url
     )
     own = resolve_options({key: value for key, value in own.items() if value}, study.options)
-    given = list(dict.fromkeys(benchmark or ()))
-    if given and not study.benchmarks:
-        raise InputError(f"{study.name} needs no benchmark; leave -b {given[0]} out")
+    specs = list(dict.fromkeys(benchmark or ()))
     files = find_runs(log or ())
     logs = read_runs(files)
-    kept: dict[str, RunLog] = {}
+    earlier: dict[str, RunLog] = {}
     if out is not None:
         output.make_folder(out)
-        kept = {path.stem: RunLog.load(path) for path in sorted((out / "runs").glob("*.json"))}
-    benchmarks = _load(study, given, data) if data is not None else {}
-    if ratings is not None:
-        if data is not None or given or not study.benchmarks:
-            raise InputError("--ratings is a benchmark of your own; leave --data and -b out")
-        if not ratings.exists():
-            raise InputError(f"--ratings {ratings}: no such file or folder")
-        campaign = (ratings / "mceval.jsonl").is_file()
-        benchmarks = {ratings.name: load_benchmark("mceval" if campaign else "custom", ratings)}
-    if given and data is None:
-        raise InputError(f"-b {given[0]} wants --data, the folder of the benchmark")
+        earlier = {path.stem: RunLog.load(path) for path in sorted((out / "runs").glob("*.json"))}
+    benchmarks = _benchmarks(study, specs, data, ratings)
     if study.benchmarks and not benchmarks and not logs:
         raise InputError(
-            f"{study.name} wants --data, a folder of benchmarks, --ratings, or --log, a run"
+            f"{study.name} needs --data, a folder of benchmarks, --ratings, or --log, a run"
         )
     if log and not model:
         judges = _recorded(dict(zip(files, logs.values(), strict=True)))
@@ -141,6 +139,20 @@ def _run(
             name or "embedded": MetricFactory(name, options, store=store, default_store=readings)
             for name in model or (None,)
         }
+    with _progress() as progress:
+        result = study.run(StudySetup(benchmarks, judges, logs, protocol, own, progress, earlier))
+    for text, loaded in benchmarks.items():
+        for line in loaded.notes:
+            output.note(f"{text}: {line}", "dim")
+    lacking = [text for text in study.benchmarks if text not in benchmarks]
+    if lacking and data is not None and not specs:
+        output.note(f"not in {data}: {', '.join(lacking)}", "dim")
+    _report(study, result, out, form)
+
+
+@contextmanager
+def _progress() -> Iterator[RunProgress]:
+    """Yield what draws a bar per label; nothing is drawn before there is work."""
     with ExitStack() as stack:
         bar = output.progress()
         tasks: dict[str, Any] = {}
@@ -152,14 +164,25 @@ def _run(
                 tasks[label] = bar.add_task(label, total=total)
             bar.advance(tasks[label], step)
 
-        result = study.run(StudySetup(benchmarks, judges, logs, protocol, own, progress, kept))
-    for text, one in benchmarks.items():
-        for line in one.notes:
-            output.note(f"{text}: {line}", "dim")
-    lacking = [text for text in study.benchmarks if text not in benchmarks]
-    if lacking and data is not None and not given:
-        output.note(f"not in {data}: {', '.join(lacking)}", "dim")
-    _report(study, result, out, form)
+        yield progress
+
+
+def _benchmarks(
+    study: Study, specs: Sequence[str], data: Path | None, ratings: Path | None
+) -> dict[str, Benchmark]:
+    """Return the benchmarks of a study, by what was asked for."""
+    if specs and not study.benchmarks:
+        raise InputError(f"{study.name} needs no benchmark; leave -b {specs[0]} out")
+    if ratings is not None:
+        if data is not None or specs or not study.benchmarks:
+            raise InputError("--ratings is a benchmark of your own; leave --data and -b out")
+        if not ratings.exists():
+            raise InputError(f"--ratings {ratings}: no such file or folder")
+        campaign = (ratings / "mceval.jsonl").is_file()
+        return {ratings.name: load_benchmark("mceval" if campaign else "custom", ratings)}
+    if specs and data is None:
+        raise InputError(f"-b {specs[0]} needs --data, the folder of the benchmark")
+    return {} if data is None else _load(study, specs, data)
 
 
 def _load(study: Study, given: Sequence[str], data: Path) -> dict[str, Benchmark]:
@@ -187,8 +210,8 @@ def _load(study: Study, given: Sequence[str], data: Path) -> dict[str, Benchmark
 
 
 def _recorded(logs: Mapping[Path, RunLog]) -> dict[str, MetricFactory]:
-    """Return a judge for the readings beside each log: they replay them, and ask nobody."""
-    found: dict[str, MetricFactory] = {}
+    """Return a judge for the readings beside each log: they are replayed, and no model is asked."""
+    judges: dict[str, MetricFactory] = {}
     for path, log in logs.items():
         stores = (store_beside(path), path.parent / "readings.db", path.parents[1] / "readings.db")
         store = next((place for place in stores if place.is_file()), None)
@@ -198,8 +221,8 @@ def _recorded(logs: Mapping[Path, RunLog]) -> dict[str, MetricFactory]:
             model = result.signature.get("model")
             if asks_judge(label) and model:
                 spec = f"recorded:{store}#{model}"
-                found.setdefault(spec, MetricFactory(model=spec))
-    return found
+                judges.setdefault(spec, MetricFactory(model=spec))
+    return judges
 
 
 def _report(study: Study, result: StudyResult, out: Path | None, form: str) -> None:
@@ -263,5 +286,7 @@ def _command(study: Study) -> Callable[..., None]:
     return command
 
 
-for _row in STUDIES.values():
-    app.command(_row.name)(_command(_row))
+_COMMANDS = {name: _command(study) for name, study in STUDIES.items()}
+for _name, _function in _COMMANDS.items():
+    app.command(_name)(_function)
+choose = _COMMANDS["decoders"]

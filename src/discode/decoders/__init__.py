@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from discode.decoders.base import Decoded, Decoder
+from discode.decoders.base import Decoded, Decoder, current_names
 from discode.decoders.discode import Discode
 from discode.decoders.preset import is_preset, read_preset
 from discode.decoders.simple import Fleur, Raw, Smoothing
@@ -97,7 +97,7 @@ METHODS: dict[str, Method] = {
 def get_decoder(spec: str | Decoder, **options: Any) -> Decoder:
     """Return a decoder by name, with options changed by keyword or after a colon; or from a file.
 
-    A name that ends in ``.json`` is a preset file as ``discode study decoders`` writes it, and its
+    A name that ends in ``.json`` is a preset file as ``discode choose`` writes it, and its
     options stay as they were chosen. Where a name comes from strangers use :func:`named_decoder`,
     which opens no files.
 
@@ -124,12 +124,14 @@ def get_decoder(spec: str | Decoder, **options: Any) -> Decoder:
 def named_decoder(spec: str, **options: Any) -> Decoder:
     """Return a decoder by name, as :func:`get_decoder`, without opening files.
 
-    >>> named_decoder("smoothing:reading=joint").options()
-    {'reading': 'joint'}
+    >>> named_decoder("smoothing:stem=joint").options()
+    {'stem': 'joint'}
     """
     name, typed = split_spec(spec)
     method = lookup(METHODS, name, "method")
-    options = read_options(options_of(method.make), {**typed, **options}, f"method {name!r}")
+    options = read_options(
+        options_of(method.make), current_names({**typed, **options}), f"method {name!r}"
+    )
     decoder = method.make(**{**method.options, **options})
     for option in options:
         if options[option] is not None and option not in decoder.options():
@@ -143,7 +145,7 @@ def named_decoder(spec: str, **options: Any) -> Decoder:
 def without_prior(decoder: Decoder) -> Decoder:
     """Return the decoder of the token probabilities as they are, on the same alternatives.
 
-    >>> without_prior(get_decoder("discode:reading=joint")).options()
-    {'reading': 'joint'}
+    >>> without_prior(get_decoder("discode:stem=joint")).options()
+    {'stem': 'joint'}
     """
-    return Smoothing(reading=str(decoder.options().get("reading", "greedy")))
+    return Smoothing(stem=str(decoder.options().get("stem", "greedy")))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from discode.options import Configurable, option
 from discode.readings import Readings
 from discode.scales import Scale
 
+V = TypeVar("V")
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 Solve = Callable[[slice, Floats, Indices], Floats]
@@ -64,6 +65,15 @@ class Decoder(Protocol):
         """Decode N readings."""
 
 
+def current_names(options: Mapping[str, V]) -> dict[str, V]:
+    """Return options by their names of today: ``stem`` was called ``reading`` in older files.
+
+    >>> current_names({"reading": "joint", "tau": "2"})
+    {'stem': 'joint', 'tau': '2'}
+    """
+    return {"stem" if name == "reading" else name: value for name, value in options.items()}
+
+
 @dataclass(frozen=True, eq=False)
 class Alternatives:
     """The values a decoder chooses from, with one distribution over them per row."""
@@ -75,7 +85,7 @@ class Alternatives:
     stem: Indices  # (N,)
 
 
-def alternatives(readings: Readings, reading: str = "greedy") -> Alternatives:
+def alternatives(readings: Readings, after: str = "greedy") -> Alternatives:
     """Lay out readings for decoding.
 
     ``greedy`` is the paper's rule, kept on the scale: the likelier stem is taken, and the answers
@@ -86,10 +96,10 @@ def alternatives(readings: Readings, reading: str = "greedy") -> Alternatives:
     scale = readings.scale
     values = np.asarray(scale.values)
     n = len(readings.answer_logp)
-    if reading == "joint":
+    if after == "joint":
         if len(scale.stems) == 1:
             raise InputError(
-                f"reading='joint' needs the two stems of scale 'unit', not scale {scale.name!r}"
+                f"stem='joint' needs the two stems of scale 'unit', not scale {scale.name!r}"
             )
         below = readings.stem_logp[:, :1] + readings.answer_logp[:, 0]
         return Alternatives(
@@ -105,8 +115,8 @@ def alternatives(readings: Readings, reading: str = "greedy") -> Alternatives:
     stem = greedy_stem(readings)
     logp = readings.answer_logp[np.arange(n), stem]
     # After the last stem only the lowest answer is on the scale (1.0): it need not be read.
-    given = (stem == len(scale.stems) - 1) & np.isnan(logp).all(axis=1)
-    logp[given] = np.where(values == values.min(), 0.0, -np.inf)
+    unread = (stem == len(scale.stems) - 1) & np.isnan(logp).all(axis=1)
+    logp[unread] = np.where(values == values.min(), 0.0, -np.inf)
     return Alternatives(scale, logp, values, scale.answers, stem)
 
 
@@ -151,7 +161,7 @@ def graded_top(readings: Readings, stem: Indices, score: Floats) -> Floats:
 class DistributionDecoder(Configurable, ABC):
     """A decoder that finds a distribution over the alternatives; its expectation is the score."""
 
-    reading: str = option(
+    stem: str = option(
         "graded",
         'the answers after the likelier stem, with 1.0 graded by how sure the model is of "1." '
         "or flat (greedy); or both stems of scale unit with 1.0 as a value (joint)",
@@ -171,7 +181,7 @@ class DistributionDecoder(Configurable, ABC):
 
     def decode(self, readings: Readings) -> Decoded:
         """Decode N readings; rows that hold a NaN, or no mass at all, come out as NaN."""
-        seen = alternatives(readings, self.reading)
+        seen = alternatives(readings, self.stem)
         solve = self.prepare(seen, readings)
         n, k = seen.logp.shape
         distribution = np.empty((n, k))
@@ -202,7 +212,7 @@ class DistributionDecoder(Configurable, ABC):
             answered[rows], expected[rows] = top, mean
         raw = seen.scale.score_answers(seen.stem, answered)
         score = seen.scale.score(seen.stem, expected)
-        if self.reading == "graded" and len(seen.scale.stems) > 1:
+        if self.stem == "graded" and len(seen.scale.stems) > 1:
             score = graded_top(readings, seen.stem, score)
         return Decoded(seen.answers, distribution, raw, score, degenerate)
 

@@ -51,13 +51,13 @@ def truncation_bound(decoder: Decoder, readings: Readings) -> Floats | None:
     error = np.zeros(len(readings))
     part = replace(readings.take(rows), hidden=None, head=None, bias=None)
     # Whichever stem is likelier, joint has the answers after the first.
-    joint = decoder.options().get("reading") == "joint"
+    joint = decoder.options().get("stem") == "joint"
     stem = np.zeros(len(rows), np.intp) if joint else greedy_stem(part)
     which = np.arange(len(rows))
     error[rows] = _spread(decoder, part, part.answer_logp[which, stem], "answer_logp", stem)
     if part.second_logp is not None:
         error[rows] += _spread(decoder, part, part.second_logp, "second_logp", stem)
-    if decoder.options().get("reading") == "graded":
+    if decoder.options().get("stem") == "graded":
         error[rows] += _ungraded(part, stem)
     return error
 
@@ -90,8 +90,8 @@ def _ungraded(part: Readings, stem: NDArray[np.intp]) -> Floats:
         return np.zeros(len(part))
     unknown = (stem == last) & np.isnan(integer_logp(part)[:, :-1]).any(axis=1)
     lead = part.stem_logp if part.lead_logp is None else part.lead_logp
-    one = np.fmax(lead[:, last], part.stem_logp[:, last])  # "1" is no less likely than "1."
-    other = np.minimum(-np.expm1(np.nan_to_num(one, nan=-np.inf)), 0.5)
+    log_one = np.fmax(lead[:, last], part.stem_logp[:, last])  # "1" is no less likely than "1."
+    other = np.minimum(-np.expm1(np.nan_to_num(log_one, nan=-np.inf)), 0.5)
     return np.where(unknown, scale.step * other, 0.0)
 
 

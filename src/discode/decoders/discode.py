@@ -32,7 +32,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from discode.decoders import divergences
 from discode.decoders.base import (
@@ -127,15 +126,15 @@ class Discode(DistributionDecoder):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "order", _checked_order(self.divergence, self.order))
-        if self.solver == "closed" and self.divergence not in ("weighted-kl", "kl", "none"):
+        if self.solver == "closed" and self.divergence not in POWERS:
             raise InputError(
                 f"divergence {self.divergence!r} has no closed form; use solver 'exact' or 'adam'"
             )
         if not self.cross_entropy and self.divergence == "none":
             raise InputError("without cross-entropy and divergence there is nothing to minimise")
         if self.solver == "adam":
-            if self.reading == "joint":
-                raise InputError("solver 'adam' moves one head, after one stem: use reading=graded")
+            if self.stem == "joint":
+                raise InputError("solver 'adam' moves one head, after one stem: use stem=graded")
             object.__setattr__(self, "requires", frozenset({"hidden"}))
 
     def options(self) -> dict[str, object]:
@@ -144,10 +143,8 @@ class Discode(DistributionDecoder):
         >>> Discode(trust=None).options()["trust"], Discode().options()["trust"]
         (9.0, 0.0)
         """
-        found = super().options()
-        if "trust" in found:
-            found["trust"] = self._trust()
-        return found
+        options = super().options()
+        return options | ({"trust": self._trust()} if "trust" in options else {})
 
     def _trust(self) -> float:
         """Return λ; 0 where the loss has no such term."""
@@ -326,23 +323,3 @@ def closed_form(
     with np.errstate(over="ignore"):  # a gap of 1e20 times e^690 is -inf, and exp of it is 0
         f *= np.exp(np.minimum(-log_tau, divergences.LOG_CAP))[raw]
     return softmax(f)
-
-
-def att_loss(
-    p: Floats,
-    logp: Floats,
-    logq: Floats,
-    alpha: NDArray[Any] | float,
-    tau: NDArray[Any] | float,
-    trust: float = 0.0,
-) -> Floats:
-    """Return ATT + λ·KL(p || L) of distributions p (n, K); the definition, for tests and plots.
-
-    >>> half = np.array([[0.5, 0.5]])
-    >>> att_loss(half, np.log(half), np.log(half), 0.5, 0.5).round(6).tolist()
-    [0.693147]
-    """
-    logz = np.log(np.maximum(p, 5e-324))
-    cross_entropy = -np.sum(p * logp, axis=-1)
-    att = cross_entropy + divergences.weighted_kl(np, logz, logq, alpha, tau)
-    return np.asarray(att + trust * np.sum(p * (logz - logp), axis=-1))

@@ -1,6 +1,6 @@
 """Preset files: a decoder with its options, chosen by data, in a small file that ``-m FILE`` takes.
 
-JSON, made by ``discode study decoders``, readable and editable by hand::
+JSON, made by ``discode choose``, readable and editable by hand::
 
     {
       "discode_preset": 1,
@@ -19,7 +19,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,11 @@ from numpy.typing import NDArray
 
 from discode.decoders.base import Decoded, Decoder
 from discode.errors import InputError
-from discode.files import parse_json, replacing
+from discode.files import parse_json
 from discode.readings import Readings
 
 SUFFIX = ".json"
 VERSION = 1
-_KEYS = ("method", "scale", "calibration", "chosen")
 
 
 @dataclass(frozen=True)
@@ -73,28 +72,8 @@ class Preset:
 
     def text(self) -> str:
         """Return what the file says."""
-        calibration = None
-        if self.calibration is not None:
-            calibration = {
-                "score": list(self.calibration.score),
-                "rating": list(self.calibration.rating),
-            }
-        content = {
-            "discode_preset": VERSION,
-            "method": self.method,
-            "scale": self.scale,
-            "calibration": calibration,
-            "chosen": dict(self.chosen),
-        }
-        text = json.dumps(content, indent=2, ensure_ascii=False)
-        return re.sub(r"\[[-+.\de,\s]+\]", lambda found: " ".join(found[0].split()), text) + "\n"
-
-    def write(self, path: Path) -> str:
-        """Write the file, whole or not at all; return its digest as signatures name it."""
-        data = self.text().encode()
-        with replacing(path) as part:
-            part.write_bytes(data)
-        return preset_digest(data)
+        text = json.dumps({"discode_preset": VERSION, **asdict(self)}, indent=2, ensure_ascii=False)
+        return re.sub(r"\[[-+.\de,\s]+\]", lambda list_: " ".join(list_[0].split()), text) + "\n"
 
 
 @dataclass(frozen=True)
@@ -155,40 +134,20 @@ def read_preset(path: Path, make: Callable[[str], Decoder]) -> PresetDecoder:
     """Return the decoder of a preset file; ``make`` makes it from the method in the file."""
     try:
         data = path.read_bytes()
-        text = data.decode()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise InputError(f"cannot read preset {path}: {reason or error}") from error
-    content = parse_json(text, f"preset {path}")
-    if not isinstance(content, dict) or "discode_preset" not in content:
-        raise InputError(f"{path} is no preset of discode; discode study decoders writes one")
-    if content["discode_preset"] != VERSION:
-        raise InputError(
-            f"preset {path} has version {content['discode_preset']!r}; this discode reads {VERSION}"
+        content = parse_json(data.decode(), "the file")
+        if content["discode_preset"] != VERSION:
+            raise InputError(f"version {content['discode_preset']!r}; this discode reads {VERSION}")
+        calibration = content["calibration"] and Calibration(
+            *(tuple(map(float, content["calibration"][name])) for name in ("score", "rating"))
         )
-    lacking = [key for key in _KEYS if key not in content]
-    if lacking:
-        raise InputError(f"preset {path} lacks {', '.join(lacking)}")
-    method, scale, chosen = content["method"], content["scale"], content["chosen"]
-    if not isinstance(method, str) or not isinstance(scale, str) or not isinstance(chosen, dict):
-        raise InputError(f"preset {path}: method and scale must be text, chosen an object")
-    try:
-        preset = Preset(method, scale, _calibration(content), chosen)
-        return PresetDecoder(make(method), preset, preset_digest(data))
+        preset = Preset(content["method"], content["scale"], calibration, content["chosen"])
+        return PresetDecoder(make(preset.method), preset, preset_digest(data))
     except InputError as error:
         raise InputError(f"preset {path}: {error}") from error
-
-
-def _calibration(content: Mapping[str, Any]) -> Calibration | None:
-    given = content["calibration"]
-    if given is None:
-        return None
-    columns = []
-    for name in ("score", "rating"):
-        numbers = given.get(name) if isinstance(given, dict) else None
-        if not isinstance(numbers, list) or not all(
-            isinstance(number, int | float) and not isinstance(number, bool) for number in numbers
-        ):
-            raise InputError("calibration must be null, or score and rating, lists of numbers")
-        columns.append(tuple(map(float, numbers)))
-    return Calibration(columns[0], columns[1])
+    except OSError as error:
+        raise InputError(f"cannot read preset {path}: {error.strerror or error}") from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path} is no preset of discode, as discode choose writes it "
+            f"({type(error).__name__}: {error})"
+        ) from error

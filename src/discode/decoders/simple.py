@@ -32,7 +32,7 @@ class Raw(DistributionDecoder):
     however sure the model is of it.
     """
 
-    reading: str = option(
+    stem: str = option(
         "greedy",
         "the likeliest answer after the likelier stem, or of all values of scale unit (joint)",
         "greedy",

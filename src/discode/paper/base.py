@@ -7,16 +7,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from discode.bench.agreement import AgreementProtocol
+from discode.bench.agreement import AgreementProtocol, agreement_statistic, main_measure
 from discode.bench.layout import CellTable
 from discode.bench.run import RunProgress, measure_again, run_metrics
 from discode.bench.runlog import MetricResult, RunLog
-from discode.benchmarks import Benchmark, BenchmarkOption
+from discode.benchmarks import Benchmark, BenchmarkOption, Ratings
 from discode.decoders import get_decoder
 from discode.errors import DiscodeError, InputError
 from discode.metrics import MetricFactory
+from discode.metrics.base import unique_keys
 from discode.metrics.registry import asks_judge
+from discode.pairs import Pair
+from discode.signature import Signature
+from discode.stats import Interval, paired_bootstrap
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,10 @@ class StudySetup:
     options: Mapping[str, str] = field(default_factory=dict)
     progress: RunProgress | None = None
     kept: Mapping[str, RunLog] = field(default_factory=dict)
+
+    def count_up(self, label: str, total: int) -> Callable[[int], None]:
+        """Return a function that reports how many more of ``total`` pairs are done."""
+        return lambda done: None if self.progress is None else self.progress(label, done, total)
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,7 @@ class Study:
         run: Makes it.
         benchmarks: Those it is about, as ``-b`` takes them: "foil:references=4"; without ``-b`` it
             is run on those of them that are there. None if it needs no benchmark.
-        options: What else it may be told: each is an option of its command.
+        options: Its own options, each an option of its command.
     """
 
     name: str
@@ -113,51 +122,91 @@ def run_methods(setup: StudySetup, methods: Sequence[str], scale: str | None = N
     for number, (model, factory) in enumerate(setup.judges.items()):
         if scale is not None:
             factory = replace(factory, scale=scale)
-        wanted = {name: name for name in methods if number == 0 or asks_judge(name)}
-        hidden = [name for name in wanted if _needs_hidden(name)]
+        judge = judge_name(factory) or model
+        names = [name for name in methods if number == 0 or asks_judge(name)]
+        hidden = [name for name in names if _needs_hidden(name)]
         if hidden and not _has_hidden(factory):
-            for name in hidden:
-                del wanted[name]
-            left_out[f"{_name_of(factory, model)} gives no hidden states, which Adam needs"] = None
-            hidden = []
+            names, hidden = [name for name in names if name not in hidden], []
+            left_out[f"{judge} gives no hidden states, which Adam needs"] = None
         # What needs hidden states comes first: its readings serve all others.
-        wanted = {name: name for name in (*hidden, *wanted)}
+        metrics = {name: name for name in (*hidden, *names)}
         for place, benchmark in setup.benchmarks.items():
-            name = " ".join(filter(None, [_name_of(factory, model), place, scale]))
-            log, failed = run_metrics(
-                benchmark, wanted, factory, setup.protocol,
-                earlier=_earlier(setup, benchmark, factory), progress=setup.progress,
-            )  # fmt: skip
-            scored = {k: v for k, v in log.results.items() if np.isfinite(v.value).any()}
-            silent = {
-                label: next(iter(log.results[label].errors.values()), "no scores")
-                for label in log.results
-                if label not in scored
-            }
-            unread = next((why for label, why in silent.items() if asks_judge(label)), "")
-            for label, why in failed.items():
-                # Where nothing could be read at all, hidden states are not what is missing.
-                silent[label] = unread if unread and _needs_hidden(label) else why
-            problems |= {(name, label): why for label, why in silent.items()}
-            if name in logs:  # readings of one model in several stores
-                scored = {**scored, **logs[name].results}
-            if scored:
-                logs[name] = replace(log, results=scored)
-    for name, log in setup.logs.items():
-        if left := _others(setup, log):
-            logs.setdefault(name, replace(log, results=left))
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for (name, label), why in problems.items():
-        if name not in logs or label not in logs[name].results:
-            reasons.setdefault((name, why), []).append(label)
-    told = tuple(f"{name}, {', '.join(of)}: {why}" for (name, why), of in reasons.items())
+            run = " ".join(filter(None, [judge, place, scale]))
+            log, reasons = _score(setup, benchmark, factory, metrics)
+            problems |= {(run, label): reason for label, reason in reasons.items()}
+            results = dict(log.results)
+            if run in logs:  # readings of one model in several stores
+                results |= logs[run].results
+            if results:
+                logs[run] = replace(log, results=results)
+    for run, log in setup.logs.items():
+        if others := _others(setup, log):
+            logs.setdefault(run, replace(log, results=others))
+    unsolved = _explain(problems, logs)
     if not logs:
         raise InputError(
-            f"nothing could be scored: {'; '.join(told)}"
-            if told
+            f"nothing could be scored: {'; '.join(unsolved)}"
+            if unsolved
             else "there is nothing to score; give --data FOLDER or --log RUN.json"
         )
-    return StudyRuns(logs, told, tuple(left_out))
+    return StudyRuns(logs, unsolved, tuple(left_out))
+
+
+def _score(
+    setup: StudySetup, benchmark: Benchmark, factory: MetricFactory, metrics: Mapping[str, str]
+) -> tuple[RunLog, dict[str, str]]:
+    """Return the log of the metrics that have scores, and why each of the others has none."""
+    log, reasons = run_metrics(
+        benchmark, metrics, factory, setup.protocol,
+        earlier=_earlier(setup, benchmark, factory), progress=setup.progress,
+    )  # fmt: skip
+    scored = {k: v for k, v in log.results.items() if np.isfinite(v.value).any()}
+    silent = {
+        label: next(iter(result.errors.values()), "no scores")
+        for label, result in log.results.items()
+        if label not in scored
+    }
+    unread = next((reason for label, reason in silent.items() if asks_judge(label)), "")
+    for label, reason in reasons.items():
+        # Where nothing could be read at all, hidden states are not what is missing.
+        silent[label] = unread if unread and _needs_hidden(label) else reason
+    return replace(log, results=scored), silent
+
+
+def _explain(
+    problems: Mapping[tuple[str, str], str], logs: Mapping[str, RunLog]
+) -> tuple[str, ...]:
+    """Return a line for each reason why metrics have no scores, unless another store had them."""
+    labels: dict[tuple[str, str], list[str]] = {}
+    for (run, label), reason in problems.items():
+        if run not in logs or label not in logs[run].results:
+            labels.setdefault((run, reason), []).append(label)
+    return tuple(f"{run}, {', '.join(of)}: {reason}" for (run, reason), of in labels.items())
+
+
+def difference_of(log: RunLog, a: str, b: str, protocol: AgreementProtocol) -> Interval:
+    """Return how much better one result agrees with people than another, in percent.
+
+    The interval is of the paired bootstrap over images; judgments without a score of both are left
+    out, as everywhere.
+    """
+    judged, measure = log.judgments, main_measure(log.benchmark, log.judgments)
+    values = [log.results[name].value for name in (a, b)]
+    if isinstance(judged, Ratings):
+        keep, pair = np.isfinite(values[0] + values[1])[judged.pair], judged.pair
+    else:
+        keep, pair = np.ones(len(judged), bool), judged.left
+    images = log.image[pair[keep]]
+    if not protocol.resamples or len(np.unique(images)) < 2:
+        first, second = (100 * log.results[name].measures[measure].value for name in (a, b))
+        return Interval(first - second, np.nan, np.nan, protocol.level)
+    first_statistic, second_statistic = (
+        agreement_statistic(judged, value, measure, log.protocol.ties, keep) for value in values
+    )
+    return paired_bootstrap(
+        first_statistic, second_statistic, images,
+        resamples=protocol.resamples, seed=protocol.seed, level=protocol.level,
+    ).difference.times(100)  # fmt: skip
 
 
 def _needs_hidden(name: str) -> bool:
@@ -172,16 +221,12 @@ def _has_hidden(factory: MetricFactory) -> bool:
         return True
 
 
-def _name_of(factory: MetricFactory, model: str) -> str:
-    """Return a judge's model by the name it is signed with, or as it was given."""
+def judge_name(factory: MetricFactory) -> str:
+    """Return the name that a judge is signed with; "" if it cannot be opened."""
     try:
         return factory.judge.backend.identity.model
     except DiscodeError:
-        return model
-
-
-def _begun(benchmark: Benchmark) -> RunLog:
-    return RunLog.begin(benchmark, AgreementProtocol(), {})
+        return ""
 
 
 def _earlier(setup: StudySetup, benchmark: Benchmark, factory: MetricFactory) -> RunLog:
@@ -196,17 +241,17 @@ def _earlier(setup: StudySetup, benchmark: Benchmark, factory: MetricFactory) ->
         for label, result in log.results.items()
         if not asks_judge(label) or _made_by(factory, result.metric_signature)
     }
-    kept = {
+    results = {
         label: result if log.protocol == setup.protocol else measure_again(result, begun)
         for label, (log, result) in latest.items()
     }
-    return replace(begun, results=kept)
+    return replace(begun, results=results)
 
 
 def _others(setup: StudySetup, log: RunLog) -> dict[str, MetricResult]:
     """Return the results of a log that the setup's own judges and benchmarks do not give."""
     loaded = setup.benchmarks.values() if setup.judges else ()
-    if not any(log.same_questions(_begun(one)) for one in loaded):
+    if not any(log.same_questions(RunLog.begin(b, setup.protocol, {})) for b in loaded):
         return dict(log.results)
     return {
         label: result
@@ -216,13 +261,18 @@ def _others(setup: StudySetup, log: RunLog) -> dict[str, MetricResult]:
     }
 
 
-def _made_by(factory: MetricFactory, signature: str) -> bool:
+def _made_by(factory: MetricFactory, signature: Signature) -> bool:
     """Whether scores are of this judge's model, asked in the same way."""
     try:
-        mine = str(factory.judge.signature)
+        return signature.asked == factory.judge.signature.asked
     except DiscodeError:
         return False
-    return signature.partition("|decoder:")[0] == mine.partition("|decoder:")[0]
+
+
+def bare_pairs(benchmark: Benchmark) -> tuple[list[Pair], NDArray[np.intp]]:
+    """Return pairs without references, each once, and (P,) which of them each pair is."""
+    first, which = unique_keys([(str(pair.image), pair.caption) for pair in benchmark.pairs])
+    return [replace(benchmark.pairs[number], references=()) for number in first], which
 
 
 def file_stem(text: str) -> str:

@@ -11,7 +11,8 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from discode.images import ImageSource, demo_path
 from discode.pairs import Pair
 from discode.paper.base import Study, StudyResult, StudySetup
 from discode.paper.published import published_cells
+from discode.paper.run_tables import published_table
 from discode.prompts import Prompt
 from discode.readings import Readings
 from discode.scales import UNIT
@@ -71,23 +73,16 @@ class RunTime:
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds per pair of the backbone and of a decoder, one pair at a time and in a batch."""
+    """Seconds per pair of the backbone and of a decoder."""
 
     method: str
     backbone: RunTime
     scoring: RunTime
-    backbone_batch: RunTime
-    scoring_batch: RunTime
 
     @property
     def overhead(self) -> float:
-        """Scoring in percent of the backbone, both one at a time."""
+        """Scoring in percent of the backbone."""
         return 100 * self.scoring.mean / self.backbone.mean
-
-    @property
-    def overhead_batch(self) -> float:
-        """Scoring in percent of the backbone, both in a batch."""
-        return 100 * self.scoring_batch.mean / self.backbone_batch.mean
 
 
 def measure(
@@ -96,20 +91,16 @@ def measure(
     images: Sequence[ImageSource],
     captions: int = 16,
     runs: int = 5,
-) -> list[Cost]:
-    """Time the backbone and every decoder of the table.
+) -> tuple[list[Cost], list[Cost]]:
+    """Time the backbone and every decoder of the table: one pair at a time, and in a batch.
 
     Args:
         backend: The model; where it gives no hidden states, Adam has no row.
         prompt: How it is asked.
         images: Some images.
-        captions: Captions per image, for the batch columns.
+        captions: Captions per image of the batch.
         runs: How often to time.
     """
-    if captions < 1:
-        raise InputError(f"captions={captions} is not allowed; give 1 or more")
-    if runs < 1:
-        raise InputError(f"runs={runs} is not allowed; give 1 or more")
     ones = [Pair(image, CAPTION) for image in images]
     many = [Pair(image, f"{CAPTION} {i}") for image in images for i in range(captions)]
     hidden = "hidden" in backend.capabilities
@@ -124,17 +115,21 @@ def measure(
     single = _time(runs, len(ones), lambda: [read([pair]) for pair in ones])
     packed = _time(runs, len(many), lambda: read(many))
     rows = [readings.take([i % len(readings)]) for i in range(20)]
-    several = readings.take(np.arange(512) % len(readings))
-    result = []
+    block = readings.take(np.arange(512) % len(readings))
+    alone, batch = [], []
     for name, method in TIMED.items():
-        decoder = get_decoder(method)
-        if decoder.requires and not hidden:
+        decode = get_decoder(method).decode
+        if get_decoder(method).requires and not hidden:
             continue
-        decoder.decode(rows[0])
-        one = _time(runs, len(rows), lambda d=decoder: [d.decode(row) for row in rows])  # type: ignore[misc]  # bound at once
-        block = _time(runs, len(several), lambda d=decoder: d.decode(several))  # type: ignore[misc]  # bound at once
-        result.append(Cost(name, single, one, packed, block))
-    return result
+        decode(rows[0])
+        alone.append(Cost(name, single, _time(runs, len(rows), partial(_each, decode, rows))))
+        batch.append(Cost(name, packed, _time(runs, len(block), partial(decode, block))))
+    return alone, batch
+
+
+def _each(decode: Callable[[Readings], object], rows: Sequence[Readings]) -> None:
+    for row in rows:
+        decode(row)
 
 
 def _time(runs: int, items: int, run: Callable[[], object]) -> RunTime:
@@ -147,6 +142,7 @@ def _time(runs: int, items: int, run: Callable[[], object]) -> RunTime:
     return RunTime.of(seconds)
 
 
+_ELSEWHERE = "another machine, which the paper does not name: compare shares, not seconds"
 _IMAGES = ("astronaut.jpg", "cat.jpg", "coffee.jpg", "city.jpg")
 
 
@@ -167,31 +163,25 @@ def _run(setup: StudySetup) -> StudyResult:
     backend = _open(setup)
     captions, runs = int(setup.options["captions"]), int(setup.options["runs"])
     images = [demo_path() / name for name in _IMAGES]
-    found = measure(backend, backend.prompt, images, captions, runs)
+    alone, batch = measure(backend, backend.prompt, images, captions, runs)
     who = backend.identity
     named = f"{who.model} {who.revision} {who.dtype}"
     notes = [f"seconds per pair, the mean of {runs} runs ± their standard deviation"]
-    columns = ("method", "model s", "scoring s", "overhead %")
-    alone: list[list[TableValue]] = [
-        [row.method, str(row.backbone), str(row.scoring), f"{row.overhead:.3g}"] for row in found
-    ]
-    batch: list[list[TableValue]] = [
-        [row.method, str(row.backbone_batch), str(row.scoring_batch), f"{row.overhead_batch:.3g}"]
-        for row in found
-    ]
     tables = {
-        "cost": CellTable(columns, alone, f"{named}, one pair at a time", notes),
-        "cost-batch": CellTable(
-            columns, batch, f"{named}, {captions} captions per image, 512 readings at once"
+        "cost": _table(alone, f"{named}, one pair at a time", notes),
+        "cost-batch": _table(
+            batch, f"{named}, {captions} captions per image, 512 readings at once"
         ),
-        "cost-paper": _paper(),
+        "cost-paper": replace(published_table("cost"), notes=[_ELSEWHERE]),
     }
-    closed = next(row for row in found if row.method == "DISCODE")
+    by_name = {cost.method: cost for cost in alone}
+    closed, adam = by_name["DISCODE"], by_name.get("DISCODE by Adam")
+    closed_batch = next(cost for cost in batch if cost.method == "DISCODE")
     findings = [
         f"DISCODE's closed form takes {closed.overhead:.2g} % of the model's time, one pair at a "
-        f"time, and {closed.overhead_batch:.2g} % in a batch."
+        f"time, and {closed_batch.overhead:.2g} % in a batch."
     ]
-    if adam := next((row for row in found if row.method == "DISCODE by Adam"), None):
+    if adam is not None:
         low, high = _paper_ratio()
         times = adam.scoring.mean / closed.scoring.mean
         findings.append(
@@ -201,30 +191,21 @@ def _run(setup: StudySetup) -> StudyResult:
     return StudyResult(tables, findings=findings)
 
 
+def _table(costs: Sequence[Cost], title: str, notes: Sequence[str] = ()) -> CellTable:
+    rows: list[list[TableValue]] = [
+        [cost.method, str(cost.backbone), str(cost.scoring), f"{cost.overhead:.3g}"]
+        for cost in costs
+    ]
+    return CellTable(("method", "model s", "scoring s", "overhead %"), rows, title, notes)
+
+
 def _paper_ratio() -> tuple[float, float]:
     """Return how much longer the paper takes without its closed form: least and most."""
-    found: dict[str, dict[bool, float]] = {}
+    seconds: dict[str, dict[bool, float]] = {}
     for cell in published_cells("cost", "discode", "scoring s"):
-        found.setdefault(cell.model, {})[bool(cell.setting)] = cell.value
-    ratios = [both[True] / both[False] for both in found.values()]
+        seconds.setdefault(cell.model, {})[bool(cell.setting)] = cell.value
+    ratios = [both[True] / both[False] for both in seconds.values()]
     return min(ratios), max(ratios)
-
-
-def _paper() -> CellTable:
-    """Return the paper's table."""
-    rows: dict[tuple[str, str], dict[str, str]] = {}
-    for cell in published_cells("cost"):
-        rows.setdefault((cell.model, cell.printed), {})[cell.column] = cell.text
-    columns = ("backbone s", "scoring s", "overhead %")
-    listed: list[list[TableValue]] = []
-    above = ""
-    for (model, printed), cells in rows.items():
-        if model != above:
-            listed.append([model])
-            above = model
-        listed.append([f"  {printed}", *(cells.get(column) for column in columns)])
-    notes = ["another machine, which the paper does not name: compare shares, not seconds"]
-    return CellTable(("method", *columns), listed, "The paper's table", notes)
 
 
 STUDY = Study(

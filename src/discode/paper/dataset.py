@@ -54,19 +54,10 @@ class DatasetCounts:
     categories: tuple[str, ...]
 
 
-def count_words(text: str) -> int:
-    """Return how many words a caption has: what stands between spaces.
-
-    >>> count_words("A dog runs .")
-    4
-    """
-    return len(text.split())
-
-
 def count_dataset(benchmark: Benchmark) -> DatasetCounts:
     """Count what a benchmark consists of; repeated draws of references count once."""
     pairs, judged = benchmark.pairs, benchmark.judgments
-    words = np.array([count_words(pair.caption) for pair in pairs])
+    words = np.array([len(pair.caption.split()) for pair in pairs])
     draws = int(benchmark.options.get("draws", "1"))  # Pascal-50S: every draw repeats the choices
     raters: int | None = None
     categories: tuple[str, ...] = ()
@@ -84,7 +75,7 @@ def count_dataset(benchmark: Benchmark) -> DatasetCounts:
         pairs=len({(str(pair.image), pair.caption) for pair in pairs}),
         images=len(np.unique(benchmark.image)),
         references=_mean([len(texts) for texts in references]),
-        reference_words=_mean([count_words(text) for texts in references for text in texts]),
+        reference_words=_mean([len(text.split()) for texts in references for text in texts]),
         judgments=len(judged) // draws,
         raters=raters,
         categories=categories,
@@ -93,10 +84,10 @@ def count_dataset(benchmark: Benchmark) -> DatasetCounts:
 
 def _references(benchmark: Benchmark) -> list[dict[str, None]]:
     """Return the distinct references of each image."""
-    found: dict[int, dict[str, None]] = {}
+    references: dict[int, dict[str, None]] = {}
     for image, pair in zip(benchmark.image.tolist(), benchmark.pairs, strict=True):
-        found.setdefault(image, {}).update(dict.fromkeys(pair.references))
-    return list(found.values())
+        references.setdefault(image, {}).update(dict.fromkeys(pair.references))
+    return list(references.values())
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -106,29 +97,31 @@ def _mean(values: Iterable[float]) -> float:
 
 def _run(setup: StudySetup) -> StudyResult:
     if not setup.benchmarks:
-        raise InputError("dataset wants --data: a run has no captions")
+        raise InputError("dataset needs --data: a run has no captions")
     people_of = _people(setup.options["facts"])
     paper = {cell.column: cell.value for cell in published_cells("dataset_statistics")}
     sizes: list[list[TableValue]] = []
     people: list[list[TableValue]] = []
     findings, notes = [], []
     for place, benchmark in setup.benchmarks.items():
-        one = count_dataset(benchmark)
+        counts = count_dataset(benchmark)
         if benchmark.name == "mceval" and people_of is not None:
-            one = replace(one, raters=people_of)
+            counts = replace(counts, raters=people_of)
         captions = paper.get(f"{benchmark.name} captions")
         words = paper.get(f"{benchmark.name} words")
         printed = None if captions is None else f"{captions:,.0f}"
-        sizes.append([place, f"{one.captions:,}", printed, one.words, words, one.reference_words])
+        sizes.append(
+            [place, f"{counts.captions:,}", printed, counts.words, words, counts.reference_words]
+        )
         people.append([
-            place, f"{one.images:,}", f"{one.pairs:,}", f"{one.judgments:,}",
-            None if one.raters is None else str(one.raters),
-            str(len(one.categories)) if one.categories else None,
+            place, f"{counts.images:,}", f"{counts.pairs:,}", f"{counts.judgments:,}",
+            None if counts.raters is None else str(counts.raters),
+            str(len(counts.categories)) if counts.categories else None,
         ])  # fmt: skip
-        if len(one.categories) > 1:
-            notes.append(f"{place}: {', '.join(one.categories)}")
+        if len(counts.categories) > 1:
+            notes.append(f"{place}: {', '.join(counts.categories)}")
         if captions is not None and words is not None:
-            findings.append(_verdict(place, one, captions, words))
+            findings.append(_verdict(place, counts, captions, words))
     tables = {
         "dataset": CellTable(
             ("benchmark", ("captions", "here"), ("captions", "paper"), ("words each", "here"),
@@ -155,16 +148,17 @@ def _people(path: str) -> int | None:
     return people
 
 
-def _verdict(place: str, one: DatasetCounts, captions: float, words: float) -> str:
+def _verdict(place: str, counts: DatasetCounts, captions: float, words: float) -> str:
     """Say whether the paper's numbers are those of this data, and of which texts."""
-    size = "as in the paper" if one.captions == captions else f"the paper has {captions:,.0f}"
-    told = f"{place}: {one.captions:,} captions, {size}; "
-    for what, mean in (("caption", one.words), ("reference", one.reference_words)):
+    same = counts.captions == captions
+    size = "as in the paper" if same else f"the paper has {captions:,.0f}"
+    text = f"{place}: {counts.captions:,} captions, {size}; "
+    for what, mean in (("caption", counts.words), ("reference", counts.reference_words)):
         if mean == mean and round(mean, 2) == words:
-            return told + f"the paper's {words} words are those per {what}"
+            return text + f"the paper's {words} words are those per {what}"
         if mean == mean and int(100 * mean) / 100 == words:
-            return told + f"the paper's {words} words are those per {what}, {mean:.4f}, cut"
-    return told + f"the paper's {words} words are neither those per caption nor per reference"
+            return text + f"the paper's {words} words are those per {what}, {mean:.4f}, cut"
+    return text + f"the paper's {words} words are neither those per caption nor per reference"
 
 
 STUDY = Study(

@@ -18,9 +18,8 @@ from discode.decoders.preset import Calibration, Preset, preset_digest
 from discode.errors import InputError
 from discode.judge import Judge
 from discode.metrics import MetricFactory
-from discode.metrics.base import unique_keys
 from discode.options import options_text
-from discode.paper.base import Study, StudyResult, StudySetup, file_stem
+from discode.paper.base import Study, StudyResult, StudySetup, bare_pairs, file_stem
 from discode.paper.calibration import CalibrationError, calibration_error, fit_calibration
 from discode.paper.selection import NestedChoice, choose, deal_folds
 from discode.readings import Readings
@@ -61,29 +60,29 @@ def candidate_decoders(
 
     Smoothing, the baseline, and the raw answer; token probabilities at other temperatures,
     p ∝ L^(1/τ); and DISCODE with its trust λ in L, the width of its prior, σ² and τ: on scale unit
-    each in all three readings. ``default`` is what "discode" means to the model, if it advises a
-    weight of its own. With ``hidden`` also Adam steps on the printed loss.
+    each with all three rules for the stem. ``default`` is what "discode" means to the model, if it
+    advises a weight of its own. With ``hidden`` also Adam steps on the printed loss.
 
     >>> from discode.scales import FIVE
     >>> list(candidate_decoders(FIVE))[:3]
     ['smoothing', 'raw', 'discode']
     """
-    readings = ("graded", "greedy", "joint") if len(scale.stems) > 1 else ("graded",)
-    found: dict[str, Decoder] = {}
+    stems = ("graded", "greedy", "joint") if len(scale.stems) > 1 else ("graded",)
+    candidates: dict[str, Decoder] = {}
 
-    def add(method: str, options: str = "", allowed: Sequence[str] = readings) -> None:
-        for reading in allowed:
-            decoder = get_decoder(f"{method}:{options}", reading=reading)
-            found[_shortest(method, decoder)] = decoder
+    def add(method: str, options: str = "", allowed: Sequence[str] = stems) -> None:
+        for stem in allowed:
+            decoder = get_decoder(f"{method}:{options}", stem=stem)
+            candidates[_shortest(method, decoder)] = decoder
 
     add(BASELINE)
-    add("raw", allowed=readings[1:] or ("greedy",))
-    found["discode"] = get_decoder("discode") if default is None else default
+    add("raw", allowed=stems[1:] or ("greedy",))
+    candidates["discode"] = get_decoder("discode") if default is None else default
     for options in _DISCODE:
         add("discode", options)
     for steps in (10, 30) if hidden else ():
-        add("paper-adam", f"steps={steps}", readings[:2])
-    return found
+        add("paper-adam", f"steps={steps}", stems[:2])
+    return candidates
 
 
 def _shortest(method: str, decoder: Decoder) -> str:
@@ -160,33 +159,19 @@ def choose_decoder(
     without a score are left out, preferences without one count as wrong, as everywhere.
     """
     protocol = protocol or AgreementProtocol()
-    if calibrated and not isinstance(judgments, Ratings):
-        raise InputError("--calibrate needs ratings: choices between captions have no scale")
-    if calibrated and len(np.unique(judgments.value)) < 2:  # type: ignore[union-attr]  # ratings
-        raise InputError("--calibrate needs ratings that differ")
+    if calibrated and len(np.unique(judgments.value if isinstance(judgments, Ratings) else ())) < 2:
+        raise InputError("--calibrate needs ratings that differ; choices have no scale")
     values = {spec: decoder.decode(readings).score for spec, decoder in candidates.items()}
-    base = next(iter(values.values()))
-    unusable = [spec for spec in candidates if (np.isnan(values[spec]) & np.isfinite(base)).any()]
-    # On many models no row reaches 1.0, and two readings are then one.
-    first = {values[spec].tobytes(): spec for spec in reversed(list(candidates))}
-    specs = [s for s in candidates if s not in unusable and first[values[s].tobytes()] == s]
-    pairs = judgments.pair if isinstance(judgments, Ratings) else judgments.left
-    keep = np.ones(len(judgments), bool)
-    if isinstance(judgments, Ratings):
-        keep = np.isfinite(base[judgments.pair])
-        failed = int((~keep).sum())
-    else:
-        failed = int((~np.isfinite(base[judgments.left] + base[judgments.right])).sum())
-    if failed == len(judgments):
-        raise InputError("no judgment has a score: every reading failed")
-    clusters = np.unique(image[pairs[keep]], return_inverse=True)[1]
+    specs, unusable = _comparable(values)
+    keep, failed = _with_scores(judgments, values[specs[0]])
+    pairs = (judgments.pair if isinstance(judgments, Ratings) else judgments.left)[keep]
+    clusters = np.unique(image[pairs], return_inverse=True)[1]
     images = int(clusters.max()) + 1
     fold = deal_folds(images, folds, protocol.seed)
 
     def contributions(value: Floats) -> Contributions:
         if isinstance(judgments, Ratings):
-            x, y = value[judgments.pair][keep], judgments.value[keep]
-            return tau_c_contributions(x, y, clusters, fold)
+            return tau_c_contributions(value[pairs], judgments.value[keep], clusters, fold)
         left, right = value[judgments.left], value[judgments.right]
         earned = credit(left, right, judgments.chosen, ties=protocol.ties)
         return accuracy_contributions(earned, np.array(judgments.category), clusters, fold)
@@ -199,35 +184,69 @@ def choose_decoder(
         level=protocol.level,
     )
     measure = "tau_c" if isinstance(judgments, Ratings) else "mean"  # what the choice was made by
-    ones = np.ones(int(keep.sum()), np.int64)
+    ones = np.ones(len(pairs), np.int64)
     agreement = [
         agreement_statistic(judgments, values[spec], measure, protocol.ties, keep)(ones)
         for spec in specs
     ]
     choice = DecoderChoice(
-        tuple(specs), np.array(agreement), nested, measure, images, int(keep.sum()), failed,
-        tuple(unusable),
-    )  # fmt: skip
+        specs, np.array(agreement), nested, measure, images, len(pairs), failed, unusable
+    )
     if not calibrated or not isinstance(judgments, Ratings):
         return choice
-    rows, rating = judgments.pair[keep], judgments.value[keep]
-    taken = nested.by_fold if choice.beats_baseline else (0,) * folds
+    return _calibrate(choice, values, pairs, judgments.value[keep], fold[clusters])
+
+
+def _comparable(values: Mapping[str, Floats]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the methods to choose from, and those without a score where the baseline has one.
+
+    Of methods that give the same scores the first is taken: on many models no row reaches 1.0, and
+    all rules for the stem are then one.
+    """
+    base = next(iter(values.values()))
+    unusable = [spec for spec in values if (np.isnan(values[spec]) & np.isfinite(base)).any()]
+    first = {values[spec].tobytes(): spec for spec in reversed(list(values))}
+    specs = [s for s in values if s not in unusable and first[values[s].tobytes()] == s]
+    return tuple(specs), tuple(unusable)
+
+
+def _with_scores(judgments: Ratings | Preferences, base: Floats) -> tuple[NDArray[np.bool_], int]:
+    """Return which judgments (M,) count, and how many have no score."""
+    if isinstance(judgments, Ratings):
+        keep = scored = np.isfinite(base[judgments.pair])
+    else:
+        keep = np.ones(len(judgments), bool)
+        scored = np.isfinite(base[judgments.left] + base[judgments.right])
+    if not scored.any():
+        raise InputError("no judgment has a score: every reading failed")
+    return keep, int((~scored).sum())
+
+
+def _calibrate(
+    choice: DecoderChoice,
+    values: Mapping[str, Floats],
+    pairs: NDArray[np.int64],
+    rating: Floats,
+    fold: NDArray[np.int64],
+) -> DecoderChoice:
+    """Add the recommended method's map from scores to the ratings (n,) of pairs (n,)."""
+    by_fold = choice.nested.by_fold if choice.beats_baseline else (0,) * (int(fold.max()) + 1)
     score = values[choice.recommended]
-    curve = fit_calibration(score[rows], rating)
-    judged = np.unique(rows)
+    curve = fit_calibration(score[pairs], rating)
+    judged = score[np.unique(pairs)]
     return replace(
         choice,
         calibration=curve,
-        error=calibration_error([values[specs[m]][rows] for m in taken], rating, fold[clusters]),
-        ties=(tie_rate(score[judged]), tie_rate(curve.apply(score[judged]))),
+        error=calibration_error([values[choice.specs[m]][pairs] for m in by_fold], rating, fold),
+        ties=(tie_rate(judged), tie_rate(curve.apply(judged))),
     )
 
 
 def write_method(decoder: Decoder) -> str:
     """Return a decoder as ``-m`` takes it, with every option written out.
 
-    >>> write_method(get_decoder("smoothing:reading=joint"))
-    'smoothing:reading=joint'
+    >>> write_method(get_decoder("smoothing:stem=joint"))
+    'smoothing:stem=joint'
     """
     return f"{decoder.name}:{options_text(decoder.options())}"
 
@@ -235,23 +254,25 @@ def write_method(decoder: Decoder) -> str:
 def describe_choice(choice: DecoderChoice, measure: str) -> list[str]:
     """Return what was found, in sentences; ``measure`` is what agreement is called."""
     nested, gain = choice.nested, choice.nested.difference
-    value, low, high = (round(100 * one, 2) + 0.0 for one in (gain.value, gain.low, gain.high))
+    value, low, high = (
+        round(100 * number, 2) + 0.0 for number in (gain.value, gain.low, gain.high)
+    )
     figures = (
         f"{value:+.2f} {measure} on held-out images ({100 * gain.level:g} % interval "
         f"{low:+.2f} to {high:+.2f}, p = {nested.p:.3f})"
     )
     if choice.beats_baseline:
-        found = [f"{choice.winner} beats {choice.specs[0]}: {figures}."]
+        sentences = [f"{choice.winner} beats {choice.specs[0]}: {figures}."]
     elif nested.winner == 0:
-        found = [f"{choice.specs[0]} itself agrees best; choosing another is worth {figures}."]
+        sentences = [f"{choice.specs[0]} itself agrees best; choosing another is worth {figures}."]
     else:
-        found = [
+        sentences = [
             f"No decoder was shown to beat {choice.specs[0]}: choosing one is worth {figures}. "
             f"The preset is {choice.specs[0]}."
         ]
     if choice.calibration is not None and choice.error is not None:
         knots, error = choice.calibration, choice.error
-        found.append(
+        sentences.append(
             f"Calibrated to people's ratings, {knots.rating[0]:.3g} to {knots.rating[-1]:.3g}: the "
             f"error (root mean square) is {error.calibrated:.3f} on held-out images, that of a "
             f"straight line {error.line:.3f}, that of the mean rating {error.constant:.3f}. Tied "
@@ -259,11 +280,11 @@ def describe_choice(choice: DecoderChoice, measure: str) -> list[str]:
             f"after; {measure} is measured before."
         )
     if choice.unusable:
-        found.append(
+        sentences.append(
             f"Not compared, since they have no score where {choice.specs[0]} has one: "
             f"{', '.join(choice.unusable)}."
         )
-    return found
+    return sentences
 
 
 def make_preset(
@@ -273,8 +294,8 @@ def make_preset(
     nested, gain = choice.nested, choice.nested.difference
     chosen = {
         "verdict": describe_choice(choice, MEASURES[choice.measure])[0],
-        "by": f"discode study decoders, version {__version__}",
-        "judge": str(judge.signature).partition("|decoder:")[0],
+        "by": f"discode choose, version {__version__}",
+        "judge": str(judge.signature.asked),
         "benchmark": benchmark.name,
         "options": dict(benchmark.options),
         "sha256": dict(benchmark.checksums),
@@ -313,7 +334,7 @@ def _short(value: float) -> float:
 def run_decoders(setup: StudySetup) -> StudyResult:
     """Choose a decoder for each judge on each benchmark: the study ``decoders``."""
     if not setup.benchmarks or not setup.judges:
-        raise InputError("decoders wants --ratings FILE, or -b BENCHMARK and --data FOLDER")
+        raise InputError("decoders needs --ratings FILE, or -b BENCHMARK and --data FOLDER")
     if not setup.protocol.resamples:
         raise InputError("decoders tests its choice by resampling; give --resamples 100 or more")
     folds, hidden = int(setup.options["folds"]), setup.options["adam"] == "yes"
@@ -335,12 +356,14 @@ def run_decoders(setup: StudySetup) -> StudyResult:
             preset = make_preset(choice, decoders[choice.recommended], judge, benchmark, folds)
             files[f"{name}.json"] = preset.text()
             tables[name] = _table(choice, f"{place}, {model}", folds)
-            said = describe_choice(choice, MEASURES[choice.measure])
-            said.append(
+            sentences = describe_choice(choice, MEASURES[choice.measure])
+            sentences.append(
                 f"Preset {preset_digest(preset.text().encode())}, written with -o FOLDER: "
                 f"discode score -m FOLDER/{name}.json."
             )
-            findings += [f"{place}, {model}: {line}" for line in said] if several else said
+            findings += (
+                [f"{place}, {model}: {line}" for line in sentences] if several else sentences
+            )
     return StudyResult(tables, findings=findings, files=files)
 
 
@@ -352,15 +375,8 @@ def _read(
     if hidden:
         judge = replace(judge, decoder=get_decoder("paper-adam"))  # refuses models without them
         factory.readings.expect(judge.decoder)
-    # Pairs that differ in their references only are one here.
-    first, which = unique_keys([(str(pair.image), pair.caption) for pair in benchmark.pairs])
-    pairs = [replace(benchmark.pairs[number], references=()) for number in first]
-
-    def progress(done: int) -> None:
-        if setup.progress is not None:
-            setup.progress("readings", done, len(pairs))
-
-    readings = factory.readings.read(judge, pairs, False, progress)
+    pairs, which = bare_pairs(benchmark)
+    readings = factory.readings.read(judge, pairs, False, setup.count_up("readings", len(pairs)))
     if readings.errors:
         raise_if_stopped(judge)
     return judge, readings.take(which)

@@ -15,7 +15,8 @@ probability of d that no hump around r explains; a unimodal distribution has bia
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,8 +27,7 @@ from discode.bench.layout import CellTable, TableValue
 from discode.decoders import get_decoder
 from discode.decoders.base import Floats
 from discode.errors import InputError
-from discode.pairs import Pair
-from discode.paper.base import Study, StudyResult, StudySetup
+from discode.paper.base import Study, StudyResult, StudySetup, bare_pairs
 from discode.paper.drawing import BEFORE, BLUE, INK, RED, empty_figure, save_figure
 from discode.readings import Readings
 from discode.stats import Interval, bootstrap_all
@@ -113,8 +113,7 @@ def count_digits(
     columns = np.column_stack([one_hot, p, above, total, total > SEEN])  # (n, 3K + 2)
 
     def means(weights: NDArray[np.int64]) -> Floats:
-        found: Floats = weights @ columns / weights.sum()
-        return found
+        return np.asarray(weights @ columns / weights.sum())
 
     if protocol.resamples and len(np.unique(clusters)) > 1:
         several = bootstrap_all(
@@ -124,7 +123,7 @@ def count_digits(
         whole = means(np.ones(len(p), np.int64)).tolist()
         several = [Interval(value, np.nan, np.nan, protocol.level) for value in whole]
     counts = one_hot.sum(axis=0).astype(np.int64)
-    with np.errstate(invalid="ignore"):  # 0 / 0 is NaN: nobody gave that answer
+    with np.errstate(invalid="ignore"):  # 0 / 0 is NaN: no pair has that answer
         profile, excess = (one_hot.T @ part / counts[:, None] for part in (p, above))
     return DigitCounts(
         decoded.answers, int(used.sum()), int((~read).sum()), int(top.sum()), counts,
@@ -135,110 +134,107 @@ def count_digits(
 
 def _read(setup: StudySetup) -> dict[str, DigitCounts]:
     """Read every benchmark with every judge, each pair of image and caption once."""
-    found: dict[str, DigitCounts] = {}
+    counts: dict[str, DigitCounts] = {}
     for factory in setup.judges.values():
         for place, benchmark in setup.benchmarks.items():
-            pairs: dict[tuple[str, str], tuple[Pair, int]] = {}
-            for pair, image in zip(benchmark.pairs, benchmark.image.tolist(), strict=True):
-                bare = replace(pair, references=())
-                pairs.setdefault((str(pair.image), pair.caption), (bare, image))
+            pairs, which = bare_pairs(benchmark)
             name = f"{factory.judge.backend.identity.model} {place}"
-            total = len(pairs)
-
-            def report(done: int, name: str = name, total: int = total) -> None:
-                if setup.progress is not None:
-                    setup.progress(name, done, total)
-
-            readings = factory.judge.read([pair for pair, _ in pairs.values()], report)
-            images = np.array([image for _, image in pairs.values()], np.int64)
-            found[name] = count_digits(readings, images, setup.protocol)
-    return found
+            readings = factory.judge.read(pairs, setup.count_up(name, len(pairs)))
+            images = np.zeros(len(pairs), np.int64)
+            images[which] = benchmark.image
+            counts[name] = count_digits(readings, images, setup.protocol)
+    return counts
 
 
 def _run(setup: StudySetup) -> StudyResult:
     if not setup.benchmarks:
-        raise InputError("digits wants --data: a run has scores, and no probabilities of digits")
+        raise InputError("digits needs --data: a run has scores, and no probabilities of digits")
     tables: dict[str, CellTable] = {}
     figures: dict[str, Callable[[Path], None]] = {}
     findings, problems = [], []
-    for number, (name, one) in enumerate(_read(setup).items()):
+    for number, (name, digits) in enumerate(_read(setup).items()):
         suffix = f"-{number + 1}" if number else ""
-        columns = ("answer", "pairs", "raw %", "probability %", "bias %")
-        rows: list[list[TableValue]] = [
-            [answer, f"{one.counts[k]:,}", *(column[k].times(100) for column in
-             (one.frequency, one.probability, one.bias))]
-            for k, answer in enumerate(one.answers)
-        ]  # fmt: skip
-        rows.append(["all", f"{one.pairs:,}", None, None, one.total.times(100)])
-        notes = [
-            "raw: how often each answer is the likeliest; probability: its mean token probability; "
-            "bias: the mean probability of it that no hump around the likeliest answer explains",
-        ]
-        if one.top:
-            notes.append(f"{one.top:,} pairs with the highest rating by its stem are left out")
-        tables[f"digits{suffix}"] = CellTable(columns, rows, f"Answers of {name}", notes, 3)
-        tables[f"digits-profile{suffix}"] = CellTable(
-            ("raw", *(("mean token probability, %", answer) for answer in one.answers)),
-            [[answer, *(100 * one.profile[k]).tolist()]
-             for k, answer in enumerate(one.answers) if one.counts[k]],
-            f"Token probabilities by raw answer, {name}", digits=1,
-        )  # fmt: skip
-        figures[f"digits{suffix}"] = lambda out, one=one, name=name: draw_digits(one, name, out)  # type: ignore[misc]  # bound at once
-        findings.append(_finding(name, one))
-        if one.failed:
-            problems.append(f"{name}: {one.failed:,} pairs without a reading")
+        tables[f"digits{suffix}"], tables[f"digits-profile{suffix}"] = _tables(name, digits)
+        figures[f"digits{suffix}"] = partial(draw_digits, digits, name)
+        findings.append(_finding(name, digits))
+        if digits.failed:
+            problems.append(f"{name}: {digits.failed:,} pairs without a reading")
     return StudyResult(tables, figures, findings=findings, problems=problems)
 
 
-def _finding(name: str, one: DigitCounts) -> str:
-    most = int(np.argmax([share.value for share in one.frequency]))
-    worst = int(np.argmax([bias.value for bias in one.bias]))
-    total, humps = one.total.times(100), one.humps.times(100)
+def _tables(name: str, digits: DigitCounts) -> tuple[CellTable, CellTable]:
+    rows: list[list[TableValue]] = [
+        [answer, f"{digits.counts[k]:,}", *(column[k].times(100) for column in
+         (digits.frequency, digits.probability, digits.bias))]
+        for k, answer in enumerate(digits.answers)
+    ]  # fmt: skip
+    rows.append(["all", f"{digits.pairs:,}", None, None, digits.total.times(100)])
+    notes = [
+        "raw: how often each answer is the likeliest; probability: its mean token probability; "
+        "bias: the mean probability of it that no hump around the likeliest answer explains",
+    ]
+    if digits.top:
+        notes.append(f"{digits.top:,} pairs with the highest rating by its stem are left out")
+    columns = ("answer", "pairs", "raw %", "probability %", "bias %")
+    return CellTable(columns, rows, f"Answers of {name}", notes, 3), CellTable(
+        ("raw", *(("mean token probability, %", answer) for answer in digits.answers)),
+        [[answer, *(100 * digits.profile[k]).tolist()]
+         for k, answer in enumerate(digits.answers) if digits.counts[k]],
+        f"Token probabilities by raw answer, {name}", digits=1,
+    )  # fmt: skip
+
+
+def _finding(name: str, digits: DigitCounts) -> str:
+    most = int(np.argmax([share.value for share in digits.frequency]))
+    worst = int(np.argmax([bias.value for bias in digits.bias]))
+    total, humps = digits.total.times(100), digits.humps.times(100)
     return (
-        f"{name}: {100 * one.frequency[most].value:.1f} % of the raw answers are "
-        f"{one.answers[most]}, which has {100 * one.probability[most].value:.1f} % of the "
+        f"{name}: {100 * digits.frequency[most].value:.1f} % of the raw answers are "
+        f"{digits.answers[most]}, which has {100 * digits.probability[most].value:.1f} % of the "
         f"probability. {total.value:.2f} % of the probability ({_range(total)}) lies above one "
-        f"hump, most of it on {one.answers[worst]}; {humps.value:.1f} % of the pairs "
+        f"hump, most of it on {digits.answers[worst]}; {humps.value:.1f} % of the pairs "
         f"({_range(humps)}) have a second hump of more than {100 * SEEN:g} %."
     )
 
 
-def _range(one: Interval) -> str:
-    return "no interval" if np.isnan(one.low) else f"{one.low:.2f} to {one.high:.2f}"
+def _range(interval: Interval) -> str:
+    return "no interval" if np.isnan(interval.low) else f"{interval.low:.2f} to {interval.high:.2f}"
 
 
-def draw_digits(one: DigitCounts, name: str, out: Path) -> None:
+def draw_digits(digits: DigitCounts, name: str, out: Path) -> None:
     """Draw how often each answer is given, and the token probabilities for each raw answer."""
     figure = empty_figure(11, 6.4)
-    k = len(one.answers)
+    k = len(digits.answers)
     across = 5
     down = -(-k // across)
     grid = figure.add_gridspec(1 + down, across, height_ratios=(1.2, *[1.0] * down))
     wide = figure.add_subplot(grid[0, :])
     ticks = np.arange(k)
     for shift, column, colour, label in (
-        (-0.2, one.frequency, BLUE, "raw answers"),
-        (0.2, one.probability, BEFORE, "token probabilities, mean"),
+        (-0.2, digits.frequency, BLUE, "raw answers"),
+        (0.2, digits.probability, BEFORE, "token probabilities, mean"),
     ):
         values = np.array([100 * share.value for share in column])
         bounds = np.array([[100 * share.low, 100 * share.high] for share in column])
         error = None if np.isnan(bounds).any() else np.abs(bounds.T - values)
         wide.bar(ticks + shift, values, 0.4, color=colour, label=label, yerr=error, ecolor=INK,
                  error_kw={"lw": 0.8})  # fmt: skip
-    wide.set_xticks(ticks, one.answers)
+    wide.set_xticks(ticks, digits.answers)
     wide.set_ylabel("%")
-    wide.set_title(f"{name}: {one.pairs:,} pairs", fontsize=10, color=INK, parse_math=False)
+    wide.set_title(f"{name}: {digits.pairs:,} pairs", fontsize=10, color=INK, parse_math=False)
     wide.legend(frameon=False, fontsize=8.5)
-    highest = float(np.nanmax(one.profile))
+    highest = float(np.nanmax(digits.profile))
     for answer in range(k):
         axis = figure.add_subplot(grid[1 + answer // across, answer % across])
         axis.set_title(
-            f"raw answer {one.answers[answer]}: {one.counts[answer]:,}", fontsize=8.5, color=INK
+            f"raw answer {digits.answers[answer]}: {digits.counts[answer]:,}",
+            fontsize=8.5,
+            color=INK,
         )
         axis.set_ylim(0, 105 * highest)
-        axis.set_xticks(ticks, one.answers)
-        if one.counts[answer]:
-            p, above = 100 * one.profile[answer], 100 * one.excess[answer]
+        axis.set_xticks(ticks, digits.answers)
+        if digits.counts[answer]:
+            p, above = 100 * digits.profile[answer], 100 * digits.excess[answer]
             colours = [BLUE if digit == answer else BEFORE for digit in range(k)]
             axis.bar(ticks, p - above, 0.8, color=colours)
             axis.bar(ticks, above, 0.8, bottom=p - above, color=RED)

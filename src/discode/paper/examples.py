@@ -1,6 +1,6 @@
 """The paper's figures of examples: where two metrics disagree most, and whom people side with.
 
-The rule of selection, the same for every benchmark, so that nobody picks what looks well:
+The rule of selection, the same for every benchmark, so that nothing is picked by its looks:
 
 1. A *case* is two captions of one image of which people clearly prefer one: a choice between
    them, or ratings (the mean over raters) at least a quarter of the ratings' range apart.
@@ -90,16 +90,16 @@ def select_examples(
     others do not take their place.
     """
     scaled = [_standardised(scores) for scores in (first, second)]
-    found: list[ExampleCase] = []
+    cases: list[ExampleCase] = []
     for better, worse, category, people in _cases(benchmark):
-        one, two = (float(scores[better] - scores[worse]) for scores in scaled)
-        if (one > 0 >= two) or (two > 0 >= one):  # a NaN is on nobody's side
-            found.append(ExampleCase(better, worse, category, (one, two), people))
-    found.sort(key=lambda case: -case.distance)  # stable: equal ones stay in order
+        left, right = (float(scores[better] - scores[worse]) for scores in scaled)
+        if (left > 0 >= right) or (right > 0 >= left):  # never with a NaN
+            cases.append(ExampleCase(better, worse, category, (left, right), people))
+    cases.sort(key=lambda case: -case.distance)  # stable: equal ones stay in order
     shown: list[ExampleCase] = []
     images: set[int] = set()
     for side, room in ((0, count - count // 2), (1, count // 2)):
-        shown += _in_turn([case for case in found if case.right == side], benchmark, images, room)
+        shown += _in_turn([case for case in cases if case.right == side], benchmark, images, room)
     return shown
 
 
@@ -224,7 +224,7 @@ def draw_sheet(rows: Sequence[ExampleRow], title: str, out: Path) -> None:
     head = place(0.25, 0.1, _WIDTH - 0.5, 0.5)
     head.set_axis_off()
     write(head, 0, 1, plain_lines(title, 150, 2), fontsize=9.5, linespacing=1.3)
-    every = [p for row in rows for one in row.panels for p in one.distributions.values()]
+    every = [p for row in rows for panel in row.panels for p in panel.distributions.values()]
     highest = max((float(np.nanmax(p)) for p in every if np.isfinite(p).any()), default=1.0)
     for number, row in enumerate(rows):
         top = 0.7 + _ROW * number
@@ -282,26 +282,26 @@ def _distributions(
     """
     pairs = [benchmark.pairs[number] for number in numbers]
     answers: tuple[str, ...] = ()
-    found: dict[str, Floats] = {}
+    distributions: dict[str, Floats] = {}
     for name in names:
         metric = factory.make(name)
         if not isinstance(metric, JudgeMetric):
             continue
         judge = metric.judge
         plain = replace(metric, judge=replace(judge, decoder=without_prior(judge.decoder)))
-        for label, one in (("token probabilities", plain), (name, metric)):
-            scores = one.score_pairs(pairs)  # both decode one reading
-            if scores.distribution is not None and one.judge.decoder.name != "smoothing":
-                found[label] = scores.distribution
+        for label, judged in (("token probabilities", plain), (name, metric)):
+            scores = judged.score_pairs(pairs)  # both decode one reading
+            if scores.distribution is not None and judged.judge.decoder.name != "smoothing":
+                distributions[label] = scores.distribution
             elif scores.distribution is not None:
-                found.setdefault("token probabilities", scores.distribution)
+                distributions.setdefault("token probabilities", scores.distribution)
             answers = scores.answers
-    return answers, found
+    return answers, distributions
 
 
 def _run(setup: StudySetup) -> StudyResult:
     if not setup.benchmarks:
-        raise InputError("examples wants --data: a run has no captions and no images")
+        raise InputError("examples needs --data: a run has no captions and no images")
     names = (setup.options["first"], setup.options["second"])
     count = int(setup.options["count"])
     if count < 2:
@@ -320,8 +320,8 @@ def _run(setup: StudySetup) -> StudyResult:
     problems: list[str] = []
     for model, factory in setup.judges.items():
         for place, benchmark in setup.benchmarks.items():
-            one = replace(setup, judges={model: factory}, benchmarks={place: benchmark})
-            runs = run_methods(one, list(dict.fromkeys(names)))
+            alone = replace(setup, judges={model: factory}, benchmarks={place: benchmark})
+            runs = run_methods(alone, list(dict.fromkeys(names)))
             problems += runs.problems
             name, log = next(iter(runs.logs.items()))  # its own run comes first
             if log.benchmark != benchmark.name or not {*names} <= log.results.keys():
@@ -351,7 +351,7 @@ def _rows(
     cases: Sequence[ExampleCase],
 ) -> list[ExampleRow]:
     numbers = [number for case in cases for number in (case.better, case.worse)]
-    answers, found = _distributions(factory, names, benchmark, numbers)
+    answers, distributions = _distributions(factory, names, benchmark, numbers)
     rows = []
     for place, case in enumerate(cases):
         panels = []
@@ -360,7 +360,7 @@ def _rows(
             scores = "   ".join(
                 f"{label} {value[number]:.3f}" for label, value in zip(names, values, strict=True)
             )
-            bars = {label: p[2 * place + side] for label, p in found.items()}
+            bars = {label: p[2 * place + side] for label, p in distributions.items()}
             caption = benchmark.pairs[number].caption
             panels.append(CaptionPanel(caption, people + scores, answers, bars, side == 0))
         image = benchmark.pairs[case.better].image

@@ -12,10 +12,10 @@ import csv
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from discode.metrics import METRICS
 from discode.options import option_text
 from discode.prompts import FLEUR
 from discode.scales import SCALES, get_scale
-from discode.signature import Signature
+from discode.signature import Signature, SignedDecoder
 
 PAPER_TABLES = {
     "sota_main": "the state of the art on Flickr8k, Composite, Pascal-50S",
@@ -75,6 +75,22 @@ class PublishedCell:
     """The number as it is printed, with its "± ..." where it has one."""
     printed: str
     note: str
+
+    @property
+    def row(self) -> PaperRow:
+        """The row that it stands in, however its table words the setting."""
+        return PaperRow(self.system, self.model, same_setting(self.setting))
+
+
+class PaperRow(NamedTuple):
+    """Whose numbers a row of the paper has.
+
+    ``setting`` is what the row varies, in the words of decoders' options; "" is the paper's method.
+    """
+
+    system: str
+    model: str = ""
+    setting: str = ""
 
 
 def published_cells(
@@ -149,19 +165,6 @@ class _NoCellError(Exception):
     """Why the paper has no cell for a run."""
 
 
-@dataclass(frozen=True)
-class _PaperRow:
-    """The row of the paper's tables that a run would be in, and what it does otherwise.
-
-    ``setting`` is what the row varies, in the words of decoders' options; "" is the paper's method.
-    """
-
-    system: str
-    model: str = ""
-    setting: str = ""
-    departures: tuple[str, ...] = ()
-
-
 def match_published(log: RunLog, label: str, measure: str) -> PaperMatch:
     """Return the paper's cell for a measure of a result, or the reason why there is none.
 
@@ -177,12 +180,11 @@ def match_published(log: RunLog, label: str, measure: str) -> PaperMatch:
         if row is None or row.published_sizes is None:
             raise _NoCellError(OTHER_BENCHMARK)
         _check_data(log, row)
-        wanted = _row_of(log.results[label].signature, label)
+        wanted, departures = _row_of(log.results[label].signature, label)
         failed = log.results[label].measures["failed"].value
         if failed > _FEW:
-            told = f"{100 * failed:.0f} % of the judgments have no score"
-            wanted = replace(wanted, departures=(*wanted.departures, told))
-        return _find_cell(log, row, wanted, measure)
+            departures.append(f"{100 * failed:.0f} % of the judgments have no score")
+        return _find_cell(log, row, wanted, departures, measure)
     except _NoCellError as error:
         return PaperMatch(None, str(error))
 
@@ -208,12 +210,13 @@ def _check_data(log: RunLog, row: BenchmarkRow) -> None:
         )
 
 
-def _find_cell(log: RunLog, row: BenchmarkRow, wanted: _PaperRow, measure: str) -> PaperMatch:
+def _find_cell(
+    log: RunLog, row: BenchmarkRow, wanted: PaperRow, departures: list[str], measure: str
+) -> PaperMatch:
     cells = [cell for cell in published_cells() if cell.system == wanted.system]
     if not cells:
         raise _NoCellError("not in the paper's tables")
     options = {name: log.options.get(name, row.options[name].default) for name in row.options}
-    departures = list(wanted.departures)
     if all(cell.group == "reference-free" for cell in cells) and "references" in options:
         # What references there are makes no difference to a metric that does not see them.
         options["references"] = row.options["references"].default
@@ -225,34 +228,34 @@ def _find_cell(log: RunLog, row: BenchmarkRow, wanted: _PaperRow, measure: str) 
     if isinstance(log.judgments, Preferences) and log.protocol.ties != "wrong":
         departures.append(f"ties count {log.protocol.ties}")
     column = row.published_column.format(benchmark=row.name, measure=measure, **options)
-    cells = [cell for cell in cells if cell.column.split()[0] == row.name]
-    if not cells:
-        raise _NoCellError(f"the paper does not have it on {row.title}")
-    cells = [cell for cell in cells if same_setting(cell.setting) == wanted.setting]
-    if not cells:
-        raise _NoCellError(f"the paper has no row with {wanted.setting}")
-    models = list(dict.fromkeys(cell.model for cell in cells))
-    if wanted.model not in models:
-        _raise_other_model(wanted, models)
-    found = [cell for cell in cells if (cell.model, cell.column) == (wanted.model, column)]
-    if not found:
-        raise _NoCellError("the paper leaves this cell empty")
-    if len(printed := {cell.value: cell.table for cell in found}) > 1:
-        words = " and ".join(f"{value:g} ({table})" for value, table in printed.items())
+    printed = [cell for cell in cells if (cell.row, cell.column) == (wanted, column)]
+    if not printed:
+        here = [cell for cell in cells if cell.column.split()[0] == row.name]
+        raise _NoCellError(_why_none(wanted, here, row.title))
+    if len(tables := {cell.value: cell.table for cell in printed}) > 1:
+        words = " and ".join(f"{value:g} ({table})" for value, table in tables.items())
         departures.append(f"the paper contradicts itself: {words}")
-    return PaperMatch(found[0], "; ".join(departures))
+    return PaperMatch(printed[0], "; ".join(departures))
 
 
-def _raise_other_model(wanted: _PaperRow, models: Sequence[str]) -> NoReturn:
+def _why_none(wanted: PaperRow, cells: Sequence[PublishedCell], benchmark: str) -> str:
+    """Return why none of a system's cells on a benchmark is the one that is wanted."""
+    if not cells:
+        return f"the paper does not have it on {benchmark}"
+    models = dict.fromkeys(cell.model for cell in cells if cell.row.setting == wanted.setting)
+    if not models:
+        return f"the paper has no row with {wanted.setting}"
+    if wanted.model in models:
+        return "the paper leaves this cell empty"
     named = " and ".join(filter(None, models))
     if not named:
-        raise _NoCellError("the paper does not say of which model its row is")
+        return "the paper does not say of which model its row is"
     row = f"{wanted.setting} " if wanted.setting else ""
     if wanted.model:
-        raise _NoCellError(f"another model: {wanted.model}; the paper's {row}is of {named}")
-    raise _NoCellError(
+        return f"another model: {wanted.model}; the paper's {row}is of {named}"
+    return (
         f"the paper's {row}is of {named}, and the run does not say its model; a score file may be "
-        f"called {wanted.system}@{models[0]}"
+        f"called {wanted.system}@{next(iter(models))}"
     )
 
 
@@ -277,28 +280,26 @@ def same_setting(setting: str) -> str:
     return _SETTINGS.get(setting, setting)
 
 
-def _row_of(made: Signature, label: str) -> _PaperRow:
-    """Return the row of the paper that scores with this signature belong to."""
-    if made.get("decoder"):
-        return _judge_row(made)
-    metric, model = made.get("metric"), made.get("model")
+def _row_of(signature: Signature, label: str) -> tuple[PaperRow, list[str]]:
+    """Return the row of the paper that scores belong to, and in what they depart from it."""
+    if signature.decoder is not None:
+        return _judge_row(signature, signature.decoder)
+    metric, model = signature.get("metric"), signature.get("model")
     if metric not in METRICS:  # scores from a file: their label says whose they are
         name, _, model = label.partition("@")
-        return _PaperRow(_OUR_NAMES.get(name, name), model)
+        return PaperRow(_OUR_NAMES.get(name, name), model), []
     system = _OUR_NAMES.get(metric, metric)
     if system.removeprefix("ref-") == "pac-s++":
-        return _PaperRow(system, _BACKBONES.get(model.rpartition("/")[2], model))
+        return PaperRow(system, _BACKBONES.get(model.rpartition("/")[2], model)), []
     if system in _ENCODERS:
         if model.rpartition("/")[2] != _ENCODERS[system]:
             raise _NoCellError(f"another model: {model}, the paper's is {_ENCODERS[system]}")
         usual = _USUAL.get(system, {})
-        changed = {key: made.get(key) for key in usual if made.get(key) != usual[key]}
-        return _PaperRow(system, departures=tuple(f"{k}={v}" for k, v in changed.items()))
+        changed = {key: signature.get(key) for key in usual if signature.get(key) != usual[key]}
+        return PaperRow(system), [f"{key}={value}" for key, value in changed.items()]
     if not model:
-        return _PaperRow(system)
-    return _PaperRow(
-        system, _chat_model(model), departures=("the wording of the question is not the authors'",)
-    )
+        return PaperRow(system), []
+    return PaperRow(system, _chat_model(model)), ["the wording of the question is not the authors'"]
 
 
 _OUR_NAMES = {"bertscore": "bert-s"}
@@ -360,37 +361,42 @@ _PRECISIONS = ("none", "float32", "bfloat16", "float16")
 """Of weights that are not quantised; a server does not say."""
 
 
-def _judge_row(made: Signature) -> _PaperRow:
-    """Return the row of a judge, from its model, decoder, scale and prompt."""
-    model = paper_model(made.get("model"))
+def _judge_row(signature: Signature, decoder: SignedDecoder) -> tuple[PaperRow, list[str]]:
+    """Return the row of a judge, from its model, decoder, scale and prompt, and its departures."""
+    model = paper_model(signature.get("model"))
     if not model:
-        raise _NoCellError(f"another model: {made.get('model')}")
-    departures = []
-    if made.get("dtype", "none") not in _PRECISIONS:
-        departures.append(f"a quantised model ({made['dtype']})")
-    if shrunk := re.search(r"(?:^|\+)(\d+px)", made.get("revision")):
-        departures.append(f"images shrunk to {shrunk[1]}")
-    if made.get("prompt") != f"{FLEUR.name}-{FLEUR.digest}":
-        departures.append(f"another prompt ({made.get('prompt')})")
-    name, _, rest = made["decoder"].partition("(")
-    options = dict(part.split("=", 1) for part in rest.rstrip(")").split(",") if part)
-    scale = _scale_name(made.get("scale", "unit"))
-    if scale == "unit" and options.get("reading", "greedy") != "greedy":
-        departures.append(f"reading={options['reading']}")
+        raise _NoCellError(f"another model: {signature.get('model')}")
+    departures = _asked_otherwise(signature)
+    options = dict(decoder.options)
+    scale = _scale_name(signature.get("scale", "unit"))
+    if scale == "unit" and options.get("stem", "greedy") != "greedy":
+        departures.append(f"stem={options['stem']}")
     settings = [] if scale == "unit" else [f"scale={scale}"]
-    system = name
-    if name == "discode":
+    system = decoder.name
+    if system == "discode":
         changed, other = _from_printed(options)
         settings += changed
         departures += other
-    elif name == "smoothing" and scale == "unit":
+    elif system == "smoothing" and scale == "unit":
         system = "fleur"
         departures.append("renormalised over the answers, which FLEUR is not")
     if len(settings) > 1:
         raise _NoCellError(f"the paper has no row with {' and '.join(settings)}")
-    if made.get("references", "none") not in ("none", "ignored"):
+    if signature.get("references", "none") not in ("none", "ignored"):
         system = f"ref-{system}"
-    return _PaperRow(system, model, same_setting("".join(settings)), tuple(departures))
+    return PaperRow(system, model, same_setting("".join(settings))), departures
+
+
+def _asked_otherwise(signature: Signature) -> list[str]:
+    """Return in what a judge was asked otherwise than the paper's."""
+    departures = []
+    if signature.get("dtype", "none") not in _PRECISIONS:
+        departures.append(f"a quantised model ({signature['dtype']})")
+    if shrunk := re.search(r"(?:^|\+)(\d+px)", signature.get("revision")):
+        departures.append(f"images shrunk to {shrunk[1]}")
+    if signature.get("prompt") != f"{FLEUR.name}-{FLEUR.digest}":
+        departures.append(f"another prompt ({signature.get('prompt')})")
+    return departures
 
 
 def _scale_name(name: str) -> str:
@@ -403,7 +409,7 @@ def _scale_name(name: str) -> str:
         answers = get_scale(name).stems, get_scale(name).answers
     except InputError:  # a scale of one's own
         return name
-    same = [one.name for one in SCALES.values() if (one.stems, one.answers) == answers]
+    same = [scale.name for scale in SCALES.values() if (scale.stems, scale.answers) == answers]
     return same[0] if same else name
 
 
@@ -428,7 +434,7 @@ def _from_printed(options: Mapping[str, str]) -> tuple[list[str], list[str]]:
     changed = {
         name: text
         for name, text in options.items()
-        if name not in ("solver", "reading", "order") and printed.get(name) != text
+        if name not in ("solver", "stem", "order") and printed.get(name) != text
     }
     other = ",".join(f"{name}={text}" for name, text in changed.items() if name not in _VARIED)
     departures = [f"not the printed formula ({other})"] if other else []

@@ -23,9 +23,6 @@ from discode.paper.published import (
 
 MEASURE_SYMBOLS = {"tau_b": "τ_b", "tau_c": "τ_c", "mean": "Mean"}
 
-_Column = tuple[str, str]
-"""Benchmark and measure."""
-
 
 @dataclass(frozen=True)
 class TableCell:
@@ -61,39 +58,39 @@ def table_cells(runs: Mapping[str, RunLog]) -> list[TableCell]:
     """
     if not any(log.results for log in runs.values()):
         raise InputError("these runs have no results; discode bench run adds some")
-    made: dict[tuple[str, str], set[str]] = {}
+    signatures: dict[tuple[str, str], set[str]] = {}
     places: dict[str, list[RunLog]] = {}
     for log in runs.values():
         places.setdefault(log.benchmark, []).append(log)
         for label, result in log.results.items():
-            made.setdefault((label, log.benchmark), set()).add(str(result.signature))
-    found: dict[tuple[str, str, str], TableCell] = {}
+            signatures.setdefault((label, log.benchmark), set()).add(str(result.signature))
+    cells: dict[tuple[str, str, str], TableCell] = {}
     for name, log in runs.items():
         alike = all(log.same_questions(other) for other in places[log.benchmark])
         where = log.benchmark if alike else f"{log.benchmark} ({name})"
         for label, result in log.results.items():
-            one_way = not alike or len(made[label, log.benchmark]) == 1
+            one_way = not alike or len(signatures[label, log.benchmark]) == 1
             shown = label if one_way else f"{label} ({name})"
             for measure in table_measures(log):
-                one = result.measures[measure]
+                value = result.measures[measure].times(100)
                 match = match_published(log, label, measure)
-                found[shown, where, measure] = TableCell(
-                    shown, where, measure, 100 * one.value, 100 * one.low, 100 * one.high,
+                cells[shown, where, measure] = TableCell(
+                    shown, where, measure, value.value, value.low, value.high,
                     match.value, match.model, match.comparable,
                     100 * result.measures["ties"].value, 100 * result.measures["failed"].value,
                     match.reason,
                 )  # fmt: skip
-    return list(found.values())
+    return list(cells.values())
 
 
 def table_measures(log: RunLog) -> list[str]:
     """Return the measures that the table of a run shows, in order."""
     if isinstance(log.judgments, Ratings):
         return ["tau_b", "tau_c"]
-    found = sorted(set(log.judgments.category))
+    present = sorted(set(log.judgments.category))
     known = BENCHMARKS[log.benchmark].categories if log.benchmark in BENCHMARKS else ()
-    categories = [name for name in known if name in found]
-    categories += [name for name in found if name not in known]
+    categories = [name for name in known if name in present]
+    categories += [name for name in present if name not in known]
     return ["mean"] if len(categories) == 1 else [*categories, "mean"]
 
 
@@ -110,34 +107,24 @@ def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: b
         return write_table(_every_cell(every), form)
     columns = sorted(
         {(cell.benchmark, cell.measure): None for cell in every},
-        key=lambda column: _benchmark_place(column[0]),
+        key=lambda column: benchmark_place(column[0]),
     )
+    table = {(cell.metric, cell.benchmark, cell.measure): cell for cell in every}
     rows: list[list[str]] = []
     for metric in dict.fromkeys(cell.metric for cell in every):
-        own = {(c.benchmark, c.measure): c for c in every if c.metric == metric}
-
-        def row(
-            title: str, show: Callable[[TableCell], str], own: dict[_Column, TableCell] = own
-        ) -> None:
-            rows.append(
-                [title, *(show(own[column]) if column in own else "" for column in columns)]
-            )
-
-        incomplete = any(cell.failed > 0 for cell in own.values())
-        row(
-            f"{metric} *" if incomplete else metric, lambda cell: _number(cell.value) or "undefined"
-        )
+        cells = [table.get((metric, *column)) for column in columns]
+        here = [cell for cell in cells if cell is not None]
+        mark = " *" if any(cell.failed > 0 for cell in here) else ""
+        rows.append(_row(metric + mark, cells, lambda cell: _number(cell.value) or "undefined"))
         if intervals:
-            row("  from", lambda cell: _number(cell.low) or "none")
-            row("  to", lambda cell: _number(cell.high) or "none")
-        if any(not math.isnan(cell.paper) for cell in own.values()):
-            models = dict.fromkeys(cell.paper_model for cell in own.values() if cell.paper_model)
-            row(
-                f"  paper ({', '.join(models)})" if models else "  paper",
-                lambda cell: _number(cell.paper, 1),
-            )
-            if any(cell.comparable for cell in own.values()):
-                row("  difference", lambda cell: _signed(cell.difference))
+            rows.append(_row("  from", cells, lambda cell: _number(cell.low) or "none"))
+            rows.append(_row("  to", cells, lambda cell: _number(cell.high) or "none"))
+        if any(not math.isnan(cell.paper) for cell in here):
+            models = ", ".join(dict.fromkeys(cell.paper_model for cell in here if cell.paper_model))
+            title = f"  paper ({models})" if models else "  paper"
+            rows.append(_row(title, cells, lambda cell: _number(cell.paper, 1)))
+        if any(cell.comparable for cell in here):
+            rows.append(_row("  difference", cells, lambda cell: _signed(cell.difference)))
     failed = [
         f"{cell.metric} {max(cell.failed, 0.01):.2f} % of {cell.benchmark}"
         for cell in {(c.metric, c.benchmark): c for c in every if c.failed > 0}.values()
@@ -153,25 +140,31 @@ def render_table(runs: Mapping[str, RunLog], form: str = "text", *, intervals: b
     return write_table(CellTable(["metric", *titles], rows, notes=notes), form)
 
 
+def _row(
+    title: str, cells: Sequence[TableCell | None], show: Callable[[TableCell], str]
+) -> list[str]:
+    return [title, *("" if cell is None else show(cell) for cell in cells)]
+
+
 def paper_notes(cells: Sequence[TableCell]) -> list[str]:
     """Return a line for each reason why cells have no number of the paper or are not compared.
 
-    Nobody expects the paper's numbers beside a benchmark of one's own: that goes without a line.
+    A benchmark of one's own has no number in the paper, and gets no line.
     """
     shown = {(c.metric, c.benchmark) for c in cells if not math.isnan(c.paper)}
     everywhere = {cell.benchmark for cell in cells}
-    found: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
+    notes: dict[tuple[str, str], dict[str, dict[str, None]]] = {}
     for cell in cells:
         none = math.isnan(cell.paper)
         if cell.paper_note not in ("", OTHER_BENCHMARK) and not (
             none and (cell.metric, cell.benchmark) in shown
         ):
             kind = "no number of the paper" if none else "not compared with the paper's number"
-            reasons = found.setdefault((kind, cell.paper_note), {})
+            reasons = notes.setdefault((kind, cell.paper_note), {})
             reasons.setdefault(cell.metric, {})[cell.benchmark] = None
     return [
         f"{_with_places(metrics, everywhere)}: {kind}: {reason}"
-        for (kind, reason), metrics in found.items()
+        for (kind, reason), metrics in notes.items()
     ]
 
 
@@ -181,8 +174,8 @@ def _with_places(metrics: Mapping[str, Collection[str]], everywhere: Collection[
     for metric, places in metrics.items():
         by_places.setdefault(tuple(places), []).append(metric)
     return "; ".join(
-        ", ".join(own) + (f" on {' and '.join(on)}" if len(on) < len(everywhere) else "")
-        for on, own in by_places.items()
+        ", ".join(names) + (f" on {' and '.join(on)}" if len(on) < len(everywhere) else "")
+        for on, names in by_places.items()
     )
 
 
@@ -203,7 +196,7 @@ def _every_cell(every: Sequence[TableCell]) -> CellTable:
     return CellTable([*names, "paper_model", "ties", "failed", "paper_note"], rows)
 
 
-def _benchmark_place(name: str) -> int:
+def benchmark_place(name: str) -> int:
     """Return a benchmark's place among the columns; its name may have a run's name after it."""
     names = list(BENCHMARKS)
     bare = name.partition(" ")[0]
@@ -273,8 +266,8 @@ def published_table(name: str) -> CellTable:
     cells = published_cells(name)
     rows: dict[tuple[str, ...], dict[ColumnTitle, PublishedCell]] = {}
     for cell in cells:
-        own = (cell.group, cell.printed, cell.model, cell.setting)
-        rows.setdefault(own, {})[_printed_column(cell)] = cell
+        key = (cell.group, cell.printed, cell.model, cell.setting)
+        rows.setdefault(key, {})[_printed_column(cell)] = cell
     columns = list(dict.fromkeys(title for row in rows.values() for title in row))
     groups = dict.fromkeys(group for group, *_ in rows)
     models = dict.fromkeys(model for _, _, model, _ in rows)
@@ -291,9 +284,9 @@ def published_table(name: str) -> CellTable:
             shown.append(["  " * (len(groups) > 1) + title, *numbers])
     notes = [f"all of {model}" for model in models if model and len(models) == 1]
     for row in rows.values():
-        told = {cell.note for cell in row.values()}
+        different = {cell.note for cell in row.values()}
         notes += [
-            f"{cell.printed}{'' if len(told) == 1 else f', {cell.column}'}: {cell.note}"
+            f"{cell.printed}{'' if len(different) == 1 else f', {cell.column}'}: {cell.note}"
             for cell in {cell.note: cell for cell in row.values() if cell.note}.values()
         ]
     first = "benchmark" if name == "dataset_statistics" else "metric"

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -87,44 +88,27 @@ def choose(
     """
     if not candidates:
         raise InputError("there is nothing to choose from")
-    apart = np.stack([one.apart for one in candidates], axis=1)  # (C, M)
+    apart = np.stack([candidate.apart for candidate in candidates], axis=1)  # (C, M)
     gain = apart - apart[:, :1]
+    images = len(folds)
     inside = [np.flatnonzero(folds == k) for k in range(int(folds.max()) + 1)]
     outside = [np.flatnonzero(folds != k) for k in range(len(inside))]
     training = [
-        np.stack([one.others[k, rows] - candidates[0].others[k, rows] for one in candidates], 1)
+        np.stack([each.others[k, rows] - candidates[0].others[k, rows] for each in candidates], 1)
         for k, rows in enumerate(outside)
     ]  # K times (C_k, M)
-    squares = np.stack([(gain[rows] ** 2).sum(axis=0) for rows in inside])  # (K, M)
-    images = len(folds)
-
-    def worlds(signs: Floats) -> tuple[Ints, Floats, Floats]:
-        """Return, for (R, C) signs, the choices (R, K), T (R,) and t (R,)."""
-        total, square = np.zeros(len(signs)), np.zeros(len(signs))
-        chosen = np.empty((len(signs), len(inside)), np.int64)
-        which = np.arange(len(signs))
-        for k, rows in enumerate(inside):
-            chosen[:, k] = (signs[:, outside[k]] @ training[k]).argmax(axis=1)
-            total += (signs[:, rows] @ gain[rows])[which, chosen[:, k]]
-            square += squares[k, chosen[:, k]]
-        mean = total / images
-        spread = np.sqrt(np.maximum(square - images * mean**2, 0.0) / (images * (images - 1)))
-        t = np.zeros(len(signs))
-        # Where every image says the same, to rounding, t is as large as it gets.
-        np.divide(mean, np.maximum(spread, np.abs(mean) * 1e-9), out=t, where=mean != 0)
-        return chosen, mean, t
-
+    worlds = partial(_worlds, gain, inside, outside, training)
     chosen, mean, t = worlds(np.ones((1, images)))
     rng, count = np.random.default_rng(seed), 0
     for block in block_sizes(resamples, images):
         signs = np.where(rng.random((block, images)) < 0.5, -1.0, 1.0)
         count += int((worlds(signs)[2] >= t[0] * (1 - 1e-12)).sum())
-    each = gain[np.arange(images), chosen[0][folds]]
+    each_gain = gain[np.arange(images), chosen[0][folds]]
 
     def mean_gain(weights: Ints) -> float:
-        return float(weights @ each / weights.sum())
+        return float(weights @ each_gain / weights.sum())
 
-    whole = np.stack([one.whole for one in candidates], axis=1)
+    whole = np.stack([candidate.whole for candidate in candidates], axis=1)
     return NestedChoice(
         int((whole - whole[:, :1]).sum(axis=0).argmax()),
         tuple(chosen[0].tolist()),
@@ -133,3 +117,27 @@ def choose(
         bootstrap(mean_gain, np.arange(images), resamples=resamples, seed=seed, level=level),
         1.0 if mean[0] <= 0 else (count + 1) / (resamples + 1),
     )
+
+
+def _worlds(
+    gain: Floats,
+    inside: Sequence[Ints],
+    outside: Sequence[Ints],
+    training: Sequence[Floats],
+    signs: Floats,
+) -> tuple[Ints, Floats, Floats]:
+    """Return, for (R, C) signs, the choices (R, K), T (R,) and t (R,)."""
+    images = len(gain)
+    total, square = np.zeros(len(signs)), np.zeros(len(signs))
+    chosen = np.empty((len(signs), len(inside)), np.int64)
+    which = np.arange(len(signs))
+    for k, rows in enumerate(inside):
+        chosen[:, k] = (signs[:, outside[k]] @ training[k]).argmax(axis=1)
+        total += (signs[:, rows] @ gain[rows])[which, chosen[:, k]]
+        square += (gain[rows] ** 2).sum(axis=0)[chosen[:, k]]
+    mean = total / images
+    spread = np.sqrt(np.maximum(square - images * mean**2, 0.0) / (images * (images - 1)))
+    t = np.zeros(len(signs))
+    # Where every image says the same, to rounding, t is as large as it gets.
+    np.divide(mean, np.maximum(spread, np.abs(mean) * 1e-9), out=t, where=mean != 0)
+    return chosen, mean, t

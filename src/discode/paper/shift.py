@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from discode.bench.agreement import agreement_statistic, main_measure
+from discode.bench.agreement import main_measure
 from discode.bench.layout import CellTable, TableValue
 from discode.bench.runlog import RunLog
 from discode.benchmarks import Benchmark, BenchmarkOption, Preferences, Ratings
@@ -29,11 +29,11 @@ from discode.decoders import METHODS, get_decoder
 from discode.errors import ImageError, InputError, lookup
 from discode.files import replacing
 from discode.images import ImageSource, image_digest, open_image
-from discode.paper.base import Study, StudyResult, StudySetup, run_methods
+from discode.paper.base import Study, StudyResult, StudySetup, difference_of, run_methods
 from discode.paper.drawing import BLUE, GREEN, GREY, INK, RED, empty_figure, save_figure
 from discode.paper.run_tables import MEASURE_SYMBOLS
 from discode.paper.styles import STYLES, render
-from discode.stats import Interval, paired_bootstrap
+from discode.stats import Interval
 
 ORIGINAL = "photo"
 """The style that leaves an image as it is: its readings may be stored already."""
@@ -108,8 +108,8 @@ def _draw(image: str, style: str, seed: int, folder: Path) -> str:
         file = folder / f"{image_digest(image)[:32]}.png"
         if not file.is_file():
             with replacing(file) as temp:
-                made = render(open_image(image), style, seed=seed)
-                made.save(temp, format="PNG", compress_level=1)
+                drawing = render(open_image(image), style, seed=seed)
+                drawing.save(temp, format="PNG", compress_level=1)
     except ImageError:
         return image
     return str(file)
@@ -125,31 +125,6 @@ def chosen_styles(given: str) -> list[str]:
     for name in names:
         lookup(STYLES, name, "style", also=", or all")
     return [name for name in STYLES if name in {ORIGINAL, *names}]
-
-
-def compare_decoders(log: RunLog, method: str, base: str) -> Interval:
-    """Return how much better a method agrees with people than ``base``, in percent.
-
-    The interval is of the paired bootstrap over images; judgments without a score of both are left
-    out, as everywhere.
-    """
-    judged, measure = log.judgments, main_measure(log.benchmark, log.judgments)
-    ours, theirs = (log.results[name].value for name in (method, base))
-    if isinstance(judged, Ratings):
-        keep, pair = np.isfinite(ours + theirs)[judged.pair], judged.pair
-    else:
-        keep, pair = np.ones(len(judged), bool), judged.left
-    protocol, images = log.protocol, log.image[pair[keep]]
-    if not protocol.resamples or len(np.unique(images)) < 2:
-        a, b = (100 * log.results[name].measures[measure].value for name in (method, base))
-        return Interval(a - b, np.nan, np.nan, protocol.level)
-    mine, other = (
-        agreement_statistic(judged, value, measure, protocol.ties, keep) for value in (ours, theirs)
-    )
-    found = paired_bootstrap(
-        mine, other, images, resamples=protocol.resamples, seed=protocol.seed, level=protocol.level
-    ).difference
-    return found.times(100)
 
 
 def chosen_methods(given: str) -> list[str]:
@@ -177,7 +152,7 @@ def _folder(given: str) -> Iterator[Path]:
 
 def _run(setup: StudySetup) -> StudyResult:
     if not setup.benchmarks:
-        raise InputError("shift wants --data: the images are drawn anew")
+        raise InputError("shift needs --data: the images are drawn anew")
     styles = chosen_styles(setup.options["styles"])
     methods = chosen_methods(setup.options["methods"])
     wanted, seed = setup.options["images"], int(setup.options["seed"])
@@ -241,15 +216,14 @@ def _transposed(
 
 
 def _values(logs: Mapping[str, RunLog], methods: Sequence[str]) -> dict[str, list[TableValue]]:
-    rows: dict[str, list[TableValue]] = {}
-    for name in methods:
-        cells: list[TableValue] = []
-        for log in logs.values():
-            result = log.results.get(name)
-            measure = main_measure(log.benchmark, log.judgments)
-            cells.append(None if result is None else result.measures[measure].times(100))
-        rows[name] = cells
-    return rows
+    measures = [main_measure(log.benchmark, log.judgments) for log in logs.values()]
+    return {
+        name: [
+            log.results[name].measures[measure].times(100) if name in log.results else None
+            for log, measure in zip(logs.values(), measures, strict=True)
+        ]
+        for name in methods
+    }
 
 
 def _differences(
@@ -257,7 +231,9 @@ def _differences(
 ) -> dict[str, list[Interval | None]]:
     return {
         name: [
-            compare_decoders(log, name, BASE) if {name, BASE} <= log.results.keys() else None
+            difference_of(log, name, BASE, log.protocol)
+            if {name, BASE} <= log.results.keys()
+            else None
             for log in logs.values()
         ]
         for name in methods
@@ -271,7 +247,7 @@ def _findings(
     """Say where a decoder differs from smoothing: where the interval has no 0."""
     lines = []
     for method, cells in apart.items():
-        told = []
+        parts = []
         for word, sign in (("better", 1), ("worse", -1)):
             where = [
                 f"{style} ({cell.value:+.2f})"
@@ -279,15 +255,15 @@ def _findings(
                 if cell is not None and min(sign * cell.low, sign * cell.high) > 0
             ]
             if where:
-                told.append(f"{word} on {', '.join(where)}")
-        text = " and ".join(told) or "no difference was shown"
+                parts.append(f"{word} on {', '.join(where)}")
+        text = " and ".join(parts) or "no difference was shown"
         lines.append(f"{name}, {method} against {BASE}: {text}.")
     return lines
 
 
 _COLOURS = (BLUE, RED, "#b45309", GREEN, "#7c3aed", GREY)
 _DRAWN = 6
-"""Decoders that the figure shows: more cannot be told apart."""
+"""Decoders that the figure shows: more cannot be distinguished."""
 
 
 def draw_differences(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from discode.bench.agreement import main_measure
 from discode.bench.runlog import RunLog
-from discode.errors import DiscodeError, InputError, require
+from discode.errors import require
 from discode.metrics import METRICS
-from discode.paper.base import Study, StudySetup
+from discode.paper.base import Study
 from discode.paper.published import published_cells
 from discode.paper.run_tables import MEASURE_SYMBOLS, benchmark_title
 from discode.paper.tables import StudyLine, TableStudy
@@ -44,27 +45,6 @@ def _by_references(line: StudyLine, model: str) -> str:
     return "with references" if shown else "reference-free"
 
 
-def _refuse_embedded(setup: StudySetup, what: str) -> None:
-    for factory in setup.judges.values():
-        try:
-            model = factory.judge.backend.identity.model
-        except DiscodeError:
-            continue  # told where it is run
-        if model == "discode-embedded":
-            raise InputError(
-                f"the embedded model {what}; give --model ORG/NAME or endpoint:NAME, or --log with "
-                "a run of such a model"
-            )
-
-
-def _check_references(setup: StudySetup) -> None:
-    _refuse_embedded(setup, "cannot be shown references")
-
-
-def _check_scales(setup: StudySetup) -> None:
-    _refuse_embedded(setup, "rates from 0.0 to 1.0 only, and this study asks on four scales")
-
-
 _PRIORS = (("discode", "fleur"), (_ADAM, "fleur"))
 
 _SYSTEMS = TableStudy(
@@ -74,19 +54,15 @@ _SYSTEMS = TableStudy(
     lambda cell: cell.group,
     _PRIORS,
 )
-_MCEVAL = TableStudy(
-    {"mceval": ("rice",)}, _SYSTEMS.lines, _by_references, lambda cell: cell.group, _PRIORS
-)
+_MCEVAL = replace(_SYSTEMS, tables={"mceval": ("rice",)})
+_FOIL = replace(_SYSTEMS, tables={"foil": ("foil",)})
 _REFERENCES = TableStudy(
     {"references": ("refdisode",)},
     (*_text_metrics("bleu-1", "bleu-4", "rouge-l", "meteor", "cider"), *_judges("ref-")),
     _by_references,
     lambda cell: cell.group,
     tuple((f"ref-{a}", f"ref-{b}") for a, b in _PRIORS),
-    check=_check_references,
-)
-_FOIL = TableStudy(
-    {"foil": ("foil",)}, _SYSTEMS.lines, _by_references, lambda cell: cell.group, _PRIORS
+    beyond_embedded="cannot be shown references",
 )
 
 
@@ -141,33 +117,13 @@ def _draw_sigma(study: TableStudy, logs: Mapping[str, RunLog], path: Path) -> No
     """Draw agreement against σ², a panel per benchmark and a line per model and solver."""
     require("matplotlib", "plot").use("Agg")
     pyplot = require("matplotlib.pyplot", "plot")
-    own = study.own_lines(logs)
-    shown: dict[str, str] = {}
-    for log in logs.values():
-        shown[log.benchmark] = main_measure(log.benchmark, log.judgments)
+    measures = {log.benchmark: main_measure(log.benchmark, log.judgments) for log in logs.values()}
     figure, panels = pyplot.subplots(
-        1, len(shown), figsize=(max(5.0, 4.2 * len(shown)), 3.4), squeeze=False,
+        1, len(measures), figsize=(max(5.0, 4.2 * len(measures)), 3.4), squeeze=False,
         layout="constrained",
     )  # fmt: skip
-    for panel, (name, measure) in zip(panels.flat, shown.items(), strict=True):
-        column = f"{name} {measure}"
-        lines: dict[str, list[tuple[float, float, float, float]]] = {}
-        for one in own:
-            if not one.line.setting:
-                continue
-            for place, cell in one.cells.items():
-                if place.published == column:
-                    variance = float(one.line.setting.partition("=")[2])
-                    value = cell.value
-                    lines.setdefault(f"{one.model}, {one.line.block}", []).append(
-                        (variance, value.value, value.low, value.high)
-                    )
-        for cell_ in published_cells("sigma"):
-            if cell_.column == column:
-                variance = float(cell_.setting.partition("=")[2])
-                point = (variance, cell_.value, math.nan, math.nan)
-                lines.setdefault(f"the paper, {cell_.model}", []).append(point)
-        for label, points in lines.items():
+    for panel, (name, measure) in zip(panels.flat, measures.items(), strict=True):
+        for label, points in _sigma_lines(study, logs, f"{name} {measure}").items():
             x, y, low, high = zip(*sorted(points), strict=True)
             (drawn,) = panel.plot(x, y, "o-", label=label, ms=4)
             panel.fill_between(x, low, high, color=drawn.get_color(), alpha=0.12, lw=0)
@@ -180,6 +136,26 @@ def _draw_sigma(study: TableStudy, logs: Mapping[str, RunLog], path: Path) -> No
         panel.legend(frameon=False, fontsize=7)
     figure.savefig(path, dpi=140)
     pyplot.close(figure)
+
+
+def _sigma_lines(
+    study: TableStudy, logs: Mapping[str, RunLog], column: str
+) -> dict[str, list[tuple[float, float, float, float]]]:
+    """Return σ², agreement and its interval, by model and solver; the paper's has no interval."""
+    points = [
+        (f"{cell.model}, {cell.line.block}", cell.line.setting,
+         (cell.value.value, cell.value.low, cell.value.high))
+        for cell in study.cells(logs)
+        if cell.line.setting and cell.column[0] == column
+    ] + [
+        (f"the paper, {cell.model}", cell.setting, (cell.value, math.nan, math.nan))
+        for cell in published_cells("sigma")
+        if cell.column == column
+    ]  # fmt: skip
+    lines: dict[str, list[tuple[float, float, float, float]]] = {}
+    for label, setting, values in points:
+        lines.setdefault(label, []).append((float(setting.partition("=")[2]), *values))
+    return lines
 
 
 _SIGMA = _varied(
@@ -217,7 +193,7 @@ _SCALE = TableStudy(
     ),
     lambda line, model: f"{model}, {line.block}" if line.block else model,
     lambda cell: f"the paper, {cell.model}",
-    check=_check_scales,
+    beyond_embedded="rates from 0.0 to 1.0 only, and this study asks on four scales",
 )
 _MODELS = TableStudy(
     {

@@ -4,33 +4,41 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-import numpy as np
-
-from discode.bench.agreement import agreement_statistic, main_measure
+from discode.bench.agreement import main_measure
 from discode.bench.layout import CellTable, TableValue
 from discode.bench.runlog import MetricResult, RunLog
-from discode.benchmarks import BENCHMARKS, Ratings
+from discode.benchmarks import BENCHMARKS
 from discode.decoders import get_decoder
 from discode.errors import InputError
 from discode.metrics.registry import asks_judge
-from discode.options import options_text
-from discode.paper.base import StudyResult, StudyRuns, StudySetup, run_methods
-from discode.paper.published import (
-    PaperMatch,
-    PublishedCell,
-    match_published,
-    published_cells,
-    same_setting,
+from discode.paper.base import (
+    StudyResult,
+    StudyRuns,
+    StudySetup,
+    difference_of,
+    judge_name,
+    run_methods,
 )
-from discode.paper.run_tables import MEASURE_SYMBOLS, benchmark_title, plot_runs, table_measures
-from discode.stats import Interval, paired_bootstrap
+from discode.paper.published import PaperMatch, PublishedCell, match_published, published_cells
+from discode.paper.run_tables import (
+    MEASURE_SYMBOLS,
+    benchmark_place,
+    benchmark_title,
+    plot_runs,
+    table_measures,
+)
+from discode.signature import Signature, SignedDecoder
+from discode.stats import Interval
 
-_TRUST = re.compile(r",trust=[^,)]*")
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
 MOST_FAILED = 0.5
 """A number of ours is left out where more than this share of the judgments has no score."""
 
@@ -55,6 +63,27 @@ class StudyLine:
     scale: str | None = None
     system: str = "discode"
 
+    def full_name(self, before: str, after: str = "") -> str:
+        """Return the name with its block, if it has one."""
+        return f"{self.name}{before}{self.block}{after}" if self.block else self.name
+
+    def holds(self, label: str, signature: Signature) -> bool:
+        """Whether a result belongs to the line, by how it was made."""
+        if signature.decoder is None:
+            return self.method in (label, signature.get("metric"))
+        if not asks_judge(self.method):
+            return False
+        method = self.method.removeprefix("ref-")
+        decoders = signature.decoder, SignedDecoder.of(get_decoder(method))
+        if label == self.method:  # its trust is the one that the model advises
+            decoders = decoders[0].without("trust"), decoders[1].without("trust")
+        bare = signature.get("references", "none") in ("none", "ignored")
+        return (
+            decoders[0] == decoders[1]
+            and bare == (method == self.method)
+            and self.scale in (None, signature.get("scale"))
+        )
+
 
 @dataclass(frozen=True)
 class TableStudy:
@@ -69,7 +98,7 @@ class TableStudy:
         contrasts: Methods whose difference is worth a sentence: the first minus the second.
         ranges: Whether to say how much each block's lines differ: small where the setting that
             they vary hardly matters.
-        check: Raises where a judge cannot do at all what is asked.
+        beyond_embedded: Why the embedded judge cannot do at all what is asked, if it cannot.
         draw: Draws the figure; None plots every line on every benchmark.
     """
 
@@ -79,51 +108,54 @@ class TableStudy:
     paper_heading: Callable[[PublishedCell], str]
     contrasts: tuple[tuple[str, str], ...] = ()
     ranges: bool = False
-    check: Callable[[StudySetup], None] | None = None
+    beyond_embedded: str = ""
     draw: Callable[[TableStudy, Mapping[str, RunLog], Path], None] | None = None
 
     def run(self, setup: StudySetup) -> StudyResult:
         """Score what is missing, and lay everything out as the paper does."""
         self._check_benchmarks(setup)
-        if self.check is not None:
-            self.check(setup)
-        found = self._score(setup)
-        return self._with_given(setup.logs)._lay_out(found, setup)
+        if self.beyond_embedded and "discode-embedded" in map(judge_name, setup.judges.values()):
+            raise InputError(
+                f"the embedded model {self.beyond_embedded}; give --model ORG/NAME or "
+                "endpoint:NAME, or --log with a run of such a model"
+            )
+        runs = self._score(setup)
+        return self._with_metrics_of(setup.logs)._lay_out(runs, setup)
 
-    def _with_given(self, logs: Mapping[str, RunLog]) -> TableStudy:
+    def _with_metrics_of(self, logs: Mapping[str, RunLog]) -> TableStudy:
         """Return a table of metrics with a line for each that logs have and the study does not."""
         if all(asks_judge(line.method) for line in self.lines):
             return self  # it is about judges only
-        given = {
+        more = {
             label: StudyLine(label, label, system=result.signature.get("metric"))
             for log in logs.values()
             for label, result in log.results.items()
-            if not result.signature.get("decoder") and self.line_of(label, result) is None
+            if result.signature.decoder is None and self.line_of(label, result) is None
         }
-        return replace(self, lines=(*self.lines, *given.values()))
+        return replace(self, lines=(*self.lines, *more.values()))
 
-    def _lay_out(self, found: StudyRuns, setup: StudySetup) -> StudyResult:
-        own = self.own_lines(found.logs)
-        tables = {name: self._table(name, own, found.logs, found.left_out) for name in self.tables}
+    def _lay_out(self, runs: StudyRuns, setup: StudySetup) -> StudyResult:
+        cells = self.cells(runs.logs)
+        tables = {name: self._table(name, cells, runs) for name in self.tables}
         return StudyResult(
             {name: table for name, table in tables.items() if table is not None},
-            {next(iter(self.tables)): partial(self.draw or _plot_lines, self, found.logs)},
-            found.logs,
-            [*self._findings(found.logs, setup), *(self._ranges(own) if self.ranges else ())],
-            found.problems,
+            {next(iter(self.tables)): partial(self.draw or _plot_lines, self, runs.logs)},
+            runs.logs,
+            [*self._findings(runs.logs, setup), *(self._ranges(cells) if self.ranges else ())],
+            runs.problems,
         )
 
     def _check_benchmarks(self, setup: StudySetup) -> None:
         """Raise where the paper has a benchmark in other tables only: there would be no column."""
         labels = {label for joined in self.tables.values() for label in joined}
-        mine = {c.column.split()[0] for c in published_cells() if c.table in labels}
-        others = {c.column.split()[0] for c in published_cells()} - mine
-        here = {one.name for one in setup.benchmarks.values()}
+        known = {cell.column.split()[0] for cell in published_cells() if cell.table in labels}
+        others = {cell.column.split()[0] for cell in published_cells()} - known
+        here = {benchmark.name for benchmark in setup.benchmarks.values()}
         here |= {log.benchmark for log in setup.logs.values()}
         if here and here <= others:
             raise InputError(
                 f"this table has no column for {', '.join(sorted(here))}; it is about "
-                f"{', '.join(name for name in BENCHMARKS if name in mine)}"
+                f"{', '.join(name for name in BENCHMARKS if name in known)}"
             )
 
     def _score(self, setup: StudySetup) -> StudyRuns:
@@ -132,106 +164,79 @@ class TableStudy:
         left_out: dict[str, None] = {}
         for scale in dict.fromkeys(line.scale for line in self.lines):
             methods = dict.fromkeys(line.method for line in self.lines if line.scale == scale)
-            found = run_methods(setup, list(methods), scale)
-            logs |= {name: log for name, log in found.logs.items() if name not in logs}
-            problems |= dict.fromkeys(found.problems)
-            left_out |= dict.fromkeys(found.left_out)
+            runs = run_methods(setup, list(methods), scale)
+            logs |= {name: log for name, log in runs.logs.items() if name not in logs}
+            problems |= dict.fromkeys(runs.problems)
+            left_out |= dict.fromkeys(runs.left_out)
         return StudyRuns(logs, tuple(problems), tuple(left_out))
 
     def line_of(self, label: str, result: MetricResult) -> StudyLine | None:
         """Return the line that a result belongs to, by how it was made; None if to none."""
-        made = result.signature
-        for line in self.lines:
-            if not made.get("decoder"):
-                if line.method in (label, made.get("metric")):
-                    return line
-                continue
-            if not asks_judge(line.method):
-                continue
-            method = line.method.removeprefix("ref-")
-            decoder = get_decoder(method)
-            texts = made["decoder"], f"{decoder.name}({options_text(decoder.options())})"
-            if label == line.method:  # its trust is the one that the model advises
-                texts = _TRUST.sub("", texts[0]), _TRUST.sub("", texts[1])
-            if (
-                texts[0] == texts[1]
-                and (made.get("references", "none") in ("none", "ignored"))
-                == (method == line.method)
-                and line.scale in (None, made.get("scale"))
-            ):
-                return line
-        return None
+        return next((line for line in self.lines if line.holds(label, result.signature)), None)
 
-    def own_lines(self, logs: Mapping[str, RunLog]) -> list[OwnLine]:
-        """Return the lines that runs have, model by model, in the study's order."""
-        found: dict[tuple[str, StudyLine], OwnLine] = {}
+    def results(self, log: RunLog) -> Iterator[tuple[str, StudyLine, str, MetricResult]]:
+        """Yield the results of a run that lines have: label, line, model ("" without), result."""
+        for label, result in log.results.items():
+            line = self.line_of(label, result)
+            if line is not None and result.measures["failed"].value <= MOST_FAILED:
+                model = result.signature.get("model") if asks_judge(label) else ""
+                yield label, line, model, result
+
+    def cells(self, logs: Mapping[str, RunLog]) -> list[StudyCell]:
+        """Return the numbers that runs have, model by model, in the order of the lines."""
+        cells: dict[tuple[StudyLine, str, Column], StudyCell] = {}
         for name, log in logs.items():
             run = _place(name, logs)
-            for label, result in log.results.items():
-                line = self.line_of(label, result)
-                if line is None or result.measures["failed"].value > MOST_FAILED:
-                    continue
-                model = result.signature.get("model") if asks_judge(label) else ""
-                own = found.setdefault((model, line), OwnLine(line, model, {}))
+            for label, line, model, result in self.results(log):
                 for measure in table_measures(log):
                     column = _column_of(log, measure, run)
+                    value = result.measures[measure].times(100)
                     match = match_published(log, label, measure)
-                    own.cells.setdefault(
-                        column, OwnCell(result.measures[measure].times(100), match)
-                    )
+                    cell = StudyCell(line, model, column, value, match)
+                    cells.setdefault((line, model, column), cell)
         # Metrics that ask no model come first, as in the paper.
-        models = sorted(dict.fromkeys(model for model, _ in found), key=bool)
+        models = sorted(dict.fromkeys(model for _, model, _ in cells), key=bool)
         return sorted(
-            found.values(), key=lambda own: (models.index(own.model), self.lines.index(own.line))
+            cells.values(),
+            key=lambda cell: (models.index(cell.model), self.lines.index(cell.line)),
         )
 
-    def _table(
-        self,
-        name: str,
-        own_lines: Sequence[OwnLine],
-        logs: Mapping[str, RunLog],
-        left_out: Sequence[str],
-    ) -> CellTable | None:
+    def _table(self, name: str, cells: Sequence[StudyCell], runs: StudyRuns) -> CellTable | None:
         paper = [cell for label in self.tables[name] for cell in published_cells(label)]
-        columns = _columns(logs, paper, only_paper=name != next(iter(self.tables)))
+        columns = _columns(runs.logs, paper, only_paper=name != next(iter(self.tables)))
         if not columns:
             return None
-        blocks: dict[str, list[list[TableValue]]] = {}
-        shown: set[tuple[str, str, str]] = set()
-        notes = dict.fromkeys(left_out)
-        for own in own_lines:
-            cells = [own.cells.get(column) for column in columns]
-            if not any(cells):
-                continue
-            heading = self.heading(own.line, own.model)
-            title = own.line.name
-            if own.model and own.model not in heading:
-                title += f", {own.model}"
-            rows = blocks.setdefault(heading, [])
-            rows.append([f"  {title}", *(None if cell is None else cell.value for cell in cells)])
-            beside = [cell.match.cell if cell else None for cell in cells]
-            if any(beside):
-                rows.append(
-                    ["    paper", *(f"{cell.value:.1f}" if cell else "" for cell in beside)]
-                )
-            shown |= {_identity(cell) for cell in beside if cell}
-            for match in (cell.match for cell in cells if cell and cell.match.reason):
-                if match.cell is not None:
-                    notes[f"{own.line.name}: not compared with the paper ({match.reason})"] = None
-                elif match.reason.startswith("other data"):
-                    notes[f"Published numbers are of {match.reason}"] = None
-        for key, cells_of in _paper_lines(paper).items():
-            printed = {cell.column: f"{cell.value:.1f}" for cell in cells_of}
-            values = [printed.get(column.published) for column in columns]
-            if key in shown or not any(values):
-                continue
-            heading = self.paper_heading(cells_of[0])
-            title = self._paper_title(cells_of[0], heading)
-            blocks.setdefault(heading, []).append([f"  {title} (published)", *values])
+        here = [cell for cell in cells if cell.column in columns]
+        ours = {cell.match.cell.row for cell in here if cell.match.cell is not None}
+        others = [cell for cell in paper if cell.row not in ours]
+        rows = [*self._own_rows(here, columns), *self._paper_rows(others, columns)]
         body: list[list[TableValue]] = []
-        for heading, rows in blocks.items():
-            body += [[heading], *rows]
-        return CellTable(["", *(column.title for column in columns)], body, notes=list(notes))
+        for heading, block in _grouped(rows, lambda row: row[0]).items():
+            body += [[heading], *(row for _, row in block)]
+        notes = dict.fromkeys([*runs.left_out, *filter(None, map(_note, here))])
+        return CellTable(["", *map(_title, columns)], body, notes=list(notes))
+
+    def _own_rows(self, cells: Sequence[StudyCell], columns: Sequence[Column]) -> Iterator[_Row]:
+        """Yield our rows with their headings, each with the paper's numbers below it, if any."""
+        for (line, model), row in _grouped(cells, lambda cell: (cell.line, cell.model)).items():
+            heading = self.heading(line, model)
+            title = line.name if model in heading else f"{line.name}, {model}"
+            values = {cell.column: cell.value for cell in row}
+            yield heading, [f"  {title}", *(values.get(column) for column in columns)]
+            paper = {c.column: f"{c.match.cell.value:.1f}" for c in row if c.match.cell is not None}
+            if paper:
+                yield heading, ["    paper", *(paper.get(column, "") for column in columns)]
+
+    def _paper_rows(
+        self, cells: Sequence[PublishedCell], columns: Sequence[Column]
+    ) -> Iterator[_Row]:
+        """Yield the paper's rows with their headings."""
+        for row in _grouped(cells, lambda cell: cell.row).values():
+            printed = {cell.column: f"{cell.value:.1f}" for cell in row}
+            values = [printed.get(published) for published, _ in columns]
+            if any(values):
+                heading = self.paper_heading(row[0])
+                yield heading, [f"  {self._paper_title(row[0], heading)} (published)", *values]
 
     def _paper_title(self, cell: PublishedCell, heading: str) -> str:
         """Return what a line of the paper is called: as ours with its setting, or as it prints."""
@@ -242,102 +247,110 @@ class TableStudy:
             if line.setting and (line.system, line.setting) == (system, cell.setting)
         )
         title = next(named, "") or system_title(cell)
-        return title if not cell.model or cell.model in heading else f"{title}, {cell.model}"
+        return title if cell.model in heading else f"{title}, {cell.model}"
 
     def _findings(self, logs: Mapping[str, RunLog], setup: StudySetup) -> list[str]:
         """Return a sentence for each contrast and run: the difference with its interval."""
-        said: dict[str, None] = {}
-        for log in logs.values():
-            here: dict[tuple[str, str], tuple[str, StudyLine]] = {}
-            for label, result in log.results.items():
-                line = self.line_of(label, result)
-                if line is not None and result.measures["failed"].value <= MOST_FAILED:
-                    here[line.method, result.signature.get("model")] = (label, line)
-            for a, b in self.contrasts if setup.protocol.resamples else ():
+        sentences: dict[str, None] = {}
+        for log in logs.values() if setup.protocol.resamples else ():
+            here = {
+                (line.method, result.signature.get("model")): (label, line)
+                for label, line, _, result in self.results(log)
+            }
+            for a, b in self.contrasts:
                 for model in dict.fromkeys(model for _, model in here):
                     if (a, model) in here and (b, model) in here:
-                        one, two = here[a, model], here[b, model]
-                        apart = _difference(log, one[0], two[0], setup)
-                        said[_sentence(log, model, one[1], two[1], apart)] = None
-        return list(said)
+                        (first, line), (second, other) = here[a, model], here[b, model]
+                        difference = difference_of(log, first, second, setup.protocol)
+                        sentences[_sentence(log, model, line, other, difference)] = None
+        return list(sentences)
 
-    def _ranges(self, own_lines: Sequence[OwnLine]) -> list[str]:
+    def _ranges(self, cells: Sequence[StudyCell]) -> list[str]:
         """Return a sentence per column: from the worst line of each block to the best."""
         paper = published_cells(next(iter(self.tables.values()))[0])
         deciding = {cell.column for cell in paper}
-        said = []
-        for column in dict.fromkeys(c for own in own_lines for c in own.cells):
-            if column.published not in deciding:
-                continue
-            blocks: dict[str, list[float]] = {}
-            for own in own_lines:
-                cell_ = own.cells.get(column)
-                if own.line.setting and cell_ and not math.isnan(cell_.value.value):
-                    heading = self.heading(own.line, own.model)
-                    blocks.setdefault(heading, []).append(cell_.value.value)
-            for cell in paper:
-                if cell.column == column.published:
-                    blocks.setdefault(self.paper_heading(cell), []).append(cell.value)
-            words = "; ".join(f"{name} {min(v):.1f} to {max(v):.1f}" for name, v in blocks.items())
-            said.append(f"{' '.join(column.title)} from the worst line to the best: {words}.")
-        return said
+        sentences = []
+        for column in dict.fromkeys(cell.column for cell in cells if cell.column[0] in deciding):
+            values = [
+                (self.heading(cell.line, cell.model), cell.value.value)
+                for cell in cells
+                if cell.column == column and cell.line.setting and not math.isnan(cell.value.value)
+            ]
+            values += [(self.paper_heading(c), c.value) for c in paper if c.column == column[0]]
+            words = "; ".join(
+                f"{name} {min(block)[1]:.1f} to {max(block)[1]:.1f}"
+                for name, block in _grouped(values, lambda value: value[0]).items()
+            )
+            sentences.append(
+                f"{' '.join(_title(column))} from the worst line to the best: {words}."
+            )
+        return sentences
+
+
+Column = tuple[str, str]
+"""What the paper calls a column ("composite tau_c"), and the run's name if runs differ in data."""
+
+_Row = tuple[str, list[TableValue]]
+"""A row of a table, after the heading that it stands under."""
 
 
 @dataclass(frozen=True)
-class OwnCell:
-    """A number of ours in percent, and the paper's that belongs to it."""
+class StudyCell:
+    """A number of ours in percent: of which line and model, and the paper's that belongs to it."""
 
+    line: StudyLine
+    model: str
+    column: Column
     value: Interval
     match: PaperMatch
 
 
-@dataclass(frozen=True)
-class StudyColumn:
-    """A column: what the paper calls it, and the run where runs of a benchmark differ in data."""
-
-    published: str
-    run: str = ""
-
-    @property
-    def title(self) -> tuple[str, str]:
-        """The benchmark's title, which stands above all its columns, and the measure."""
-        name, _, measure = self.published.partition(" ")
-        above = benchmark_title(name) + (f" ({self.run})" if self.run else "")
-        return above, MEASURE_SYMBOLS.get(measure, measure)
+def _grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return items by key, in the order in which they come."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
-@dataclass(frozen=True)
-class OwnLine:
-    """A line with our numbers: of which model, and its cells by column."""
+def _note(cell: StudyCell) -> str:
+    """Return why a number of ours is not compared with the paper, where that is worth a note."""
+    if cell.match.reason and cell.match.cell is not None:
+        return f"{cell.line.name}: not compared with the paper ({cell.match.reason})"
+    other_data = cell.match.reason.startswith("other data")
+    return f"Published numbers are of {cell.match.reason}" if other_data else ""
 
-    line: StudyLine
-    model: str
-    cells: dict[StudyColumn, OwnCell]
+
+def _title(column: Column) -> tuple[str, str]:
+    """Return the benchmark's title, which stands above all its columns, and the measure."""
+    published, run = column
+    name, _, measure = published.partition(" ")
+    above = benchmark_title(name) + (f" ({run})" if run else "")
+    return above, MEASURE_SYMBOLS.get(measure, measure)
 
 
 def _place(name: str, logs: Mapping[str, RunLog]) -> str:
     """Return a run's name if another run of the same benchmark and options has other data."""
-    mine = logs[name]
+    log = logs[name]
     alike = (
-        other.same_questions(mine)
+        other.same_questions(log)
         for other in logs.values()
-        if (other.benchmark, dict(other.options)) == (mine.benchmark, dict(mine.options))
+        if (other.benchmark, dict(other.options)) == (log.benchmark, dict(log.options))
     )
     return "" if all(alike) else name
 
 
-def _column_of(log: RunLog, measure: str, run: str = "") -> StudyColumn:
+def _column_of(log: RunLog, measure: str, run: str = "") -> Column:
     row = BENCHMARKS.get(log.benchmark)
     if row is None:
-        return StudyColumn(f"{log.benchmark} {measure}", run)
+        return f"{log.benchmark} {measure}", run
     options = {name: log.options.get(name, row.options[name].default) for name in row.options}
-    text = row.published_column.format(benchmark=row.name, measure=measure, **options)
-    return StudyColumn(text, run)
+    return row.published_column.format(benchmark=row.name, measure=measure, **options), run
 
 
 def _columns(
     logs: Mapping[str, RunLog], paper: Sequence[PublishedCell], *, only_paper: bool
-) -> list[StudyColumn]:
+) -> list[Column]:
     """Return the paper's columns of the benchmarks that were run, and those that it lacks.
 
     Those of a benchmark of one's own; and where the paper's table has a benchmark's categories,
@@ -347,41 +360,25 @@ def _columns(
     every = {cell.column for cell in published_cells()}
     known = {column.partition(" ")[0] for column in every}
     divided = {c.partition(" ")[0] for c in printed if not c.endswith(" mean")}
-    found: dict[StudyColumn, None] = {}
+    columns: dict[Column, None] = {}
     for name, log in logs.items():
         for measure in table_measures(log):
             column = _column_of(log, measure, _place(name, logs))
             if (
-                column.published in printed
-                or (log.benchmark in divided and column.published not in every)
+                column[0] in printed
+                or (log.benchmark in divided and column[0] not in every)
                 or not (only_paper or log.benchmark in known)
             ):
-                found[column] = None
-    names = list(BENCHMARKS)
+                columns[column] = None
 
-    def place(column: StudyColumn) -> tuple[int, bool, int]:
-        bare, _, measure = column.published.partition(" ")
+    def place(column: Column) -> tuple[int, bool, int]:
         return (
-            names.index(bare) if bare in names else len(names),
-            measure == "mean",
-            printed.index(column.published) if column.published in printed else len(printed),
+            benchmark_place(column[0]),
+            column[0].endswith(" mean"),
+            printed.index(column[0]) if column[0] in printed else len(printed),
         )
 
-    return sorted(found, key=place)
-
-
-def _identity(cell: PublishedCell) -> tuple[str, str, str]:
-    """Return whose numbers a line of the paper has, however its table words the setting."""
-    return cell.system, cell.model, same_setting(cell.setting)
-
-
-def _paper_lines(
-    cells: Sequence[PublishedCell],
-) -> dict[tuple[str, str, str], list[PublishedCell]]:
-    found: dict[tuple[str, str, str], list[PublishedCell]] = {}
-    for cell in cells:
-        found.setdefault(_identity(cell), []).append(cell)
-    return found
+    return sorted(columns, key=place)
 
 
 _JUDGES = {"raw": "Raw score", "smoothing": "Smoothing", "fleur": "FLEUR", "discode": "DISCODE"}
@@ -400,35 +397,19 @@ def system_title(cell: PublishedCell) -> str:
     return title.removesuffix(f" ({cell.model})").removesuffix(cell.model)
 
 
-def _difference(log: RunLog, a: str, b: str, setup: StudySetup) -> Interval:
-    """Return how much better one result agrees with people than another, in percent."""
-    judged, x, y = log.judgments, log.results[a].value, log.results[b].value
-    if isinstance(judged, Ratings):
-        keep = (np.isfinite(x) & np.isfinite(y))[judged.pair]
-        pair = judged.pair[keep]
-    else:
-        keep, pair = np.ones(len(judged), bool), judged.left
-    name = main_measure(log.benchmark, judged)
-    one, two = (agreement_statistic(judged, v, name, log.protocol.ties, keep) for v in (x, y))
-    drawn = paired_bootstrap(
-        one, two, log.image[pair], resamples=setup.protocol.resamples, seed=setup.protocol.seed
-    )
-    return drawn.difference.times(100)
-
-
 def _sentence(log: RunLog, model: str, a: StudyLine, b: StudyLine, apart: Interval) -> str:
     """Return what a difference says."""
-    one, two = (f"{line.name} ({line.block})" if line.block else line.name for line in (a, b))
     measure = MEASURE_SYMBOLS[main_measure(log.benchmark, log.judgments)]
-    value, low, high = (round(one, 2) + 0.0 for one in (apart.value, apart.low, apart.high))
-    shown = "" if apart.low > 0 or apart.high < 0 else "; no difference was shown"
+    value, low, high = (round(number, 2) + 0.0 for number in (apart.value, apart.low, apart.high))
+    verdict = "" if apart.low > 0 or apart.high < 0 else "; no difference was shown"
     bounds = (
         ""
         if math.isnan(apart.low)
-        else f" ({100 * apart.level:g} %: {low:+.2f} to {high:+.2f}{shown})"
+        else f" ({100 * apart.level:g} %: {low:+.2f} to {high:+.2f}{verdict})"
     )
     return (
-        f"{benchmark_title(log.benchmark)}, {model}: {one} minus {two} is "
+        f"{benchmark_title(log.benchmark)}, {model}: {a.full_name(' (', ')')} minus "
+        f"{b.full_name(' (', ')')} is "
         f"{'undefined' if math.isnan(value) else f'{value:+.2f}'} in {measure}{bounds}."
     )
 
@@ -439,15 +420,10 @@ def _plot_lines(study: TableStudy, logs: Mapping[str, RunLog], path: Path) -> No
     several = len(models - {""}) > 1
     named: dict[str, RunLog] = {}
     for name, log in logs.items():
-        results: dict[str, MetricResult] = {}
-        for label, result in log.results.items():
-            line = study.line_of(label, result)
-            if line is None or result.measures["failed"].value > MOST_FAILED:
-                continue
-            title = f"{line.name}, {line.block}" if line.block else line.name
-            if several and asks_judge(label):
-                title += f", {result.signature.get('model')}"
-            results[title] = result
+        results = {
+            line.full_name(", ") + (f", {model}" if several and model else ""): result
+            for _, line, model, result in study.results(log)
+        }
         if results:
             named[name] = replace(log, results=results)
     plot_runs(named, path)

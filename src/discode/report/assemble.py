@@ -9,7 +9,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ from discode.version import __version__
 
 PAGE = Path(__file__).parent / "page"
 IMAGE_BUDGET = 12 << 20
-"""Bytes of the page that images may take, unless told otherwise."""
+"""Bytes of the page that images may take by default."""
 
 
 @dataclass(frozen=True)
@@ -93,50 +93,38 @@ def write_report(
     texts, book = _TextTable(), ThumbnailBook(image_budget)
     notes: list[str] = []
     benchmarks: list[dict[str, Any]] = []
-    apart: list[dict[str, Floats]] = []
-    bars_of_pairs = items = 0
-    for run in gathered:
-        progress(f"comparing the metrics of {run.name}")
+    apart = [{label: disagreement(g.log, label) for label in g.log.results} for g in gathered]
+    with_bars = items = 0
+    for run, distances in zip(gathered, apart, strict=True):
         if run.data:
             notes.append(f"{run.name}: {run.data}")
-        entry = _summary(run, [cell for cell in cells if cell.benchmark == run.name], resamples)
-        apart.append({label: disagreement(run.log, label) for label in run.log.results})
         bars: dict[str, MetricBars] = {}
         if run.pairs and stores:
             progress(f"decoding the readings of {run.name}")
             bars = find_bars(run.pairs, run.log.results, stores, notes.append)
-        seen = [np.isfinite(one.before).any(axis=1) for one in bars.values()]
-        bars_of_pairs += int(np.any(seen, axis=0).sum()) if seen else 0
-        entry |= _items(run, apart[-1], texts) | {"bars": _bars_json(run, bars)}
-        entry["flags"] = [_flags(bars[label]) if label in bars else {} for label in run.log.results]
+            drawn = [np.isfinite(metric.before).any(axis=1) for metric in bars.values()]
+            with_bars += int(np.any(drawn, axis=0).sum())
+        progress(f"comparing the metrics of {run.name}")
+        entry = _summary(run, [cell for cell in cells if cell.benchmark == run.name], resamples)
+        benchmarks.append(entry | _items(run, distances, texts) | _bars_json(run, bars))
         items += len(run.log.ids if entry["kind"] == "ratings" else run.log.judgments)
-        benchmarks.append(entry)
     if image_budget > 0:
         progress("making thumbnails")
         book.fill(_by_interest(gathered, apart))
     for entry, run in zip(benchmarks, gathered, strict=True):
         entry["thumbs"] = _thumbs(run, book)
-    if book.left_out:
-        notes.append(
-            f"{len(book.left_out)} images are left out: they are beyond the budget of "
-            f"{image_budget / 2**20:g} MB"
-        )
-    if book.unreadable:
-        notes.append(f"{len(book.unreadable)} images are missing or damaged")
-    notes = list(dict.fromkeys(notes))  # several benchmarks may have one store
+    notes = list(dict.fromkeys([*notes, *book.notes]))  # several benchmarks may have one store
     progress("writing the page")
-    named = " · ".join(dict.fromkeys(entry["title"] for entry in benchmarks))
     content = {
-        "title": title or named, "version": __version__, "notes": notes,
-        "images": image_budget > 0, "benchmarks": benchmarks, "texts": texts.texts,
-        "lists": texts.lists,
+        "title": title or " · ".join(dict.fromkeys(entry["title"] for entry in benchmarks)),
+        "version": __version__, "notes": notes, "images": image_budget > 0,
+        "benchmarks": benchmarks, "texts": [*texts.texts], "lists": [*texts.lists],
     }  # fmt: skip
     with replacing(path) as temp:
         temp.write_text(render_page(content, book.encoded), encoding="utf-8", newline="\n")
     return ReportFacts(
-        items, len(book.encoded), len(book.left_out), len(book.unreadable), bars_of_pairs,
-        tuple(notes),
-    )  # fmt: skip
+        items, len(book.encoded), len(book.left_out), len(book.unreadable), with_bars, tuple(notes)
+    )
 
 
 def render_page(content: Mapping[str, Any], images: Sequence[str]) -> str:
@@ -178,7 +166,7 @@ def _fill_template(**parts: str) -> str:
     icon = base64.b64encode(ICON.read_bytes()).decode("ascii")
     parts["ICON"] = f"data:image/svg+xml;base64,{icon}"
     template = (PAGE / "report.html").read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
+    return re.sub(r"\{\{(\w+)\}\}", lambda name: parts[name[1]], template)
 
 
 def script_json(value: object) -> str:
@@ -188,7 +176,7 @@ def script_json(value: object) -> str:
     '["\\u003c/script\\u003e",null]'
     """
     text = json.dumps(_without_nan(value), ensure_ascii=False, separators=(",", ":"))
-    return re.sub("[<>&\u2028\u2029\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
+    return re.sub("[<>&\u2028\u2029\ud800-\udfff]", lambda letter: f"\\u{ord(letter[0]):04x}", text)
 
 
 def _without_nan(value: Any) -> Any:
@@ -196,9 +184,9 @@ def _without_nan(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {key: _without_nan(one) for key, one in value.items()}
+        return {key: _without_nan(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(one) for one in value]
+        return [_without_nan(item) for item in value]
     return value
 
 
@@ -210,22 +198,14 @@ class _TextTable:
     """Texts, and lists of texts, each kept once and known by its number."""
 
     def __init__(self) -> None:
-        self.texts: list[str] = []
-        self.lists: list[list[int]] = []
-        self._texts: dict[str, int] = {}
-        self._lists: dict[tuple[str, ...], int] = {}
+        self.texts: dict[str, int] = {}
+        self.lists: dict[tuple[int, ...], int] = {}
 
     def text(self, text: str) -> int:
-        if text not in self._texts:
-            self._texts[text] = len(self.texts)
-            self.texts.append(text)
-        return self._texts[text]
+        return self.texts.setdefault(text, len(self.texts))
 
     def list(self, texts: tuple[str, ...]) -> int:
-        if texts not in self._lists:
-            self._lists[texts] = len(self.lists)
-            self.lists.append([self.text(text) for text in texts])
-        return self._lists[texts]
+        return self.lists.setdefault(tuple(map(self.text, texts)), len(self.lists))
 
 
 def _summary(run: GatheredRun, cells: Sequence[TableCell], resamples: int) -> dict[str, Any]:
@@ -238,7 +218,7 @@ def _summary(run: GatheredRun, cells: Sequence[TableCell], resamples: int) -> di
     measures = table_measures(log)
     metrics = []
     for label, result in log.results.items():
-        own = {cell.measure: cell for cell in cells if cell.metric == label}
+        by_measure = {cell.measure: cell for cell in cells if cell.metric == label}
         metrics.append(
             {
                 "label": label,
@@ -250,9 +230,9 @@ def _summary(run: GatheredRun, cells: Sequence[TableCell], resamples: int) -> di
                 "failed": 100 * result.measures["failed"].value,
                 "cells": {
                     name: [_short(v) for v in (c.value, c.low, c.high, c.paper, c.difference)]
-                    for name, c in own.items()
+                    for name, c in by_measure.items()
                 },
-                "charts": chart_metric(log, label).to_json(),
+                "charts": asdict(chart_metric(log, label)),
             }
         )
     return {
@@ -308,71 +288,69 @@ def _compare(log: RunLog, resamples: int) -> tuple[MetricComparison | None, str]
 def _items(run: GatheredRun, apart: Mapping[str, Floats], texts: _TextTable) -> dict[str, Any]:
     """Return the columns of the explorer: of pairs, and of choices where there are some."""
     log, judged = run.log, run.log.judgments
-    found: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "ids": list(log.ids),
         "image": log.image.tolist(),
         "caption": [texts.text(pair.caption) for pair in run.pairs],
         "references": [texts.list(pair.references) for pair in run.pairs],
         "scores": [[_short(v) for v in r.value.tolist()] for r in log.results.values()],
-        "errors": [_reasons(r.errors) for r in log.results.values()],
+        "errors": [_by_word(r.errors.items()) for r in log.results.values()],
         "apart": [[_points(v) for v in apart[label].tolist()] for label in log.results],
     }
     if isinstance(judged, Ratings):
         said: list[list[float]] = [[] for _ in log.ids]
         for pair, value in zip(judged.pair.tolist(), judged.value.tolist(), strict=True):
             said[pair].append(float(f"{value:.4g}"))
-        return found | {"said": said}
-    return found | {
+        return columns | {"said": said}
+    return columns | {
         "left": judged.left.tolist(), "right": judged.right.tolist(),
         "chosen": judged.chosen.tolist(), "category": list(judged.category),
     }  # fmt: skip
 
 
-def _reasons(errors: Mapping[int, str]) -> dict[str, list[int]]:
-    """Return errors by their reason, which often holds for many pairs."""
-    found: dict[str, list[int]] = {}
-    for row, reason in errors.items():
-        found.setdefault(reason, []).append(row)
-    return found
+def _by_word(pairs: Iterable[tuple[int, str]]) -> dict[str, list[int]]:
+    """Return the numbers of pairs by a word that often holds for many: a reason, a flag."""
+    rows: dict[str, list[int]] = {}
+    for row, word in pairs:
+        rows.setdefault(word, []).append(row)
+    return rows
 
 
-def _flags(bars: MetricBars) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for row, names in bars.flags.items():
-        for name in names:
-            found.setdefault(name, []).append(int(row))
-    return found
-
-
-def _bars_json(run: GatheredRun, bars: Mapping[str, MetricBars]) -> list[dict[str, Any]]:
-    """Return distributions as base64 of 16-bit numbers; what two metrics share, once.
+def _bars_json(run: GatheredRun, bars: Mapping[str, MetricBars]) -> dict[str, Any]:
+    """Return flags, and distributions as base64 of 16-bit numbers; what metrics share, once.
 
     A metric of the token probabilities as they are (smoothing) has ``after`` null, and so has one
     whose decoder leaves a single answer (raw), marked ``alone``.
     """
     labels = list(run.log.results)
-    found: list[dict[str, Any]] = []
-    for label, one in bars.items():
-        rows = np.flatnonzero(np.isfinite(one.before).all(axis=1))
-        before, after = one.before[rows], one.after[rows]
+    entries: list[dict[str, Any]] = []
+    for label, metric in bars.items():
+        rows = np.flatnonzero(np.isfinite(metric.before).all(axis=1))
+        before, after = metric.before[rows], metric.after[rows]
         single = bool((after.max(axis=1, initial=0) > 1 - 1e-9).all())
         same = bool(np.allclose(before, after, atol=1e-9))
-        found.append(
+        entries.append(
             {
                 "metric": labels.index(label),
-                "labels": one.labels,
+                "labels": metric.labels,
                 "rows": rows.tolist(),
                 "before": _packed(before),
                 "after": None if same or single else _packed(after),
                 "alone": single and not same,
             }
         )
-    for number, entry in enumerate(found):
-        for earlier, other in enumerate(found[:number]):
+    for number, entry in enumerate(entries):
+        for earlier, other in enumerate(entries[:number]):
             if all(entry[key] == other[key] for key in ("labels", "rows", "before")):
                 entry |= {"rows": None, "before": None, "like": earlier}
                 break
-    return found
+    flags = [
+        _by_word((row, name) for row, names in bars[label].flags.items() for name in names)
+        if label in bars
+        else {}
+        for label in labels
+    ]
+    return {"bars": entries, "flags": flags}
 
 
 def _packed(p: Floats) -> str:
@@ -399,10 +377,10 @@ def _by_interest(
 
 def _thumbs(run: GatheredRun, book: ThumbnailBook) -> list[int]:
     """Return the number of the thumbnail of each image of a run, -1 where there is none."""
-    found = [-1] * (int(run.log.image.max(initial=-1)) + 1)
+    numbers = [-1] * (int(run.log.image.max(initial=-1)) + 1)
     for pair, image in zip(run.pairs, run.log.image.tolist(), strict=False):
-        found[image] = book.numbers.get(str(pair.image), -1)
-    return found
+        numbers[image] = book.numbers.get(str(pair.image), -1)
+    return numbers
 
 
 def _points(value: float) -> int | None:

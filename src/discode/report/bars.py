@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discode.bench.runlog import MetricResult
-from discode.decoders import METHODS, Decoder, get_decoder, without_prior
+from discode.decoders import Decoder, get_decoder, without_prior
 from discode.decoders.base import greedy_stem
+from discode.decoders.preset import is_preset
 from discode.errors import ImageError, InputError, StoreError
 from discode.images import image_digest
-from discode.options import options_text
 from discode.pairs import Pair
 from discode.prompts import needs_neutralising
 from discode.readings import Readings
 from discode.readings.store import PairKey, ReadingStore, RunKey
 from discode.scores import Floats, Scores
-from discode.signature import Signature
+from discode.signature import Signature, SignedDecoder
 
 _SAME = 1e-9
 """A reading belongs to a score if decoding it again gives the score, up to rounding."""
@@ -53,60 +55,48 @@ def find_bars(
 
     A reading is shown only if decoding it again gives the score of the run. Nothing is asked, and
     decoders that need hidden states, or that this version does not know, have no bars. A store
-    that cannot be read is left out, and ``complain`` is told why.
+    that cannot be read is left out, and ``complain`` gets the reason.
     """
-    found: dict[str, MetricBars] = {}
     wanted = {
         label: (result, decoder)
         for label, result in results.items()
         if (decoder := _decoder_of(label, result.signature)) is not None
     }
     if not wanted or not stores:
-        return found
+        return {}
     digests = _digests(pairs)
     defused = np.array([needs_neutralising(p.caption, *p.references) for p in pairs], bool)
+    bars: dict[str, MetricBars] = {}
     for path in stores:
-        kept: dict[tuple[RunKey, bool], tuple[Readings, list[int]]] = {}
         try:
             with ReadingStore(path, create=False) as store:
-                runs = [run for run, _ in store.run_keys()]
-                for result, _ in wanted.values():
+                read = cache(partial(_readings, store, pairs, digests))
+                for run, (label, (result, decoder)) in product(store.run_keys(), wanted.items()):
                     bare = result.signature.get("references") in ("none", "ignored")
-                    for run in runs:
-                        if _made_by(run, result.signature) and (run, bare) not in kept:
-                            kept[run, bare] = _readings(store, run, pairs, digests, bare)
+                    if _made_by(run[0], result.signature) and (rows := read(run[0], bare)[1]):
+                        more = _decode(read(run[0], bare)[0], rows, decoder, result, defused)
+                        bars[label] = _merge(bars[label], more) if label in bars else more
         except StoreError as error:  # a report without bars is better than none
             complain(str(error))
-            continue
-        for label, (result, decoder) in wanted.items():
-            bare = result.signature.get("references") in ("none", "ignored")
-            for (run, without), (readings, rows) in kept.items():
-                if rows and without == bare and _made_by(run, result.signature):
-                    bars = _decode(readings, rows, decoder, result, defused)
-                    found[label] = _merge(found[label], bars) if label in found else bars
-    return {label: bars for label, bars in found.items() if np.isfinite(bars.before).any()}
+    return {label: its for label, its in bars.items() if np.isfinite(its.before).any()}
 
 
 def _decoder_of(label: str, signature: Signature) -> Decoder | None:
-    """Return the decoder that a signature names, found by the label or among the presets."""
-    named = signature.get("decoder")
-    guess = label.partition(" (")[0].removeprefix("ref-")
-    for spec in (guess, *METHODS):
-        try:
-            decoder = get_decoder(spec)
-        except InputError:
-            continue
-        if not decoder.requires and f"{decoder.name}({options_text(decoder.options())})" == named:
-            return decoder
-    return None
+    """Return the decoder of a signature; of a preset file, which the label names, only if equal."""
+    signed = signature.decoder
+    if signed is None:
+        return None
+    method = label.partition(" (")[0].removeprefix("ref-")
+    try:
+        decoder = get_decoder(method) if is_preset(method) else signed.make()
+    except InputError:  # a file that is gone, or a decoder of another version
+        return None
+    return decoder if not decoder.requires and SignedDecoder.of(decoder) == signed else None
 
 
 def _made_by(run: RunKey, signature: Signature) -> bool:
-    who = run.identity
-    own = Signature.of(
-        model=who.model, revision=who.revision, dtype=who.dtype, scale=run.scale.unique_name
-    )
-    return all(own[key] == signature.get(key) for key in ("model", "revision", "dtype", "scale"))
+    asked = Signature.of(**vars(run.identity), scale=run.scale.unique_name)
+    return all(asked[key] == signature.get(key) for key in ("model", "revision", "dtype", "scale"))
 
 
 def _digests(pairs: Sequence[Pair]) -> list[str | None]:
@@ -123,9 +113,9 @@ def _digests(pairs: Sequence[Pair]) -> list[str | None]:
 
 def _readings(
     store: ReadingStore,
-    run: RunKey,
     pairs: Sequence[Pair],
     digests: Sequence[str | None],
+    run: RunKey,
     bare: bool,
 ) -> tuple[Readings, list[int]]:
     """Return the readings of a run key, and the numbers of the pairs that they belong to."""
@@ -153,23 +143,17 @@ def _decode(
     )
     before = without_prior(decoder).decode(readings)
     same = np.abs(scores.value - result.value[list(rows)]) <= _SAME
-    places = np.asarray(rows)[same]
-    wide = []
+    columns = []
     labels: tuple[str, ...] = ()
-    for answers, distribution in (
-        (before.answers, before.distribution),
-        (scores.answers, scores.distribution),
-    ):
-        labels, shown = _one_axis(readings, answers, np.asarray(distribution))
+    for decoded in (before, scores):
+        labels, shares = _one_axis(readings, decoded.answers, np.asarray(decoded.distribution))
         column = np.full((len(result.value), len(labels)), np.nan)
-        column[places] = shown[same]
-        wide.append(column)
+        column[np.asarray(rows)[same]] = shares[same]
+        columns.append(column)
     flags = scores.columns()["flags"]
-    kept = [place for place in np.flatnonzero(same).tolist() if flags[place]]
-    return MetricBars(
-        labels, wide[0], wide[1],
-        {rows[place]: tuple(flags[place]) for place in kept},
-    )  # fmt: skip
+    flagged = [place for place in np.flatnonzero(same).tolist() if flags[place]]
+    by_row = {rows[place]: tuple(flags[place]) for place in flagged}
+    return MetricBars(labels, columns[0], columns[1], by_row)
 
 
 def _one_axis(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,13 +38,6 @@ class MetricCharts:
     means: tuple[float, ...]
     curve: tuple[CurvePoint, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the charts as the page reads them."""
-        return {
-            "edges": self.edges, "rows": self.rows, "means": self.means,
-            "curve": [vars(point) for point in self.curve],
-        }  # fmt: skip
-
 
 @dataclass(frozen=True)
 class CurvePoint:
@@ -65,10 +57,10 @@ def rating_levels(values: Floats) -> tuple[list[str], NDArray[np.intp]]:
     >>> names, level.tolist()
     (['1', '2'], [0, 1, 0])
     """
-    found, level = np.unique(values, return_inverse=True)
-    if len(found) <= _LEVELS:
-        return [f"{value:.3g}" for value in found], np.asarray(level).reshape(-1)
-    edges = np.linspace(found[0], found[-1], 6)
+    distinct, level = np.unique(values, return_inverse=True)
+    if len(distinct) <= _LEVELS:
+        return [f"{value:.3g}" for value in distinct], np.asarray(level).reshape(-1)
+    edges = np.linspace(distinct[0], distinct[-1], 6)
     names = [f"{low:.2g} to {high:.2g}" for low, high in pairwise(edges)]
     return names, np.clip(np.searchsorted(edges, values, "right") - 1, 0, 4)
 
@@ -125,11 +117,11 @@ def _curve(scores: Floats, said: Floats, image: NDArray[np.int64], parts: int) -
     part = np.searchsorted(inner, scores, "left")
     points = []
     for number in np.unique(part).tolist():
-        mine = part == number
-        mean = float(said[mine].mean())
-        _, cluster = np.unique(image[mine], return_inverse=True)
-        sums = np.bincount(np.asarray(cluster).reshape(-1), said[mine] - mean)
-        error = 1.96 * float(np.sqrt((sums**2).sum())) / int(mine.sum())
-        low, high = float(scores[mine].min()), float(scores[mine].max())
-        points.append(CurvePoint(low, high, int(mine.sum()), mean, error))
+        inside = part == number
+        mean = float(said[inside].mean())
+        _, cluster = np.unique(image[inside], return_inverse=True)
+        sums = np.bincount(np.asarray(cluster).reshape(-1), said[inside] - mean)
+        error = 1.96 * float(np.sqrt((sums**2).sum())) / int(inside.sum())
+        low, high = float(scores[inside].min()), float(scores[inside].max())
+        points.append(CurvePoint(low, high, int(inside.sum()), mean, error))
     return points

@@ -10,6 +10,7 @@ from discode.bench.runlog import MetricResult, RunLog
 from discode.benchmarks import BENCHMARKS, load_benchmark
 from discode.errors import InputError
 from discode.pairs import Pair
+from discode.paper.run_tables import benchmark_place
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,19 +45,15 @@ def gather_runs(runs: Mapping[str, RunLog], data: Sequence[Path] = ()) -> list[G
     for name, log in runs.items():
         if log.results:
             places.setdefault(log.benchmark, {})[name] = log
-    found = []
-    for benchmark, mine in places.items():
-        first = next(iter(mine.values()))
-        if all(log.same_questions(first) for log in mine.values()):
-            found.append(_load(benchmark, _join(mine), tuple(mine), data))
+    gathered = []
+    for benchmark, logs in places.items():
+        first = next(iter(logs.values()))
+        if all(log.same_questions(first) for log in logs.values()):
+            gathered.append(_load(benchmark, _join(logs), tuple(logs), data))
         else:
-            for name, log in mine.items():
-                found.append(_load(f"{benchmark} ({name})", log, (name,), data))
-    order = list(BENCHMARKS)
-    return sorted(
-        found,
-        key=lambda one: order.index(one.log.benchmark) if one.log.benchmark in order else 99,
-    )
+            for name, log in logs.items():
+                gathered.append(_load(f"{benchmark} ({name})", log, (name,), data))
+    return sorted(gathered, key=lambda run: benchmark_place(run.log.benchmark))
 
 
 def _join(runs: Mapping[str, RunLog]) -> RunLog:
@@ -67,14 +64,14 @@ def _join(runs: Mapping[str, RunLog]) -> RunLog:
             f"runs of {first.benchmark} count ties differently ({', '.join(runs)}); make a report "
             "of each"
         )
-    made: dict[str, set[str]] = {}
+    signatures: dict[str, set[str]] = {}
     for log in runs.values():
         for label, result in log.results.items():
-            made.setdefault(label, set()).add(str(result.signature))
+            signatures.setdefault(label, set()).add(str(result.signature))
     results: dict[str, MetricResult] = {}
     for name, log in runs.items():
         for label, result in log.results.items():
-            results[label if len(made[label]) == 1 else f"{label} ({name})"] = result
+            results[label if len(signatures[label]) == 1 else f"{label} ({name})"] = result
     return replace(first, results=results)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from PIL import Image
@@ -35,29 +35,34 @@ class ThumbnailBook:
     unreadable: set[str] = field(default_factory=set)
     left_out: set[str] = field(default_factory=set)
 
-    def fill(self, paths: Iterable[str], progress: Callable[[int], None] | None = None) -> None:
+    @property
+    def notes(self) -> list[str]:
+        """Which images are not in the page, in sentences."""
+        budget = f"the budget of {self.budget / 2**20:g} MB"
+        lines = {
+            f"{len(self.left_out)} images are left out: they are beyond {budget}": self.left_out,
+            f"{len(self.unreadable)} images are missing or damaged": self.unreadable,
+        }
+        return [line for line, images in lines.items() if images]
+
+    def fill(self, paths: Iterable[str]) -> None:
         """Add thumbnails in the order given until the budget is spent."""
-        used = sum(map(len, self.encoded))
+        room = self.budget - sum(map(len, self.encoded))
         for path in paths:
             if path in self.numbers or path in self.unreadable:
                 continue
-            if used >= self.budget:
-                self.left_out.add(path)
-                continue
             try:
-                text = encode_thumbnail(path)
+                text = encode_thumbnail(path) if room > 0 else ""
             except ImageError:
                 self.unreadable.add(path)
                 continue
-            if used + len(text) > self.budget:
+            if not 0 < len(text) <= room:
                 self.left_out.add(path)
-                used = self.budget
+                room = 0
                 continue
-            used += len(text)
+            room -= len(text)
             self.numbers[path] = len(self.encoded)
             self.encoded.append(text)
-            if progress is not None:
-                progress(1)
 
 
 def encode_thumbnail(path: str) -> str:

@@ -119,7 +119,7 @@ def _decode(judge: Judge, request: ScoreRequest, readings: Readings) -> ScoreRes
         return HttpError(422, "bad_request", str(error))
     except Exception as error:
         return error
-    named = request.decoder.options().get("reading") != "joint"  # its answers contain the stem
+    named = request.decoder.options().get("stem") != "joint"  # its answers contain the stem
     stems = [judge.scale.stems[i] if named else "" for i in greedy_stem(readings)]
     return ScoreResult(scores, before, tuple(stems))
 

@@ -306,7 +306,7 @@ def test_adam_and_every_divergence_run_on_it(model: Embedded) -> None:
     pytest.importorskip("torch", reason="the Adam solver wants discode-eval[adam]")
     for method in ("discode:solver=adam", "beta:solver=adam", "jensen-shannon", "renyi", "fleur"):
         assert np.isfinite(float(discode.load(model, method=method).score(CAT, "a dog"))), method
-    joint = discode.load(model, method="discode:reading=joint").score(CAT, "a dog")
+    joint = discode.load(model, method="discode:stem=joint").score(CAT, "a dog")
     assert joint.distribution is not None
     assert joint.distribution.shape == (1, 11)
 
