@@ -24,6 +24,7 @@ from discode.errors import DiscodeError, InputError
 from discode.files import parse_json, replacing
 from discode.metrics.base import NO_REFERENCES
 from discode.metrics.scorefile import read_scores
+from discode.options import option_text
 from discode.signature import Signature
 from discode.stats import Interval
 
@@ -84,7 +85,9 @@ class RunLog:
     ) -> RunLog:
         """Return the log of a run that has not scored anything yet."""
         return cls(
-            benchmark.name, benchmark.options, protocol, benchmark.checksums, benchmark.notes,
+            benchmark.name,
+            {name: option_text(value) for name, value in benchmark.options.items()},
+            protocol, benchmark.checksums, benchmark.notes,
             tuple(pair.id for pair in benchmark.pairs), benchmark.image, benchmark.judgments,
             versions,
         )  # fmt: skip
@@ -116,7 +119,7 @@ class RunLog:
         """Read a log, or raise an error that says why it cannot be read."""
         path = Path(path)
         if not path.is_file():
-            raise InputError(f"no such run: {path}; discode bench run ... --json FILE makes one")
+            raise InputError(f"no such run: {path}; discode bench run ... -o FILE makes one")
         data: Any = None
         reason = f"{path.name} is not a run of discode bench run"
         try:
@@ -129,7 +132,7 @@ class RunLog:
             if _holds_scores(path):
                 reason = (
                     f"{path.name} holds scores, which discode compare takes, and is not a run; "
-                    "give what discode bench run --json wrote"
+                    "give what discode bench run -o wrote"
                 )
             raise InputError(reason)
         if data.get("version") not in (1, VERSION):

@@ -17,7 +17,6 @@ from typing import Any
 from discode.benchmarks.base import (
     Benchmark,
     BenchmarkBuilder,
-    BenchmarkOption,
     BenchmarkRow,
     Preferences,
     Ratings,
@@ -25,12 +24,35 @@ from discode.benchmarks.base import (
 from discode.benchmarks.parsing import as_number, as_texts, get_field, get_text
 from discode.errors import InputError
 from discode.files import parse_json, read_rows
+from discode.options import Option
 
 _SIDES = {"0": 0, "a": 0, "1": 1, "b": 1}
 _Rows = list[tuple[str, dict[str, Any]]]
 
 
-def load_custom(path: Path, options: Mapping[str, str]) -> Benchmark:
+class _Scale:
+    """LOW-HIGH, kept as it is typed."""
+
+    text = "LOW-HIGH such as 1-5"
+
+    def convert(self, value: object) -> str | None:
+        """Return a range of ratings as it is typed; None if it is none."""
+        return value if isinstance(value, str) and _bounds(value) else None
+
+
+def _bounds(scale: str) -> tuple[float, float] | None:
+    """Return the lowest and the highest rating of LOW-HIGH; None if it is not of that form.
+
+    >>> _bounds("-1-2.5"), _bounds("5-1")
+    ((-1.0, 2.5), None)
+    """
+    number = r"(-?\d+(?:\.\d+)?)"
+    match = re.fullmatch(f"{number}-{number}", scale)
+    low, high = map(float, match.groups()) if match else (0.0, 0.0)
+    return (low, high) if low < high else None
+
+
+def load_custom(path: Path, options: Mapping[str, Any]) -> Benchmark:
     """Read your own benchmark from a file, or from a folder with ratings.* or preferences.*.
 
     ``scale=1-5`` refuses ratings outside it; ``raters=average`` gives each pair one rating.
@@ -56,10 +78,7 @@ def load_custom(path: Path, options: Mapping[str, str]) -> Benchmark:
 
 
 def _ratings(builder: BenchmarkBuilder, rows: _Rows, scale: str) -> Ratings:
-    found = re.fullmatch(r"(-?[\d.]+)-(-?[\d.]+)", scale)
-    low, high = (float(found[1]), float(found[2])) if found else (-math.inf, math.inf)
-    if low >= high:
-        raise InputError(f"option scale={scale!r}: the first number must be below the second")
+    low, high = _bounds(scale) or (-math.inf, math.inf)
     raters: dict[str, int] = {}
     said: set[tuple[int, int]] = set()
     places: Counter[str] = Counter()
@@ -134,15 +153,8 @@ ROW = BenchmarkRow(
     citation="yours",
     forms=(("ratings.jsonl",), ("ratings.csv",), ("preferences.jsonl",), ("preferences.csv",)),
     folders=("custom",),
-    options={
-        "scale": BenchmarkOption(
-            "any",
-            "the ratings' range",
-            pattern=r"any|-?\d+(\.\d+)?--?\d+(\.\d+)?",
-            allowed="any, or LOW-HIGH such as 1-5",
-        ),
-        "raters": BenchmarkOption(
-            "flatten", "one point per rating, or per pair", ("flatten", "average")
-        ),
-    },
+    options=(
+        Option("scale", "any", "the ratings' range", ("any", _Scale())),
+        Option("raters", "flatten", "one point per rating, or per pair", ("flatten", "average")),
+    ),
 )

@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from discode.benchmarks.base import (
     Benchmark,
     BenchmarkBuilder,
-    BenchmarkOption,
     BenchmarkRow,
     DataFile,
     Ratings,
@@ -31,6 +31,7 @@ from discode.benchmarks.parsing import (
     read_tsv,
 )
 from discode.errors import InputError
+from discode.options import Option
 
 _EXPERT_FIELDS = ("image", "caption id", "expert 1", "expert 2", "expert 3")
 _CROWD_FIELDS = ("image", "caption id", "share of yes", "yes", "no")
@@ -48,7 +49,7 @@ class Flickr8kRow:
     references: tuple[str, ...] = ()
 
 
-def load_expert(folder: Path, options: Mapping[str, str]) -> Benchmark:
+def load_expert(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     """Read Flickr8k-Expert: 5,822 rows, of which 5,664 have a caption of another image.
 
     The published cells come from ``experts=flatten`` (16,992 points) and ``self_references=drop``:
@@ -75,7 +76,7 @@ def load_expert(folder: Path, options: Mapping[str, str]) -> Benchmark:
     return builder.build(options, judgments, list(files.values()), notes)
 
 
-def load_cf(folder: Path, options: Mapping[str, str]) -> Benchmark:
+def load_cf(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     """Read Flickr8k-CF: 47,830 rows, each the share of crowd workers who said yes.
 
     With ``references=clean`` (the published protocol) a reference that equals any judged caption
@@ -156,7 +157,7 @@ def read_tokens(path: Path) -> dict[str, str]:
     return captions
 
 
-def read_expert(path: Path, captions: Mapping[str, str] | None = None) -> list[Flickr8kRow]:
+def read_expert(path: Path, captions: Mapping[str, str]) -> list[Flickr8kRow]:
     """Return the rows of ExpertAnnotations.txt, their ids checked against ``captions``."""
     return [
         Flickr8kRow(
@@ -172,29 +173,29 @@ def read_expert(path: Path, captions: Mapping[str, str] | None = None) -> list[F
     ]
 
 
-def read_crowd(path: Path, captions: Mapping[str, str] | None = None) -> list[Flickr8kRow]:
+def read_crowd(path: Path, captions: Mapping[str, str]) -> list[Flickr8kRow]:
     """Return the rows of CrowdFlowerAnnotations.txt: the vote is the share of yes."""
     rows = []
     for where, (image, key, share, yes, no) in _annotations(path, captions, _CROWD_FIELDS):
-        found = as_number(share, "share of yes", where, 0, 1)
-        said = as_whole_number(yes, "yes", where, 0, 10**6)
-        total = said + as_whole_number(no, "no", where, 0, 10**6)
-        if not total or abs(found - said / total) > 1e-3:
+        vote = as_number(share, "share of yes", where, 0, 1)
+        agreed = as_whole_number(yes, "yes", where, 0, 10**6)
+        total = agreed + as_whole_number(no, "no", where, 0, 10**6)
+        if not total or abs(vote - agreed / total) > 1e-3:
             raise InputError(f"{where}: share of yes {share} is not yes/(yes+no) of {yes} and {no}")
-        rows.append(Flickr8kRow(image, "", key, (found,)))
+        rows.append(Flickr8kRow(image, "", key, (vote,)))
     return rows
 
 
 def _annotations(
-    path: Path, captions: Mapping[str, str] | None, fields: tuple[str, ...]
+    path: Path, captions: Mapping[str, str], fields: tuple[str, ...]
 ) -> list[tuple[str, list[str]]]:
     rows, seen = [], set()
-    images = None if captions is None else {key.rpartition("#")[0] for key in captions}
+    images = {key.rpartition("#")[0] for key in captions}
     for where, cells in read_tsv(path, fields):
         image, key = cells[:2]
-        if images is not None and image not in images:
+        if image not in images:
             raise InputError(f"{where}: image {image!r} has no captions in Flickr8k.token.txt")
-        if captions is not None and key not in captions:
+        if key not in captions:
             raise InputError(f"{where}: caption id {key!r} is not in Flickr8k.token.txt")
         if (image, key) in seen:
             raise InputError(f"{where}: {image} with {key} was there before; rows must be unique")
@@ -234,9 +235,6 @@ def read_clipscore(path: Path, low: float, high: float) -> list[Flickr8kRow]:
 
 _COPY = "copies of Flickr8k_text.zip (github.com/rokaHakor/ImageCaptioning, Arun-kr630/ca)"
 _TOKENS = DataFile(
-    lambda path: len(read_tokens(path)),
-    40_460,
-    "captions",
     "fc18d93dd1816b367a790e08c73c10b4ef1465102bad4f2412f19ea967c1344a",
     _COPY,
 )
@@ -253,18 +251,11 @@ EXPERT = BenchmarkRow(
     forms=(("ExpertAnnotations.txt", "Flickr8k.token.txt"), ("flickr8k.json",)),
     files={
         "ExpertAnnotations.txt": DataFile(
-            lambda path: len(read_expert(path)),
-            5822,
-            "rows",
             "e604ba9c13158f74dcc6319362ff3c10a30d883851618b49054a75aab8cb8e6b",
             _COPY,
         ),
         "Flickr8k.token.txt": _TOKENS,
-        "flickr8k.json": DataFile(
-            lambda path: sum(len(row.votes) for row in read_clipscore(path, 1, 4)),
-            16_992,
-            "ratings",
-        ),
+        "flickr8k.json": DataFile(),
     },
     folders=("flickr8k", "Flickr8k", "flickr8k_text", "Flickr8k_text"),
     image_folders=(
@@ -275,14 +266,17 @@ EXPERT = BenchmarkRow(
         "Flickr8k_Dataset/Flicker8k_Dataset",
         "",
     ),
-    options={
-        "experts": BenchmarkOption(
-            "flatten", "three points per caption, or their mean", ("flatten", "average")
+    options=(
+        Option(
+            "experts", "flatten", "three points per caption, or their mean", ("flatten", "average")
         ),
-        "self_references": BenchmarkOption(
-            "drop", "captions that are among the image's references", ("drop", "keep")
+        Option(
+            "self_references",
+            "drop",
+            "captions that are among the image's references",
+            ("drop", "keep"),
         ),
-    },
+    ),
     published_sizes=lambda options: (
         (
             1000,
@@ -301,24 +295,15 @@ CF = replace(
     forms=(("CrowdFlowerAnnotations.txt", "Flickr8k.token.txt"), ("crowdflower_flickr8k.json",)),
     files={
         "CrowdFlowerAnnotations.txt": DataFile(
-            lambda path: len(read_crowd(path)),
-            47_830,
-            "rows",
             "9ce4a12d14634554983be996319452efd74f10a4e666088dc9f8dff83977e462",
             _COPY,
         ),
         "Flickr8k.token.txt": _TOKENS,
-        "crowdflower_flickr8k.json": DataFile(
-            lambda path: sum(len(row.votes) for row in read_clipscore(path, 0, 1)),
-            47_830,
-            "ratings",
-        ),
+        "crowdflower_flickr8k.json": DataFile(),
     },
-    options={
-        "references": BenchmarkOption(
-            "clean", "without the judged captions of the image", ("clean", "all")
-        )
-    },
+    options=(
+        Option("references", "clean", "without the judged captions of the image", ("clean", "all")),
+    ),
     main_tau="tau_b",
     published_sizes=lambda options: ((1000, 47_830),),
 )

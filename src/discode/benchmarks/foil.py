@@ -14,7 +14,6 @@ from typing import Any
 from discode.benchmarks.base import (
     Benchmark,
     BenchmarkBuilder,
-    BenchmarkOption,
     BenchmarkRow,
     DataFile,
     Preferences,
@@ -28,6 +27,7 @@ from discode.benchmarks.parsing import (
     read_json_file,
 )
 from discode.errors import InputError
+from discode.options import Numbers, Option
 
 _COCO = "captions_val2014.json"
 
@@ -45,7 +45,7 @@ class FoilChoice:
     valid: bool = True
 
 
-def load_foil(folder: Path, options: Mapping[str, str]) -> Benchmark:
+def load_foil(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     """Read FOIL: the caption is on the left, its foil on the right; the caption is correct.
 
     ``references`` is how many of the image's other COCO captions a metric is shown: the paper has
@@ -61,7 +61,7 @@ def load_foil(folder: Path, options: Mapping[str, str]) -> Benchmark:
         if len(kept) < len(choices):
             notes.append(f"{len(choices) - len(kept)} choices dropped: annotators did not agree")
         choices = kept
-    wanted = int(options["references"])
+    wanted = options["references"]
     captions: dict[int, list[str]] = {}
     if wanted and (folder / _COCO).is_file():
         files[_COCO] = folder / _COCO
@@ -174,29 +174,31 @@ ROW = BenchmarkRow(
     forms=(("foilv1.0_test_2017.json",), ("foil-it.json",)),
     files={
         "foil-it.json": DataFile(
-            lambda path: len(read_valse(path)),
-            1000,
-            "choices",
             "6f6f0d7494271ed28f6e6f075c3ba36ba1bc45d00ecf7403920f060915130460",
             "github.com/Heidelberg-NLP/VALSE",
         ),
-        "foilv1.0_test_2017.json": DataFile(lambda path: len(read_foil(path))),
-        _COCO: DataFile(lambda path: sum(map(len, read_coco(path).values())), unit="captions"),
+        "foilv1.0_test_2017.json": DataFile(),
+        _COCO: DataFile(),
     },
     optional=(_COCO,),
     folders=("foil", "FOIL"),
     image_folders=("images", "val2014", "", "../coco/val2014"),
-    options={
-        "references": BenchmarkOption(
-            "4", "other COCO captions of the image", ("0", "1", "4"), affects_published=False
+    options=(
+        Option(
+            "references",
+            4,
+            "other COCO captions of the image",
+            (Numbers("0, 1, 4", (0, 1, 4).__contains__, whole=True),),
+            affects_published=False,
         ),
-        "pairs": BenchmarkOption(
+        Option(
+            "pairs",
             "all",
             "or those that VALSE's annotators told apart",
             ("all", "valid"),
             affects_published=False,
         ),
-    },
+    ),
     published_column="foil {references}-ref",
     # The test set by Table 1 of its paper; VALSE's 1,000 are other data.
     published_sizes=lambda options: ((32_150, 99_480),),

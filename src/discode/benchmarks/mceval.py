@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from discode.benchmarks.base import (
     Benchmark,
@@ -35,7 +36,7 @@ class McevalChoice:
     chosen: int
 
 
-def load_mceval(folder: Path, options: Mapping[str, str]) -> Benchmark:
+def load_mceval(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     """Read MCEval, or your own benchmark in its format; the category is the domain."""
     files = ROW.find_files(folder)
     builder = BenchmarkBuilder(ROW, folder)
@@ -90,7 +91,7 @@ ROW = BenchmarkRow(
     licence="unknown; images: DomainNet and InfographicVQA, research only",
     citation="Inoue et al.: DISCODE. AAAI 2026",
     forms=(("mceval.jsonl",),),
-    files={"mceval.jsonl": DataFile(lambda path: len(read_mceval(path)), unit="choices")},
+    files={"mceval.jsonl": DataFile()},
     folders=("mceval", "MCEval"),
     categories=("real", "painting", "sketch", "quickdraw", "clipart", "infograph"),
     published_sizes=lambda options: ((6000, 6000),),

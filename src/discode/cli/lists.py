@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -34,25 +35,31 @@ def _model_options() -> None:
         stdout.print(table)
 
 
-def methods() -> None:
-    """List the decoders, and the options that a method takes after a colon."""
-    table = table_of("method", "what it is", "options it sets")
+def print_options(declared: Mapping[str, tuple[Option, ...]]) -> None:
+    """Print the options of each name; names with the same options share a table."""
     takers: dict[tuple[Option, ...], list[str]] = {}
-    for name, method in METHODS.items():
-        options_set = options_text(method.options).replace(",", ", ")  # lines break at blanks
-        table.add_row(name, escape(method.about), escape(options_set))
-        takers.setdefault(options_of(method.make), []).append(name)
-    stdout.print(table)
-    stdout.print("\nOptions follow a colon: -m discode:tau=alpha,sigma2=1", highlight=False)
+    for name, options in declared.items():
+        takers.setdefault(options, []).append(name)
     for options, names in takers.items():
         if not options:
             continue
         stdout.print(f"\nOptions of {', '.join(names)}\n", highlight=False)
         table = table_of("option", "default", "allowed", "what it is")
         for row in options:
-            cells = row.name, option_text(row.default), row.allowed_text, row.about
-            table.add_row(*map(escape, cells))
+            default = "to be given" if row.required else option_text(row.default)
+            table.add_row(*map(escape, (row.name, default, row.allowed_text, row.about)))
         stdout.print(table)
+
+
+def methods() -> None:
+    """List the decoders, and the options that a method takes after a colon."""
+    table = table_of("method", "what it is", "options it sets")
+    for name, method in METHODS.items():
+        options_set = options_text(method.options).replace(",", ", ")  # lines break at blanks
+        table.add_row(name, escape(method.about), escape(options_set))
+    stdout.print(table)
+    stdout.print("\nOptions follow a colon: -m discode:tau=alpha,sigma2=1", highlight=False)
+    print_options({name: options_of(method.make) for name, method in METHODS.items()})
 
 
 def scales() -> None:

@@ -245,11 +245,11 @@ def _read_clip(path: Path, low_rank: bool) -> dict[str, Any]:
     if has_low_rank(state) and not low_rank:
         raise InputError(
             f"{path.name} has low-rank tensors (lora_A, lora_B), as PAC-S++ is published; give it "
-            "to pac-s++ (pac_plus_weights, --pac-plus-weights)"
+            "to pac-s++"
         )
     if low_rank and not has_low_rank(state):
         raise InputError(
             f"{path.name} has no low-rank tensors (lora_A, lora_B), with which PAC-S++ is "
-            "published; whole weights are for pac-s (pac_weights, --pac-weights)"
+            "published; whole weights are for pac-s"
         )
     return merge_low_rank(state, path.name) if low_rank else state

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,11 +13,12 @@ from discode.bench.agreement import AgreementProtocol
 from discode.bench.layout import CellTable
 from discode.bench.run import RunProgress, measure_again, run_metrics
 from discode.bench.runlog import MetricResult, RunLog
-from discode.benchmarks import Benchmark, BenchmarkOption
+from discode.benchmarks import Benchmark
 from discode.decoders import get_decoder
 from discode.errors import DiscodeError, InputError
 from discode.metrics import MetricFactory
 from discode.metrics.registry import asks_judge
+from discode.options import Option
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class StudySetup:
     judges: Mapping[str, MetricFactory] = field(default_factory=dict)
     logs: Mapping[str, RunLog] = field(default_factory=dict)
     protocol: AgreementProtocol = field(default_factory=AgreementProtocol)
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     progress: RunProgress | None = None
     kept: Mapping[str, RunLog] = field(default_factory=dict)
 
@@ -82,7 +84,7 @@ class Study:
     paper: tuple[str, ...]
     run: Callable[[StudySetup], StudyResult]
     benchmarks: tuple[str, ...] = ()
-    options: Mapping[str, BenchmarkOption] = field(default_factory=dict)
+    options: tuple[Option, ...] = ()
 
 
 @dataclass(frozen=True)

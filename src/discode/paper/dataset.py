@@ -20,9 +20,10 @@ from pathlib import Path
 import numpy as np
 
 from discode.bench.layout import CellTable, TableValue
-from discode.benchmarks import Benchmark, BenchmarkOption, Ratings
+from discode.benchmarks import Benchmark, Ratings
 from discode.benchmarks.parsing import read_json_file
 from discode.errors import InputError
+from discode.options import TEXT, Option
 from discode.paper.base import Study, StudyResult, StudySetup
 from discode.paper.published import published_cells
 
@@ -144,7 +145,7 @@ def _run(setup: StudySetup) -> StudyResult:
     return StudyResult(tables, findings=findings)
 
 
-def _people(path: str) -> int | None:
+def _people(path: str | None) -> int | None:
     """Return how many people judged, by the facts.json of a campaign's export."""
     if not path:
         return None
@@ -173,10 +174,10 @@ STUDY = Study(
     ("dataset_statistics",),
     _run,
     benchmarks=("flickr8k-expert", "flickr8k-cf", "composite", "pascal50s", "foil", "mceval"),
-    options={
-        "facts": BenchmarkOption(
-            "", "facts.json of a campaign's export (-b mceval): how many people judged",
-            pattern=".*",
-        )
-    },
+    options=(
+        Option(
+            "facts", None, "facts.json of a campaign's export (-b mceval): how many people judged",
+            (TEXT, None),
+        ),
+    ),
 )  # fmt: skip

@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from discode.bench.agreement import agreement_statistic, main_measure
+from discode.bench.agreement import main_measure
+from discode.bench.compare import agreement_difference
 from discode.bench.layout import CellTable, TableValue
 from discode.bench.runlog import MetricResult, RunLog
-from discode.benchmarks import BENCHMARKS, Ratings
+from discode.benchmarks import BENCHMARKS
 from discode.decoders import get_decoder
 from discode.errors import InputError
 from discode.metrics.registry import asks_judge
@@ -28,7 +27,7 @@ from discode.paper.published import (
     same_setting,
 )
 from discode.paper.run_tables import MEASURE_SYMBOLS, benchmark_title, plot_runs, table_measures
-from discode.stats import Interval, paired_bootstrap
+from discode.stats import Interval
 
 _TRUST = re.compile(r",trust=[^,)]*")
 MOST_FAILED = 0.5
@@ -257,7 +256,10 @@ class TableStudy:
                 for model in dict.fromkeys(model for _, model in here):
                     if (a, model) in here and (b, model) in here:
                         one, two = here[a, model], here[b, model]
-                        apart = _difference(log, one[0], two[0], setup)
+                        apart = agreement_difference(
+                            log, one[0], two[0], resamples=setup.protocol.resamples,
+                            seed=setup.protocol.seed,
+                        ).difference  # fmt: skip
                         said[_sentence(log, model, one[1], two[1], apart)] = None
         return list(said)
 
@@ -330,7 +332,7 @@ def _column_of(log: RunLog, measure: str, run: str = "") -> StudyColumn:
     row = BENCHMARKS.get(log.benchmark)
     if row is None:
         return StudyColumn(f"{log.benchmark} {measure}", run)
-    options = {name: log.options.get(name, row.options[name].default) for name in row.options}
+    options = row.option_texts(log.options)
     text = row.published_column.format(benchmark=row.name, measure=measure, **options)
     return StudyColumn(text, run)
 
@@ -398,22 +400,6 @@ def system_title(cell: PublishedCell) -> str:
         return ("Ref" if bare != cell.system else "") + _JUDGES[bare]
     title = re.sub(r" *\([^)]*et al[^)]*\)+", "", cell.printed)
     return title.removesuffix(f" ({cell.model})").removesuffix(cell.model)
-
-
-def _difference(log: RunLog, a: str, b: str, setup: StudySetup) -> Interval:
-    """Return how much better one result agrees with people than another, in percent."""
-    judged, x, y = log.judgments, log.results[a].value, log.results[b].value
-    if isinstance(judged, Ratings):
-        keep = (np.isfinite(x) & np.isfinite(y))[judged.pair]
-        pair = judged.pair[keep]
-    else:
-        keep, pair = np.ones(len(judged), bool), judged.left
-    name = main_measure(log.benchmark, judged)
-    one, two = (agreement_statistic(judged, v, name, log.protocol.ties, keep) for v in (x, y))
-    drawn = paired_bootstrap(
-        one, two, log.image[pair], resamples=setup.protocol.resamples, seed=setup.protocol.seed
-    )
-    return drawn.difference.times(100)
 
 
 def _sentence(log: RunLog, model: str, a: StudyLine, b: StudyLine, apart: Interval) -> str:
