@@ -73,7 +73,7 @@ PICK = {"image": "a.jpg", "caption_a": "x", "caption_b": "y", "preference": 1}
         ([PICK, {**PICK, "preference": 2}], "any", "line 2: preference must be 0 or 1, or a or b"),
         ([PICK, {**PICK, "preference": True}], "any", "line 2: preference must be 0 or 1"),
         ([PICK, {"image": "a.jpg", "preference": 1}], "any", "line 2 has no 'caption_a'"),
-        ([{**PICK, "id": "1"}] * 2, "any", "line 2: id '1' was there before"),
+        ([{**PICK, "id": "1"}] * 2, "any", "line 2: '1'"),
     ],
 )
 def test_the_validator_names_row_and_field(

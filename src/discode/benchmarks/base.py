@@ -87,7 +87,7 @@ class Benchmark:
     """
 
     name: str
-    options: Mapping[str, object]
+    options: Mapping[str, Any]
     pairs: tuple[Pair, ...]
     judgments: Ratings | Preferences
     image: NDArray[np.int64]
@@ -256,6 +256,8 @@ class BenchmarkBuilder:
         notes: Sequence[str] = (),
     ) -> Benchmark:
         """Return the benchmark with the pairs that were added."""
+        if not self.pairs:
+            raise InputError(f"{files[0].name} holds nothing to judge")
         return Benchmark(
             self.row.name,
             dict(options),

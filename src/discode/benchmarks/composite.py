@@ -30,6 +30,7 @@ from discode.benchmarks.parsing import (
     get_text,
     letters_and_digits,
     read_json_file,
+    read_object,
 )
 from discode.errors import InputError
 from discode.files import read_rows
@@ -86,12 +87,7 @@ def load_composite(folder: Path, options: Mapping[str, Any]) -> Benchmark:
 
 def read_composite(path: Path) -> list[CompositeRow]:
     """Return the rows of composite.json in its order."""
-    content = read_json_file(path)
-    if not isinstance(content, dict):
-        raise InputError(
-            f"{path.name} must be an object of lists (flickr8k, flickr30k, coco), "
-            f"not {type(content).__name__}"
-        )
+    content = read_object(path)
     rows = []
     for source in content:
         entries = get_list(content, source, path.name)
@@ -111,8 +107,6 @@ def read_composite(path: Path) -> list[CompositeRow]:
                     as_texts(references, "references", where) if references is not None else None,
                 )
             )
-    if not rows:
-        raise InputError(f"{path.name} holds no rows")
     return rows
 
 

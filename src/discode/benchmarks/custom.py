@@ -21,7 +21,7 @@ from discode.benchmarks.base import (
     Preferences,
     Ratings,
 )
-from discode.benchmarks.parsing import as_number, as_texts, get_field, get_text
+from discode.benchmarks.parsing import as_number, as_texts, check_new, get_field, get_text
 from discode.errors import InputError
 from discode.files import parse_json, read_rows
 from discode.options import Option
@@ -80,7 +80,7 @@ def load_custom(path: Path, options: Mapping[str, Any]) -> Benchmark:
 def _ratings(builder: BenchmarkBuilder, rows: _Rows, scale: str) -> Ratings:
     low, high = _bounds(scale) or (-math.inf, math.inf)
     raters: dict[str, int] = {}
-    said: set[tuple[int, int]] = set()
+    rated: set[tuple[int, int]] = set()
     places: Counter[str] = Counter()
     judged = []
     for where, row in rows:
@@ -93,9 +93,9 @@ def _ratings(builder: BenchmarkBuilder, rows: _Rows, scale: str) -> Ratings:
         places[image] += len(builder.pairs) - before
         who = _given(row, "rater")
         rater = raters.setdefault(who, len(raters))
-        if who and (pair, rater) in said:
+        if who and (pair, rater) in rated:
             raise InputError(f"{where}: rater {who!r} rated this pair before")
-        said.add((pair, rater))
+        rated.add((pair, rater))
         value = as_number(get_field(row, "rating", where), "rating", where, low, high)
         if math.isinf(value):
             raise InputError(f"{where}: rating must be finite, not {row['rating']!r}")
@@ -109,8 +109,7 @@ def _preferences(builder: BenchmarkBuilder, rows: _Rows) -> Preferences:
     for i, (where, row) in enumerate(rows):
         image = get_text(row, "image", where)
         key = _given(row, "id") or f"{image}#{i}"
-        if key in keys:
-            raise InputError(f"{where}: id {key!r} was there before; ids must be unique")
+        check_new(key, keys, where)
         keys.add(key)
         given = get_field(row, "preference", where)
         chosen = _SIDES.get(str(given).strip().lower()) if not isinstance(given, bool) else None

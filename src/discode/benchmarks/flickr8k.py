@@ -24,10 +24,11 @@ from discode.benchmarks.parsing import (
     as_number,
     as_texts,
     as_whole_number,
+    check_new,
     get_field,
     get_list,
     get_text,
-    read_json_file,
+    read_object,
     read_tsv,
 )
 from discode.errors import InputError
@@ -149,11 +150,8 @@ def read_tokens(path: Path) -> dict[str, str]:
     for where, (key, caption) in read_tsv(path, ("caption id", "caption")):
         if "#" not in key:
             raise InputError(f"{where}: caption id must look like IMAGE.jpg#0, not {key!r}")
-        if key in captions:
-            raise InputError(f"{where}: caption id {key!r} was there before; ids must be unique")
+        check_new(key, captions, where)
         captions[key] = " ".join(caption.split())
-    if not captions:
-        raise InputError(f"{path.name} holds no captions")
     return captions
 
 
@@ -189,7 +187,8 @@ def read_crowd(path: Path, captions: Mapping[str, str]) -> list[Flickr8kRow]:
 def _annotations(
     path: Path, captions: Mapping[str, str], fields: tuple[str, ...]
 ) -> list[tuple[str, list[str]]]:
-    rows, seen = [], set()
+    rows: list[tuple[str, list[str]]] = []
+    seen: set[tuple[str, str]] = set()
     images = {key.rpartition("#")[0] for key in captions}
     for where, cells in read_tsv(path, fields):
         image, key = cells[:2]
@@ -197,22 +196,16 @@ def _annotations(
             raise InputError(f"{where}: image {image!r} has no captions in Flickr8k.token.txt")
         if key not in captions:
             raise InputError(f"{where}: caption id {key!r} is not in Flickr8k.token.txt")
-        if (image, key) in seen:
-            raise InputError(f"{where}: {image} with {key} was there before; rows must be unique")
+        check_new((image, key), seen, where)
         seen.add((image, key))
         rows.append((where, cells))
-    if not rows:
-        raise InputError(f"{path.name} holds no rows")
     return rows
 
 
 def read_clipscore(path: Path, low: float, high: float) -> list[Flickr8kRow]:
     """Return the rows of CLIPScore's JSON, which has one entry per rating of a caption."""
-    content = read_json_file(path)
-    if not isinstance(content, dict):
-        raise InputError(f"{path.name} must be an object of images, not {type(content).__name__}")
     rows = []
-    for key, entry in content.items():
+    for key, entry in read_object(path).items():
         where = f"{path.name} image {key!r}"
         image = Path(get_text(entry, "image_path", where)).name
         references = as_texts(get_field(entry, "ground_truth", where), "ground_truth", where)
@@ -228,8 +221,6 @@ def read_clipscore(path: Path, low: float, high: float) -> list[Flickr8kRow]:
             Flickr8kRow(image, caption, str(i), tuple(given), references)
             for i, (caption, given) in enumerate(votes.items())
         ]
-    if not rows:
-        raise InputError(f"{path.name} holds no judgements")
     return rows
 
 

@@ -24,7 +24,7 @@ from discode.benchmarks.parsing import (
     get_list,
     get_text,
     letters_and_digits,
-    read_json_file,
+    read_object,
 )
 from discode.errors import InputError
 from discode.options import Numbers, Option
@@ -87,7 +87,7 @@ def load_foil(folder: Path, options: Mapping[str, Any]) -> Benchmark:
 
 def read_valse(path: Path) -> list[FoilChoice]:
     """Return the choices of VALSE's foil-it.json."""
-    content = _object(path)
+    content = read_object(path)
     choices = []
     for key, entry in content.items():
         where = f"{path.name} entry {key!r}"
@@ -109,7 +109,7 @@ def read_valse(path: Path) -> list[FoilChoice]:
 
 def read_foil(path: Path) -> list[FoilChoice]:
     """Return the choices of the original file: each foil with the caption it was made from."""
-    content = _object(path)
+    content = read_object(path)
     names = {}
     for i, entry in enumerate(get_list(content, "images", path.name)):
         where = f"{path.name} image {i}"
@@ -136,15 +136,13 @@ def read_foil(path: Path) -> list[FoilChoice]:
         if number not in names:
             raise InputError(f"{where}: image_id {number!r} is not among the images")
         choices.append(FoilChoice(f"{key}-{foil}", names[number], number, captions[key], caption))
-    if not choices:
-        raise InputError(f"{path.name} holds no foils")
     return choices
 
 
 def read_coco(path: Path) -> dict[int, list[str]]:
     """Return the captions of each image of COCO's captions_*.json, in its order."""
     captions: dict[int, list[str]] = {}
-    for i, entry in enumerate(get_list(_object(path), "annotations", path.name)):
+    for i, entry in enumerate(get_list(read_object(path), "annotations", path.name)):
         where = f"{path.name} annotation {i}"
         number = _number(entry, "image_id", where)
         captions.setdefault(number, []).append(" ".join(get_text(entry, "caption", where).split()))
@@ -153,13 +151,6 @@ def read_coco(path: Path) -> dict[int, list[str]]:
 
 def _number(entry: Any, name: str, where: str) -> int:
     return as_whole_number(get_field(entry, name, where), name, where, 0, 10**12)
-
-
-def _object(path: Path) -> dict[str, Any]:
-    content = read_json_file(path)
-    if not isinstance(content, dict) or not content:
-        raise InputError(f"{path.name} must be an object with entries")
-    return content
 
 
 ROW = BenchmarkRow(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,20 @@ def read_tsv(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, list[str]
                 f"({', '.join(fields)}): {why}"
             )
         yield where, cells
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the content of a JSON file that must be an object with entries."""
+    content = read_json_file(path)
+    if not isinstance(content, dict) or not content:
+        raise InputError(f"{path.name} must be an object with entries")
+    return content
+
+
+def check_new(key: Hashable, known: Container[Hashable], where: str) -> None:
+    """Raise if a key that must be unique is known already."""
+    if key in known:
+        raise InputError(f"{where}: {key!r} was there before; it must be unique")
 
 
 def read_json_file(path: Path) -> Any:

@@ -24,9 +24,10 @@ from discode.benchmarks.base import (
 from discode.benchmarks.parsing import (
     as_texts,
     as_whole_number,
+    check_new,
     get_field,
     get_text,
-    read_json_file,
+    read_object,
 )
 from discode.errors import InputError, require
 from discode.options import COUNT, SIZE, Option
@@ -108,13 +109,8 @@ def _add(
 
 def read_choices(path: Path) -> list[PascalChoice]:
     """Return the choices of FLEUR's pascal_50s.json."""
-    content = read_json_file(path)
-    if not isinstance(content, dict):
-        raise InputError(
-            f"{path.name} must be an object of lists (HC, HI, HM, MM), not {type(content).__name__}"
-        )
     choices = []
-    for category, entries in content.items():
+    for category, entries in read_object(path).items():
         if category not in _CATEGORIES or not isinstance(entries, list):
             raise InputError(
                 f"{path.name}: {category!r} is not a list of choices; "
@@ -134,8 +130,6 @@ def read_choices(path: Path) -> list[PascalChoice]:
                     as_texts(entry.get("references", []), "references", where),
                 )
             )
-    if not choices:
-        raise InputError(f"{path.name} holds no choices")
     return choices
 
 
@@ -171,12 +165,11 @@ def read_references(path: Path) -> dict[str, tuple[str, ...]]:
     for i, entry in enumerate(_matlab(path, ("refs",))["refs"]):
         where = f"{path.name} image {i}"
         image = get_text(entry, "image", where)
-        given = [str(one) for one in np.atleast_1d(get_field(entry, "sent", where))]
-        if image in pool:
-            raise InputError(f"{where}: {image!r} was there before; images must be unique")
-        if len(given) < _REFERENCES:
-            raise InputError(f"{where}: {len(given)} references, at least {_REFERENCES} are needed")
-        pool[image] = as_texts(given, "sent", where)
+        texts = [str(text) for text in np.atleast_1d(get_field(entry, "sent", where))]
+        check_new(image, pool, where)
+        if len(texts) < _REFERENCES:
+            raise InputError(f"{where}: {len(texts)} references, at least {_REFERENCES} are needed")
+        pool[image] = as_texts(texts, "sent", where)
     return pool
 
 

@@ -21,11 +21,7 @@ from numpy.typing import NDArray
 
 from discode.errors import ImageError, InputError, require
 from discode.images import image_digest, open_image
-from discode.metrics.base import (
-    NO_REFERENCES,
-    make_scores,
-    report_progress,
-)
+from discode.metrics.base import PairMetric, RowScores
 from discode.metrics.clip_weights import (
     has_low_rank,
     merge_low_rank,
@@ -35,7 +31,7 @@ from discode.metrics.clip_weights import (
 )
 from discode.metrics.encoders import load_encoder, revision_of
 from discode.pairs import Pair
-from discode.scores import Floats, Progress, Scores
+from discode.scores import Floats
 from discode.signature import Signature
 
 DEFAULT_CLIP = "openai/clip-vit-base-patch32"
@@ -173,7 +169,7 @@ class ClipEncoder:
 
 
 @dataclass(frozen=True)
-class ClipScore:
+class ClipScore(PairMetric):
     """CLIP-S and its variants: ``weight``, whether references count, the words before a caption."""
 
     encoder: ClipEncoder
@@ -198,17 +194,9 @@ class ClipScore:
             prompt=self.prompt.strip() or "none",
         )
 
-    def score_pairs(
-        self,
-        pairs: Sequence[Pair],
-        *,
-        repeats: Sequence[int] | None = None,
-        progress: Progress | None = None,
-    ) -> Scores:
+    def score_rows(self, pairs: Sequence[Pair], repeats: NDArray[np.int64]) -> RowScores:
         """Score N pairs; a caption (or reference) longer than CLIP reads is cut and flagged."""
         vectors, errors = self.encoder.images(pairs)
-        if self.references:
-            errors |= {n: NO_REFERENCES for n, pair in enumerate(pairs) if not pair.references}
         rows = [number for number in range(len(pairs)) if number not in errors]
         value, cut = np.full(len(pairs), np.nan), np.zeros(len(pairs), bool)
         if rows:
@@ -218,8 +206,7 @@ class ClipScore:
             best, long = self._best_reference(texts, [pairs[row] for row in rows])
             value[rows] = harmonic(value[rows], best)
             cut[rows] |= long
-        report_progress(progress, len(pairs))
-        return make_scores(value, errors, self.signature, {"cut": cut})
+        return RowScores(value, errors, cut)
 
     def _best_reference(
         self, texts: Floats, pairs: Sequence[Pair]

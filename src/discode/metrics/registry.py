@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from discode.backends import Backend
 from discode.backends.served.client import ChatClient, ChatModel
-from discode.decoders import METHODS, get_decoder
+from discode.decoders import METHODS, Decoder, get_decoder
 from discode.decoders.preset import is_preset
 from discode.errors import DiscodeError, InputError, lookup
 from discode.judge import Judge, load
@@ -78,18 +78,20 @@ class MetricFactory:
         """
         for name in filter(asks_judge, names):
             with suppress(DiscodeError):
-                self.readings.hidden |= "hidden" in get_decoder(name.removeprefix("ref-")).requires
+                decoder = self.share(get_decoder, name.removeprefix("ref-"))
+                self.readings.hidden |= "hidden" in decoder.requires
 
     def _judge_metric(self, name: str, **options: Any) -> JudgeMetric:
         """Return the judge with the decoder ``name``, which sees references after "ref-"."""
         method = name.removeprefix("ref-")
-        judge = replace(self.judge, decoder=get_decoder(method, **options))
+        judge = self._judge_with(self.share(get_decoder, method, **options))
         return JudgeMetric(name, judge, method != name, self.readings)
 
-    def open_judge(self) -> Judge:
-        """Return the judge with its default decoder; a served model is not asked anything yet."""
+    def open_judge(self, method: str | Decoder = "discode") -> Judge:
+        """Return a judge; a served model is not asked anything yet."""
         judge = load(
             self.model,
+            method=method,
             prompt=self.prompt,
             scale=self.scale,
             store=self.store,
@@ -98,26 +100,35 @@ class MetricFactory:
         )
         return judge if self.default_store is None else judge.with_store(self.default_store)
 
-    @property
-    def judge(self) -> Judge:
-        """The judge whose readings all decoders share."""
-        if isinstance(self._judge, DiscodeError):
-            raise self._judge
-        return self._judge
-
     @cached_property
-    def _judge(self) -> Judge | DiscodeError:
-        """The judge, or why there is none: opened once, for any number of metrics and benchmarks.
+    def judge(self) -> Judge:
+        """The judge with the default decoder; all decoders share its readings."""
+        return self._judge_with(self.share(get_decoder, "discode"))
+
+    def _judge_with(self, decoder: Decoder) -> Judge:
+        """Return the judge with a decoder; its model is opened once, for any number of them.
 
         Its signature needs a served model's answer, so a server that cannot be reached is not
         tried again for every metric.
         """
-        try:
-            judge = self.open_judge()
-            judge.signature  # noqa: B018  # kept by the judge
-        except DiscodeError as error:
-            return error
-        return judge
+        if not self._opened:
+            # What one decoder needs and the model lacks must not keep the others from being made.
+            first = self.share(get_decoder, "discode") if decoder.requires else decoder
+            try:
+                judge = self.open_judge(first)
+                judge.signature  # noqa: B018  # kept by the judge
+                self._opened.append((first, judge))
+            except DiscodeError as error:
+                self._opened.append((first, error))
+        first, judge_or_error = self._opened[0]
+        if isinstance(judge_or_error, DiscodeError):
+            raise judge_or_error
+        return judge_or_error if decoder is first else replace(judge_or_error, decoder=decoder)
+
+    @cached_property
+    def _opened(self) -> list[tuple[Decoder, Judge | DiscodeError]]:
+        """The judge with the decoder that it was opened with, or why there is none; or nothing."""
+        return []
 
     @cached_property
     def readings(self) -> SharedReadings:

@@ -68,7 +68,7 @@ def count_dataset(benchmark: Benchmark) -> DatasetCounts:
     """Count what a benchmark consists of; repeated draws of references count once."""
     pairs, judged = benchmark.pairs, benchmark.judgments
     words = np.array([count_words(pair.caption) for pair in pairs])
-    draws = int(benchmark.options.get("draws", "1"))  # Pascal-50S: every draw repeats the choices
+    draws = benchmark.options.get("draws", 1)  # Pascal-50S: every draw repeats the choices
     raters: int | None = None
     categories: tuple[str, ...] = ()
     if isinstance(judged, Ratings):
