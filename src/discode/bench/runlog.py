@@ -185,8 +185,8 @@ def _to_json(result: MetricResult) -> dict[str, Any]:
         "fields": dict(result.signature), "counts": dict(result.counts),
         "seconds": round(result.seconds, 3), "errors": reasons,
         "measures": {
-            name: [_json(v) for v in (one.value, one.low, one.high)]
-            for name, one in result.measures.items()
+            name: [_json(v) for v in (interval.value, interval.low, interval.high)]
+            for name, interval in result.measures.items()
         },
         "value": [_json(v) for v in result.value.tolist()],
     }  # fmt: skip
@@ -205,7 +205,7 @@ def _from_json(row: Mapping[str, Any], pairs: int, level: float) -> MetricResult
         row["made"], Signature(fields), value,
         {number: reason for reason, rows in row["errors"].items() for number in rows},
         row["counts"], row["seconds"],
-        {name: _interval(one, level) for name, one in row["measures"].items()},
+        {name: _interval(numbers, level) for name, numbers in row["measures"].items()},
     )  # fmt: skip
 
 

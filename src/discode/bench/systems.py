@@ -325,7 +325,7 @@ def _choose_key(read: Mapping[str, Sequence[_FileRow]], by: str | None) -> str:
     )
 
 
-def label_systems(given: Sequence[str]) -> dict[str, Path]:
+def label_systems(files: Sequence[str]) -> dict[str, Path]:
     """Return the name and the file of each system: ``NAME=FILE``, or a file called by its stem.
 
     >>> label_systems(["blip=runs/1.jsonl", "git.csv"])
@@ -334,7 +334,7 @@ def label_systems(given: Sequence[str]) -> dict[str, Path]:
     ['a/scores', 'b/scores']
     """
     named: list[tuple[str, Path]] = []
-    for text in given:
+    for text in files:
         label, _, rest = text.partition("=")
         explicit = bool(label and rest) and not Path(text).exists()
         named.append((label, Path(rest)) if explicit else ("", Path(text)))
@@ -361,14 +361,14 @@ def explain_join(joined: JoinedScores) -> list[str]:
     if any(joined.failed):
         lost = count_of(int((everywhere & ~joined.shared).sum()), "image")
         lines.append(f"rows without a score: {_counts(names, joined.failed)} ({lost} left out)")
-    mine = joined.present.sum(axis=1)
+    counts = joined.present.sum(axis=1)
     if any(
         rows - failed > count
-        for rows, failed, count in zip(joined.rows, joined.failed, mine, strict=True)
+        for rows, failed, count in zip(joined.rows, joined.failed, counts, strict=True)
     ):
         each = ", ".join(
             f"{name} {rows} rows of {count}"
-            for name, rows, count in zip(names, joined.rows, mine.tolist(), strict=True)
+            for name, rows, count in zip(names, joined.rows, counts.tolist(), strict=True)
         )
         lines.append(f"an image with several captions counts once, with their mean ({each} images)")
     if not joined.signatures:
@@ -377,5 +377,5 @@ def explain_join(joined: JoinedScores) -> list[str]:
 
 
 def _counts(names: Sequence[str], numbers: Sequence[int] | NDArray[np.int64]) -> str:
-    found = zip(names, numbers, strict=True)
-    return ", ".join(f"{name} {number}" for name, number in found if number)
+    counted = zip(names, numbers, strict=True)
+    return ", ".join(f"{name} {number}" for name, number in counted if number)

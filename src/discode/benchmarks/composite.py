@@ -71,12 +71,12 @@ def load_composite(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     for row in rows:
         references = row.references or ()
         if options["references"] == "clean":
-            kept = tuple(
-                one for one in references if letters_and_digits(one) != human.get(row.image)
+            others = tuple(
+                text for text in references if letters_and_digits(text) != human.get(row.image)
             )
-            if len(kept) < len(references):
+            if len(others) < len(references):
                 removed.add(row.image)
-            references = kept
+            references = others
         name = Path(row.image).name  # unique here, and users seldom keep the publishers' folders
         pair = builder.add(name, row.caption, references, f"{name}#{row.position}")
         judged.append((pair, row.human, 0))
@@ -117,12 +117,12 @@ def join_composite(rows: Path, references: Path) -> str:
     VisCE2's table of Composite, of which the columns image_path and references count. They are
     joined by the names of the images; an image that the table lacks has no references.
     """
-    found: dict[str, list[str]] = {}
+    references_of: dict[str, list[str]] = {}
     for where, row in read_rows(references):
         name = Path(get_text(row, "image_path", where)).name
-        own = get_field(row, "references", where)
-        as_texts(own, "references", where)  # checked, and kept as it is
-        if found.setdefault(name, own) != own:
+        texts = get_field(row, "references", where)
+        as_texts(texts, "references", where)  # checked, and kept as it is
+        if references_of.setdefault(name, texts) != texts:
             raise InputError(f"{where}: {name} had other references before")
     known = iter(read_composite(rows))
     joined = {
@@ -132,7 +132,7 @@ def join_composite(rows: Path, references: Path) -> str:
                 "caption": row.caption,
                 "human": row.human,
                 "position": row.position,
-                "references": found.get(Path(row.image).name),
+                "references": references_of.get(Path(row.image).name),
             }
             for row in islice(known, len(entries))
         ]

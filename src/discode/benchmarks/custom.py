@@ -111,10 +111,10 @@ def _preferences(builder: BenchmarkBuilder, rows: _Rows) -> Preferences:
         key = _given(row, "id") or f"{image}#{i}"
         check_new(key, keys, where)
         keys.add(key)
-        given = get_field(row, "preference", where)
-        chosen = _SIDES.get(str(given).strip().lower()) if not isinstance(given, bool) else None
+        side = get_field(row, "preference", where)
+        chosen = _SIDES.get(str(side).strip().lower()) if not isinstance(side, bool) else None
         if chosen is None:
-            raise InputError(f"{where}: preference must be 0 or 1, or a or b, not {given!r}")
+            raise InputError(f"{where}: preference must be 0 or 1, or a or b, not {side!r}")
         references = _references(row, where)
         left, right = (
             builder.add(
@@ -133,13 +133,13 @@ def _given(row: Mapping[str, Any], name: str) -> str:
 
 
 def _references(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    given = row.get("references")
-    if given is None or given == "":
+    value = row.get("references")
+    if value is None or value == "":
         return ()
-    if isinstance(given, str):
-        listed = given.lstrip().startswith("[")
-        given = parse_json(given, f"{where}: references") if listed else [given]
-    return as_texts(given, "references", where)
+    if isinstance(value, str):
+        listed = value.lstrip().startswith("[")
+        value = parse_json(value, f"{where}: references") if listed else [value]
+    return as_texts(value, "references", where)
 
 
 ROW = BenchmarkRow(

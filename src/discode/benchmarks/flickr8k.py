@@ -63,13 +63,13 @@ def load_expert(folder: Path, options: Mapping[str, Any]) -> Benchmark:
         rows = _join(files, "ExpertAnnotations.txt", read_expert)
     notes = []
     if options["self_references"] == "drop":
-        kept = [row for row in rows if row.caption not in row.references]
-        if len(kept) < len(rows):
+        others = [row for row in rows if row.caption not in row.references]
+        if len(others) < len(rows):
             notes.append(
-                f"{len(rows) - len(kept)} rows dropped: "
+                f"{len(rows) - len(others)} rows dropped: "
                 "the caption is one of the image's own references"
             )
-        rows = kept
+        rows = others
     builder = BenchmarkBuilder(EXPERT, folder)
     judgments = _ratings(builder, rows, notes)
     if options["experts"] == "average":
@@ -93,7 +93,9 @@ def load_cf(folder: Path, options: Mapping[str, Any]) -> Benchmark:
         judged: dict[str, set[str]] = {}
         for row in rows:
             judged.setdefault(row.image, set()).add(row.caption)
-        removed = {(r.image, own) for r in rows for own in r.references if own in judged[r.image]}
+        removed = {
+            (r.image, text) for r in rows for text in r.references if text in judged[r.image]
+        }
         if removed:
             notes.append(
                 f"{len(removed)} references removed: they are judged captions of the image"
@@ -101,7 +103,7 @@ def load_cf(folder: Path, options: Mapping[str, Any]) -> Benchmark:
         rows = [
             replace(
                 row,
-                references=tuple(own for own in row.references if own not in judged[row.image]),
+                references=tuple(text for text in row.references if text not in judged[row.image]),
             )
             for row in rows
         ]
@@ -117,11 +119,11 @@ def _join(
 ) -> list[Flickr8kRow]:
     """Return the publisher's rows with their captions and references."""
     captions = read_tokens(files["Flickr8k.token.txt"])
-    own: dict[str, list[str]] = {}
+    references: dict[str, list[str]] = {}
     for key, caption in captions.items():
-        own.setdefault(key.rpartition("#")[0], []).append(caption)
+        references.setdefault(key.rpartition("#")[0], []).append(caption)
     return [
-        replace(row, caption=captions[row.key], references=tuple(own[row.image]))
+        replace(row, caption=captions[row.key], references=tuple(references[row.image]))
         for row in read(files[annotations], captions)
     ]
 
@@ -218,8 +220,8 @@ def read_clipscore(path: Path, low: float, high: float) -> list[Flickr8kRow]:
             vote = rating if empty else as_number(rating, "rating", place, low, high)
             votes.setdefault(caption, []).append(vote)
         rows += [
-            Flickr8kRow(image, caption, str(i), tuple(given), references)
-            for i, (caption, given) in enumerate(votes.items())
+            Flickr8kRow(image, caption, str(i), tuple(ratings), references)
+            for i, (caption, ratings) in enumerate(votes.items())
         ]
     return rows
 

@@ -57,10 +57,10 @@ def load_foil(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     choices = read_foil(path) if path.name.startswith("foilv1") else read_valse(path)
     notes = []
     if options["pairs"] == "valid":
-        kept = [choice for choice in choices if choice.valid]
-        if len(kept) < len(choices):
-            notes.append(f"{len(choices) - len(kept)} choices dropped: annotators did not agree")
-        choices = kept
+        agreed = [choice for choice in choices if choice.valid]
+        if len(agreed) < len(choices):
+            notes.append(f"{len(choices) - len(agreed)} choices dropped: annotators did not agree")
+        choices = agreed
     wanted = options["references"]
     captions: dict[int, list[str]] = {}
     if wanted and (folder / _COCO).is_file():
@@ -71,14 +71,14 @@ def load_foil(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     builder = BenchmarkBuilder(ROW, folder)
     judged, short = [], 0
     for choice in choices:
-        own = [
-            one
-            for one in captions.get(choice.number, [])
-            if letters_and_digits(one) != letters_and_digits(choice.caption)
+        references = [
+            text
+            for text in captions.get(choice.number, [])
+            if letters_and_digits(text) != letters_and_digits(choice.caption)
         ][:wanted]
-        short += bool(captions) and len(own) < wanted
-        left = builder.add(choice.image, choice.caption, own, f"{choice.key}#caption")
-        right = builder.add(choice.image, choice.foil, own, f"{choice.key}#foil")
+        short += bool(captions) and len(references) < wanted
+        left = builder.add(choice.image, choice.caption, references, f"{choice.key}#caption")
+        right = builder.add(choice.image, choice.foil, references, f"{choice.key}#foil")
         judged.append((left, right, 0, "foil"))
     if short:
         notes.append(f"{short} choices have fewer than {wanted} references")

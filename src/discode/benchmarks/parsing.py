@@ -91,22 +91,22 @@ def as_texts(value: Any, name: str, where: str) -> tuple[str, ...]:
 def as_number(value: Any, name: str, where: str, low: float, high: float) -> float:
     """Return a value that must be a number from ``low`` to ``high``."""
     try:
-        found = float(value) if not isinstance(value, bool) else float("nan")
+        number = float(value) if not isinstance(value, bool) else float("nan")
     except (TypeError, ValueError, OverflowError):
-        found = float("nan")
-    if not low <= found <= high:
+        number = float("nan")
+    if not low <= number <= high:
         raise InputError(
             f"{where}: {name} must be a number from {low:g} to {high:g}, not {_shortened(value)}"
         )
-    return found
+    return number
 
 
 def as_whole_number(value: Any, name: str, where: str, low: int, high: int) -> int:
     """Return a value that must be a whole number from ``low`` to ``high``."""
-    found = as_number(value, name, where, low, high)
-    if found != int(found):
+    number = as_number(value, name, where, low, high)
+    if number != int(number):
         raise InputError(f"{where}: {name} must be a whole number, not {_shortened(value)}")
-    return int(found)
+    return int(number)
 
 
 def _shortened(value: Any) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -82,14 +82,23 @@ def list_() -> None:
     print_options({name: row.options for name, row in BENCHMARKS.items()})
     for name, row in BENCHMARKS.items():
         stdout.print(f"\n{name}", style="bold", highlight=False)
-        files = "; or ".join(" and ".join(form) for form in row.forms)
-        for title, words in (
-            ("files", files + (f"; optional {', '.join(row.optional)}" if row.optional else "")),
-            ("source", row.source),
-            ("licence", row.licence),
-            ("cite", row.citation),
-        ):
-            stdout.print(f"  {title}: {words}", markup=False, highlight=False, soft_wrap=True)
+        _print_lines(f"  {line}" for line in _facts(row))
+
+
+def _facts(row: BenchmarkRow) -> list[str]:
+    """Return where a benchmark comes from, and which files it has."""
+    optional = f"; optional {', '.join(row.optional)}" if row.optional else ""
+    return [
+        f"files: {'; or '.join(' and '.join(form) for form in row.forms)}{optional}",
+        f"source: {row.source}",
+        f"licence: {row.licence}",
+        f"cite: {row.citation}",
+    ]
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        stdout.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -458,17 +467,12 @@ def published(
 def fetch_help(benchmark: Annotated[str, typer.Argument(help=_NAMES)]) -> None:
     """Say where a benchmark's files are and where to put them; nothing is downloaded."""
     row = lookup(BENCHMARKS, benchmark, "benchmark")
-    lines = [f"{row.title}: {row.about}", f"source: {row.source}", f"licence: {row.licence}"]
-    lines.append(f"cite: {row.citation}")
-    if row.forms:
-        files = "; or ".join(" and ".join(form) for form in row.forms)
-        lines.append(f"files: {files}")
+    lines = [f"{row.title}: {row.about}", *_facts(row)]
     if row.folders:
         lines.append(f"folder: --data itself, or below it {' or '.join(row.folders)}")
         places = ", ".join(place or "the folder itself" for place in row.image_folders)
         lines.append(f"images, sought from there: {places}")
-    for line in (*lines, *(["", row.help] if row.help else [])):
-        stdout.print(line, markup=False, highlight=False, soft_wrap=True)
+    _print_lines([*lines, *(["", row.help] if row.help else [])])
     if row.files:
         stdout.print("\ndiscode bench check --data FOLDER says whether they are complete.")
 

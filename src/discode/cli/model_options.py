@@ -50,14 +50,14 @@ BaseUrl = Annotated[
 ]
 
 
-def model_options(given: list[str] | None, **flags: object) -> dict[str, Any]:
+def model_options(typed: list[str] | None, **flags: object) -> dict[str, Any]:
     """Join -M KEY=VALUE with the flags of common options; None is a flag that was not given.
 
     >>> model_options(["top=40"], threads=None, device="cpu")
     {'device': 'cpu', 'top': '40'}
     """
     options: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
-    for name, value in parse_options(given or (), "-M").items():
+    for name, value in parse_options(typed or (), "-M").items():
         if name in options and str(options[name]) != value:
             raise InputError(
                 f"{name} is given twice: --{name.replace('_', '-')} {options[name]} and -M "

@@ -155,7 +155,7 @@ class BertScore(PairMetric):
         """Return ids and unit vectors of each text, and which of them were cut."""
         torch = require("torch", "hf")
         device = next(self.model.parameters()).device
-        found: dict[str, Encoded] = {}
+        vectors_of: dict[str, Encoded] = {}
         long: set[str] = set()
         longest = longest_text(self.model, self.tokenizer)
         ordered = sorted(texts, key=len)  # little padding
@@ -178,8 +178,8 @@ class BertScore(PairMetric):
             for text, row, here, vector in zip(batch, ids.tolist(), mask.tolist(), vectors,
                                                strict=True):  # fmt: skip
                 size = sum(here)
-                found[text] = (tuple(row[:size]), vector[:size])
-        return found, long
+                vectors_of[text] = (tuple(row[:size]), vector[:size])
+        return vectors_of, long
 
     def _weights(
         self, references: Sequence[Sequence[str]], encoded: dict[str, Encoded]

@@ -119,8 +119,8 @@ class ClipEncoder:
                 attention_mask=encoded["attention_mask"],
             )
             self._texts.update(zip(batch, zip(vectors, cut, strict=True), strict=True))
-        found = [self._texts[text] for text in texts]
-        return np.array([vector for vector, _ in found]), np.array([cut for _, cut in found], bool)
+        known = [self._texts[text] for text in texts]
+        return np.array([vector for vector, _ in known]), np.array([cut for _, cut in known], bool)
 
     def images(self, pairs: Sequence[Pair]) -> tuple[list[Floats | None], dict[int, str]]:
         """Return a vector per pair, or None and the reason where an image cannot be opened."""
@@ -162,9 +162,9 @@ class ClipEncoder:
         torch = require("torch", "hf")
         device = next(self.model.parameters()).device
         with torch.inference_mode():
-            found = run(**{key: value.to(device) for key, value in inputs.items()})
-        found = getattr(found, "pooler_output", found)  # a tensor before transformers 5
-        vectors: Floats = found.double().cpu().numpy()
+            output = run(**{key: value.to(device) for key, value in inputs.items()})
+        output = getattr(output, "pooler_output", output)  # a tensor before transformers 5
+        vectors: Floats = output.double().cpu().numpy()
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if self.unit else vectors
 
 

@@ -190,11 +190,11 @@ class TokenisedTexts:
         score: Callable[[Sequence[TokenisedPair]], Floats],
     ) -> Floats:
         """Return ``score`` of N items; it is called for those it was never called for."""
-        kept = self._scores.setdefault(measure, {})
-        new = [item for item in dict.fromkeys(items) if item not in kept]
+        known = self._scores.setdefault(measure, {})
+        new = [item for item in dict.fromkeys(items) if item not in known]
         if new:
-            kept.update(zip(new, score(new), strict=True))
-        return np.array([kept[item] for item in items])
+            known.update(zip(new, score(new), strict=True))
+        return np.array([known[item] for item in items])
 
 
 @dataclass(frozen=True)

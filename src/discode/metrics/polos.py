@@ -100,8 +100,8 @@ class PolosHead:
         def take(name: str) -> Floats:
             if name not in state:
                 raise InputError(f"{shown} is not a checkpoint of Polos: it has no {name}")
-            found: Floats = state[name].double().numpy()
-            return found
+            tensor: Floats = state[name].double().numpy()
+            return tensor
 
         layers = sum(name.startswith("scalar_mix.scalar_parameters.") for name in state)
         places = [f"scalar_mix.scalar_parameters.{n}" for n in range(max(layers, 1))]
@@ -260,13 +260,13 @@ class Polos(PairMetric):
         self._sentences.update(zip(texts, zip(vectors, cut, strict=True), strict=True))
 
 
-def _check_settings(found: object, shown: str) -> None:
+def _check_settings(settings: object, shown: str) -> None:
     """Raise if a checkpoint says that it was trained as another model than the published one."""
     for name, wanted in _SETTINGS.items():
-        given = str(found.get(name, wanted)) if isinstance(found, Mapping) else wanted
-        if given != wanted:
+        setting = str(settings.get(name, wanted)) if isinstance(settings, Mapping) else wanted
+        if setting != wanted:
             raise InputError(
-                f"{shown} was trained with {name}={given}; the published Polos has {wanted}"
+                f"{shown} was trained with {name}={setting}; the published Polos has {wanted}"
             )
 
 
