@@ -125,6 +125,11 @@ class Option:
             for value in self.allowed
         )
 
+    @property
+    def required(self) -> bool:
+        """Whether there is no default: it is None, which is not allowed."""
+        return self.default is None and None not in self.allowed
+
     def convert(self, value: object) -> object:
         """Return ``value`` as it is kept, or say what is allowed."""
         words = [word for word in self.allowed if isinstance(word, str)]
@@ -225,6 +230,22 @@ def read_options(
             hint = suggest(name, known) or f"; it has: {', '.join(known) or 'none'}"
             raise UnknownNameError(f"{whose} has no option {name!r}{hint}")
     return {name: known[name].convert(value) for name, value in values.items()}
+
+
+def fill_options(
+    declared: Iterable[Option], values: Mapping[str, object], whose: str
+) -> dict[str, Any]:
+    """Return the value of every option, as :func:`read_options`, with defaults for the rest.
+
+    >>> fill_options([Option("draws", 5, "how many", (SIZE,))], {}, "pascal50s")
+    {'draws': 5}
+    """
+    declared = tuple(declared)
+    read = read_options(declared, values, whose)
+    for row in declared:
+        if row.required and row.name not in read:
+            raise InputError(f"{whose} needs {row.name}=...: {row.about}")
+    return {row.name: read.get(row.name, row.default) for row in declared}
 
 
 def split_spec(spec: str) -> tuple[str, dict[str, str]]:

@@ -11,9 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discode.benchmarks import BENCHMARKS, Benchmark, Preferences, Ratings, load_benchmark
-from discode.benchmarks.base import BenchmarkBuilder, BenchmarkRow, resolve_options
+from discode.benchmarks import (
+    BENCHMARKS,
+    Benchmark,
+    Preferences,
+    Ratings,
+    find_benchmark,
+    load_benchmark,
+)
+from discode.benchmarks.base import BenchmarkBuilder, BenchmarkRow
 from discode.errors import InputError, UnknownNameError
+from discode.options import option_text
 from tests.helpers import mini_benchmarks as mini
 
 NUMBERS = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4), st.integers(0, 2)), max_size=30)
@@ -88,8 +96,8 @@ def test_every_row_says_what_to_fetch(name: str, tmp_path: Path) -> None:
     assert row.name == name
     assert all((row.title, row.about, row.source, row.licence, row.citation))
     assert set(row.optional) <= set(row.files)
-    for option in row.options.values():
-        assert option.check("x", option.default) == option.default
+    for option in row.options:
+        assert option.convert(option_text(option.default)) == option.default
         assert option.about
     with pytest.raises(InputError) as caught:
         load_benchmark(name, tmp_path)
@@ -101,24 +109,23 @@ def test_every_row_says_what_to_fetch(name: str, tmp_path: Path) -> None:
 
 
 def test_options_are_checked(tmp_path: Path) -> None:
-    table = BENCHMARKS["pascal50s"].options
-    assert resolve_options(None, table) == {
-        "references": "draw", "draws": "5", "seed": "0", "labels": "consensus",
+    usual = {"references": "draw", "draws": 5, "seed": 0, "labels": "consensus"}
+    assert find_benchmark("pascal50s")[1] == usual
+    assert find_benchmark("pascal50s:draws=12", {"seed": "3"})[1] == {
+        **usual, "draws": 12, "seed": 3,
     }  # fmt: skip
-    assert resolve_options({"draws": "12"}, table)["draws"] == "12"
-    for options, match in (
-        ({"draw": "5"}, "unknown option 'draw'; did you mean 'draws'"),
-        ({"draws": "0"}, "draws='0' is not allowed; allowed: a whole number from 1"),
-        ({"draws": 5}, "must be text"),
-        ({"seed": "-1"}, "a whole number from 0"),
-        ({"references": "five"}, "allowed: draw, given"),
+    for spec, error, place in (
+        ("pascal50s:draw=5", UnknownNameError, "draws"),
+        ("pascal50s:draws=0", InputError, "draws=0"),
+        ("pascal50s:seed=-1", InputError, "seed=-1"),
+        ("pascal50s:references=five", InputError, "draw, given"),
+        ("foil:references=2", InputError, "0, 1, 4"),
+        ("custom:scale=5-1", InputError, "scale=5-1"),
+        ("mceval:x=1", UnknownNameError, "mceval"),
+        ("flickr8k_cf", UnknownNameError, "flickr8k-cf"),
     ):
-        with pytest.raises(InputError, match=match):
-            resolve_options(options, table)  # type: ignore[arg-type]  # that is the point
-    with pytest.raises(InputError, match="this benchmark has none"):
-        load_benchmark("mceval", tmp_path, {"x": "1"})
-    with pytest.raises(UnknownNameError, match="did you mean 'flickr8k-cf'"):
-        load_benchmark("flickr8k_cf", tmp_path)
+        with pytest.raises(error, match=place):
+            load_benchmark(spec, tmp_path)
 
 
 def test_own_folder_and_folder_of_folders(tmp_path: Path) -> None:

@@ -68,12 +68,12 @@ PICK = {"image": "a.jpg", "caption_a": "x", "caption_b": "y", "preference": 1}
         ([GOOD, {**GOOD, "references": "[1"}], "any", "line 2: references is not JSON"),
         ([{**GOOD, "rater": "a"}] * 2, "any", "line 2: rater 'a' rated this pair before"),
         ([{**GOOD, "id": "1"}, {**GOOD, "caption": "y", "id": "1"}], "any", "line 2: id '1' names"),
-        ([GOOD], "5-1", "the first number must be below"),
-        ([GOOD], "low", "allowed: any, or LOW-HIGH"),
+        ([GOOD], "5-1", "scale=5-1"),
+        ([GOOD], "low", "scale=low"),
         ([PICK, {**PICK, "preference": 2}], "any", "line 2: preference must be 0 or 1, or a or b"),
         ([PICK, {**PICK, "preference": True}], "any", "line 2: preference must be 0 or 1"),
         ([PICK, {"image": "a.jpg", "preference": 1}], "any", "line 2 has no 'caption_a'"),
-        ([{**PICK, "id": "1"}] * 2, "any", "line 2: id '1' was there before"),
+        ([{**PICK, "id": "1"}] * 2, "any", "line 2: '1'"),
     ],
 )
 def test_the_validator_names_row_and_field(

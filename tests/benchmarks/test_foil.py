@@ -67,7 +67,7 @@ def test_too_few_references_are_counted(tmp_path: Path) -> None:
         (lambda c: c["annotations"][0].update(image_id=7), "annotation 0: image_id 7 is not among"),
         (lambda c: c["annotations"][0].update(foil=False), "id '11' has two captions"),
         (lambda c: c["annotations"][0].pop("caption"), "annotation 0 has no 'caption'"),
-        (lambda c: c.update(annotations=[]), "holds no foils"),
+        (lambda c: c.update(annotations=[]), "foilv1.0_test_2017.json"),
         (lambda c: c.update(annotations=3), "annotations must be a list"),
         (lambda c: c.pop("images"), "has no 'images'"),
         (lambda c: c.clear(), "must be an object with entries"),

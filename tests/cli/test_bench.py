@@ -50,7 +50,7 @@ def test_run_table_plot_compare(folder: Path) -> None:
     first, second = scores(folder, "a.csv", 0), scores(folder, "b.csv", 1, drop=2)
     log = folder / "run.json"
     done = run(
-        "bench", "run", "--benchmark", "custom", "--data", folder, "--json", log, "-m", "discode",
+        "bench", "run", "--benchmark", "custom", "--data", folder, "-o", log, "-m", "discode",
         "-m", "smoothing", "-m", f"one=scorefile:{first}", "-m", f"two=scorefile:{second}",
     )  # fmt: skip
     assert done.returncode == 1, done.stderr  # two pairs have no score
@@ -63,7 +63,7 @@ def test_run_table_plot_compare(folder: Path) -> None:
     assert np.isnan(kept.results["two"].value[:2]).all()
     assert (folder / "run.json.readings.db").is_file()
 
-    again = run("bench", "run", "--benchmark", "custom", "--data", folder, "--json", log,
+    again = run("bench", "run", "--benchmark", "custom", "--data", folder, "-o", log,
                 "-m", "raw", "-m", "discode")  # fmt: skip
     assert again.returncode == 0, again.stderr
     assert list(RunLog.load(log).results) == ["discode", "smoothing", "one", "two", "raw"]
@@ -102,7 +102,7 @@ def test_a_metric_that_gives_one_score_to_everything(folder: Path) -> None:
     flat.write_text("\n".join([f"{lines[0]},score", *(f"{line},0.1" for line in lines[1:])]))
     log = folder / "run.json"
     metrics = ("-m", f"flat=scorefile:{flat}", "-m", f"other=scorefile:{other}")
-    done = run("bench", "run", "-b", "custom", "--data", folder, "--json", log, *metrics)
+    done = run("bench", "run", "-b", "custom", "--data", folder, "-o", log, *metrics)
     table = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()[1:] if line}
     assert table["flat"] == ["undefined", "undefined"]
     assert len(table["other"]) == 2
@@ -123,8 +123,8 @@ def test_what_cannot_be_run(folder: Path, tmp_path_factory: pytest.TempPathFacto
     common = ("bench", "run", "--benchmark", "custom", "--data", folder)
     refused(run("bench", "run", "--benchmark", "flickr9k", "--data", folder, "-m", "raw"),
             "flickr9k", "did you mean")  # fmt: skip
-    refused(run(*common, "-m", "raw", "--option", "raters"), "KEY=VALUE")
-    refused(run(*common, "-m", "raw", "--option", "rater=x"), "raters")
+    for spec, place in (("raters", "KEY=VALUE"), ("rater=x", "raters"), ("scale=5-1", "scale=5-1")):
+        refused(run(*common[:2], "-b", f"custom:{spec}", *common[4:], "-m", "raw"), place)
     refused(run(*common, "-m", "raw", "--ties", "maybe"), "wrong")
     refused(run("bench", "table", folder / "no.json"), "no such run")
     refused(run("bench", "table", folder / "ratings.jsonl"), "JSON")
@@ -135,9 +135,9 @@ def test_what_cannot_be_run(folder: Path, tmp_path_factory: pytest.TempPathFacto
     assert "did you mean 'cider'" in done.stderr
     other = mini.flickr8k(tmp_path_factory.mktemp("flickr8k"))
     log, file = folder / "run.json", scores(folder, "a.csv", 0)
-    assert run(*common, "-m", f"scorefile:{file}", "--json", log).returncode == 0
+    assert run(*common, "-m", f"scorefile:{file}", "-o", log).returncode == 0
     before = log.read_bytes()
-    refused(run("bench", "run", "--benchmark", "flickr8k-expert", "--data", other, "--json", log,
+    refused(run("bench", "run", "--benchmark", "flickr8k-expert", "--data", other, "-o", log,
                 "-m", "raw"), "give another file")  # fmt: skip
     assert log.read_bytes() == before
     refused(run("bench", "table", log, "--format", "html"), "markdown")
@@ -149,15 +149,15 @@ def test_several_benchmarks(tmp_path: Path) -> None:
     data, runs = mini.several(tmp_path / "data"), tmp_path / "runs"
     both = ("-b", "flickr8k-expert", "-b", "flickr8k-cf")
     command = ("bench", "run", *both, "--data", data, "-m", "raw", "-m", "discode")
-    refused(run(*command, "-b", "mceval", "-b", "foil", "--json", f"{runs}/"),
+    refused(run(*command, "-b", "mceval", "-b", "foil", "-o", f"{runs}/"),
             "missing: mceval, foil (--skip-missing leaves them out)", "foil: ")  # fmt: skip
-    refused(run(*command, "--json", tmp_path / "run.json"), "a log each; give a folder/")
-    refused(run(*command, "--option", "expert=average"), "did you mean 'experts'")
+    refused(run(*command, "-o", tmp_path / "run.json"), "a log each; give a folder/")
+    refused(run(*command, "-b", "flickr8k-cf:references=all"), "flickr8k-cf", "twice")
     refused(run("bench", "run", "-b", "foil", "--data", data, "-m", "raw", "--skip-missing"),
             "none of foil is in")  # fmt: skip
     assert not runs.exists()
 
-    done = run(*command, "-b", "mceval", "--skip-missing", "--json", runs)
+    done = run(*command, "-b", "mceval", "--skip-missing", "-o", runs)
     assert done.returncode == 0, done.stderr
     assert "skipped: mceval: " in done.stderr
     assert "flickr8k-cf: discode: " in done.stderr
@@ -174,7 +174,7 @@ def test_several_benchmarks(tmp_path: Path) -> None:
     before = (runs / "flickr8k-cf.json").read_bytes()
 
     done = run("bench", "run", "-b", "flickr8k-expert", "-b", "composite", "--data", data,
-               "-m", "smoothing", "--json", f"{runs}/")  # fmt: skip
+               "-m", "smoothing", "-o", f"{runs}/")  # fmt: skip
     assert done.returncode == 1, done.stderr  # Composite has no images here
     assert "composite: 2 of 2 images missing" in done.stderr
     assert "composite: smoothing: no scores, 3 pairs failed" in done.stderr
@@ -197,7 +197,7 @@ def test_score_elsewhere_decode_here(folder: Path) -> None:
     done = run("score", "-i", given, "-o", scored)
     assert done.returncode == 0, done.stderr
     done = run("bench", "run", *benchmark, "-m", "discode", "-m", f"elsewhere=scorefile:{scored}",
-               "--json", log)  # fmt: skip
+               "-o", log)  # fmt: skip
     assert done.returncode == 0, done.stderr
     here, elsewhere = RunLog.load(log).results.values()
     assert np.isfinite(here.value).all()
@@ -220,7 +220,7 @@ def test_a_recording_is_not_stored_again(tmp_path: Path, recording: str) -> None
     row = {"image": str(demo_path() / "cat.jpg"), "caption": caption, "rating": 1}
     (tmp_path / "ratings.jsonl").write_text(json.dumps(row))
     log = tmp_path / "run.json"
-    done = run("bench", "run", "--benchmark", "custom", "--data", tmp_path, "--json", log,
+    done = run("bench", "run", "--benchmark", "custom", "--data", tmp_path, "-o", log,
                "--model", recording, "-m", "discode")  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert np.isfinite(RunLog.load(log).results["discode"].value).all()

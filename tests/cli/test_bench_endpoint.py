@@ -27,7 +27,7 @@ def test_dry_run_caps_and_going_on(server: Server, tmp_path: Path) -> None:
     data, runs = mini.several(tmp_path / "data"), tmp_path / "runs"
     command = (
         "bench", "run", "-b", "flickr8k-expert", "-b", "flickr8k-cf", "--data", data,
-        "-m", "raw", "-m", "fleur", "-m", "discode", "--json", f"{runs}/", "--model",
+        "-m", "raw", "-m", "fleur", "-m", "discode", "-o", f"{runs}/", "--model",
         "endpoint:tiny", "--base-url", server.url, "-M", "prices=2.5,10",
     )  # fmt: skip
 

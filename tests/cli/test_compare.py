@@ -98,8 +98,8 @@ def test_what_cannot_be_compared(files: list[Path], tmp_path: Path) -> None:
     refused(call("compare", tmp_path / "run.json", "a", "b"), "no such run")
     (tmp_path / "run.json").write_text("{}")
     refused(call("compare", tmp_path / "run.json", "--by", "id"), "--by goes with score files")
-    refused(call("report", files[0], "-o", tmp_path / "a.html"), "holds scores", "bench run --json")
-    refused(call("report", files[1], "-o", tmp_path / "a.html"), "holds scores", "bench run --json")
+    refused(call("report", files[0], "-o", tmp_path / "a.html"), "holds scores", "bench run -o")
+    refused(call("report", files[1], "-o", tmp_path / "a.html"), "holds scores", "bench run -o")
     mixed = tmp_path / "mixed.jsonl"
     first, *rest = files[0].read_text().splitlines()
     mixed.write_text("\n".join([first.replace('"discode"', "null", 1), *rest]))

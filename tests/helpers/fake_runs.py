@@ -49,10 +49,10 @@ class FakeFactory(MetricFactory):
     def __init__(self, **metrics: Any) -> None:
         object.__setattr__(self, "metrics", metrics)
 
-    def make(self, name: str) -> Any:
-        if name not in self.metrics:  # type: ignore[attr-defined]  # set above
-            raise InputError(f"no {name} here")
-        return self.metrics[name]  # type: ignore[attr-defined]  # set above
+    def make(self, spec: str, **options: Any) -> Any:
+        if spec not in self.metrics:  # type: ignore[attr-defined]  # set above
+            raise InputError(f"no {spec} here")
+        return self.metrics[spec]  # type: ignore[attr-defined]  # set above
 
 
 def rated(images: int = 40, captions: int = 5) -> Benchmark:

@@ -42,7 +42,7 @@ def run_of(
 ) -> RunLog:
     """Return the log of a run with the published number of images and judgments, or another."""
     row = BENCHMARKS[benchmark]
-    chosen = {name: option.default for name, option in row.options.items()} | options
+    chosen = row.option_texts({}) | options
     if size is None:
         assert row.published_sizes is not None
         size = row.published_sizes(chosen)[0]

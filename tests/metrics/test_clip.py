@@ -229,9 +229,7 @@ def test_pac_s_plus_plus_by_name(
     folder: Path, pac_plus: tuple[Any, Path], pairs: list[Pair]
 ) -> None:
     other, path = pac_plus
-    factory = MetricFactory(
-        clip_model=str(folder), pac_plus_weights=path, options={"device": "cpu"}
-    )
+    factory, options = MetricFactory(options={"device": "cpu"}), f"model={folder},weights={path}"
     processor = transformers.CLIPProcessor.from_pretrained(folder)
 
     def unit(found: Any) -> Any:
@@ -243,8 +241,8 @@ def test_pac_s_plus_plus_by_name(
             other.text(processor(text=[CLIP_PROMPT + words], return_tensors="pt").input_ids)
         )
 
-    plain = factory.make("pac-s++").score_pairs(pairs)
-    with_refs = factory.make("ref-pac-s++").score_pairs(pairs)
+    plain = factory.make(f"pac-s++:{options}").score_pairs(pairs)
+    with_refs = factory.make(f"ref-pac-s++:{options}").score_pairs(pairs)
     for row, pair in enumerate(pairs):
         shown = Image.open(pair.image)  # type: ignore[arg-type]
         image = unit(other.image(processor(images=shown, return_tensors="pt").pixel_values))
@@ -267,7 +265,7 @@ def test_files_of_pac_s_and_pac_s_plus_plus_are_not_mixed_up(
     with pytest.raises(InputError, match=r"low-rank tensors .*give it to pac-s\+\+"):
         ClipEncoder.open(str(folder), weights=path)
     torch.save(OpenAI().state_dict(), tmp_path / "clip_ViT-B-32.pth")
-    with pytest.raises(InputError, match=r"no low-rank tensors .*are for pac-s "):
+    with pytest.raises(InputError, match=r"no low-rank tensors .*are for pac-s$"):
         ClipEncoder.open(str(folder), weights=tmp_path / "clip_ViT-B-32.pth", low_rank=True)
     state = model.state_dict()
     owner = "transformer.resblocks.1.attn.in_proj_weight"

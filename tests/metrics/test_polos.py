@@ -162,12 +162,9 @@ def test_against_a_plain_network(
         np.testing.assert_allclose(metric.score_pairs(pairs).value, expected, atol=1e-5)
         alone = [float(metric.score_pairs([pair])) for pair in pairs]
         np.testing.assert_allclose(alone, expected, atol=1e-5)
-    made = MetricFactory(
-        clip_model=str(clip),
-        polos_weights=checkpoint,
-        polos_text_model=str(text),
-        options={"device": "cpu"},
-    ).make("polos")
+    made = MetricFactory(options={"device": "cpu"}).make(
+        f"polos:text_model={text}", weights=checkpoint, model=clip
+    )
     scores = made.score_pairs(pairs)
     np.testing.assert_allclose(scores.value, expected, atol=1e-5)
     assert made.needs == {"image", "references"}

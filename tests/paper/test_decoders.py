@@ -145,9 +145,9 @@ def test_a_candidate_is_what_its_name_makes() -> None:
     assert candidate_decoders(UNIT, default=advised)["discode"] is advised
 
 
-def setup(benchmark: Benchmark, model: FakeModel, **options: str) -> StudySetup:
+def setup(benchmark: Benchmark, model: FakeModel, **options: object) -> StudySetup:
     """The study's setup on one benchmark with a fake model."""
-    chosen = {name: row.default for name, row in STUDY.options.items()} | options
+    chosen = {row.name: row.default for row in STUDY.options} | options
     return StudySetup(
         {"mine": benchmark}, {"fake": MetricFactory(model)}, protocol=QUICK, options=chosen
     )
@@ -155,7 +155,7 @@ def setup(benchmark: Benchmark, model: FakeModel, **options: str) -> StudySetup:
 
 def test_the_study_reads_once_and_its_preset_decodes(tmp_path: Path) -> None:
     model, benchmark = FakeModel(), rated()
-    result = STUDY.run(setup(benchmark, model, calibrate="yes"))
+    result = STUDY.run(setup(benchmark, model, calibrate=True))
     assert len(model.asked) == len({(pair.image, pair.caption) for pair in benchmark.pairs})
     path = tmp_path / "decoder.json"
     path.write_text(result.files["decoder.json"])
@@ -188,19 +188,19 @@ def test_several_judges_and_preferences_have_a_preset_each() -> None:
 
 def test_adam_is_tried_where_hidden_states_are_to_be_had() -> None:
     pytest.importorskip("torch", reason="Adam wants discode-eval[adam]")
-    result = STUDY.run(setup(rated(24), FakeModel(capabilities=frozenset({"hidden"})), adam="yes"))
+    result = STUDY.run(setup(rated(24), FakeModel(capabilities=frozenset({"hidden"})), adam=True))
     plain = STUDY.run(setup(rated(24), FakeModel()))
     more = [
         json.loads(one.files["decoder.json"])["chosen"]["candidates"] for one in (result, plain)
     ]
     assert more[0] > more[1]
     with pytest.raises(InputError, match="needs hidden of the model"):
-        STUDY.run(setup(rated(24), FakeModel(), adam="yes"))
+        STUDY.run(setup(rated(24), FakeModel(), adam=True))
 
 
 def test_what_the_study_cannot_do_is_told() -> None:
     with pytest.raises(InputError, match="--ratings FILE"):
-        STUDY.run(StudySetup(options={"folds": "5"}))
+        STUDY.run(StudySetup(options={"folds": 5}))
     few = replace(setup(rated(24), FakeModel()), protocol=AgreementProtocol(resamples=0))
     with pytest.raises(InputError, match="--resamples 100"):
         STUDY.run(few)

@@ -38,7 +38,7 @@ def test_fewer_images_keep_their_judgments(rated: Benchmark) -> None:
     numbers = {pair.id: float(i) for i, pair in enumerate(rated.pairs)}
     told = {few.pairs[p].id: v for p, v in zip(judged.pair, judged.value, strict=True)}
     assert told == {pair.id: numbers[pair.id] for pair in few.pairs}
-    assert few.options == {"k": "v", "images": "2"}
+    assert few.options == {"k": "v", "images": 2}
     assert "2 of 6 images" in few.notes[-1]
     assert keep_images(rated, 6) is rated
     with pytest.raises(InputError, match="images=0"):

@@ -17,7 +17,6 @@ from discode.stats import (
     KendallPlan,
     UndefinedWarning,
     kendall,
-    kendall_weighted,
     paired,
     pearson,
     ranks,
@@ -63,7 +62,7 @@ def test_weighted_equals_repeated_scipy_and_brute_force(given_rows: Rows, varian
     many_x, many_y = np.repeat(x, w), np.repeat(y, w)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedWarning)
-        got = kendall_weighted(x, y, w, variant=variant)
+        got = KendallPlan(x, y, variant=variant)(w)
         repeated = kendall(many_x, many_y, variant=variant)
     np.testing.assert_equal(got, repeated)  # to the last bit, and NaN alike
     np.testing.assert_allclose(got, oracle(many_x, many_y, variant), atol=1e-14)
@@ -175,10 +174,10 @@ def test_bad_input() -> None:
     with pytest.raises(InputError, match="one axis"):
         pearson([[1, 2]], [1, 2])
     with pytest.raises(InputError, match=r"the shape \(2,\), not \(3,\)"):
-        kendall_weighted([1, 2], [1, 2], [1, 1, 1])
+        KendallPlan([1, 2], [1, 2])([1, 1, 1])
     for weights in ([1, -1], [0.5, 1.0]):
         with pytest.raises(InputError, match="whole numbers from 0"):
-            kendall_weighted([1, 2], [1, 2], weights)
+            KendallPlan([1, 2], [1, 2])(weights)
     with pytest.raises(InputError, match="must have 2 rows"):
         KendallPlan([1, 2], [1, 2]).clustered(np.array([0]))
     with pytest.raises(UnknownNameError, match="did you mean 'tau_b'"):

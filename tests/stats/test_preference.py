@@ -16,7 +16,6 @@ from discode.stats import (
     UndefinedWarning,
     acc23,
     accuracy,
-    accuracy_by,
     credit,
     tie_calibrated,
 )
@@ -112,10 +111,6 @@ def test_accuracy_and_its_ties() -> None:
     assert credit(left, right, chosen).tolist() == [1, 0, 0, 0, 0]
     assert accuracy(left, right, chosen) == 0.2
     assert accuracy(left, right, chosen, ties="half") == pytest.approx(0.3)
-    kinds = ["HC", "HC", "HI", "HI", "MM"]
-    assert accuracy_by(kinds, left, right, chosen, ties="half") == pytest.approx(
-        {"HC": 0.5, "HI": 0.25, "MM": 0.0, "mean": 0.25, "ties": 0.2}
-    )
 
 
 def test_accuracy_plan_weighs_rows() -> None:
@@ -131,8 +126,6 @@ def test_accuracy_plan_weighs_rows() -> None:
 def test_nothing_to_judge_is_nan_with_a_warning() -> None:
     with pytest.warns(UndefinedWarning, match="no preferences"):
         assert math.isnan(accuracy([], [], []))
-    with pytest.warns(UndefinedWarning, match="no preferences"):
-        assert math.isnan(accuracy_by([], [], [], [])["mean"])
     with pytest.warns(UndefinedWarning, match="no pairs"):
         assert math.isnan(acc23([1], [1]))
     assert acc23([1, 2], [NAN, NAN]) == 0
@@ -146,10 +139,6 @@ def test_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
         accuracy([1], [2], [1], ties="right")
     with pytest.raises(InputError, match="left has 1, right has 2, chosen has 1"):
         accuracy([1], [2, 3], [1])
-    with pytest.raises(InputError, match="cannot be called 'mean'"):
-        accuracy_by(["mean"], [1], [2], [1])
-    with pytest.raises(InputError, match="category has 2, left has 1"):
-        accuracy_by(["a", "b"], [1], [2], [1])
     with pytest.raises(InputError, match="human must be finite"):
         acc23([1, NAN], [1, 2])
     with pytest.raises(InputError, match="must not be infinite"):

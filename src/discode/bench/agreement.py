@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.benchmarks import BENCHMARKS, Preferences, Ratings
-from discode.errors import InputError
+from discode.options import COUNT, Configurable, Numbers, option, with_options_documented
 from discode.scores import Floats
 from discode.stats import (
     AccuracyPlan,
@@ -30,32 +30,21 @@ from discode.stats import (
 
 _LEVELS = 64
 """Ratings with more distinct values are taken to be continuous."""
-_FEWEST_RESAMPLES = 100
-"""Fewer resamples do not give a useful interval."""
+# Fewer resamples do not give a useful interval.
+_RESAMPLES = Numbers("a whole number from 100, or 0", lambda x: x == 0 or x >= 100, whole=True)
+_SHARE = Numbers("a number between 0 and 1", lambda x: 0 < x < 1)
 _Ints = NDArray[np.int64]
 
 
+@with_options_documented
 @dataclass(frozen=True)
-class AgreementProtocol:
+class AgreementProtocol(Configurable):
     """How agreement is measured: ties of preferences, and the bootstrap of the intervals."""
 
-    ties: str = "wrong"
-    resamples: int = 1000
-    seed: int = 0
-    level: float = 0.95
-
-    def __post_init__(self) -> None:
-        if self.ties not in ("wrong", "half"):
-            raise InputError(f"ties={self.ties!r} is not allowed; give 'wrong' or 'half'")
-        if self.resamples and self.resamples < _FEWEST_RESAMPLES:
-            raise InputError(
-                f"resamples={self.resamples} is not allowed; give {_FEWEST_RESAMPLES} or more, or "
-                "0 for no intervals"
-            )
-        if self.seed < 0:
-            raise InputError(f"seed={self.seed} is not allowed; give 0 or more")
-        if not 0 < self.level < 1:
-            raise InputError(f"level={self.level} is not allowed; give a number like 0.95")
+    ties: str = option("wrong", "how ties of preferences count", "wrong", "half")
+    resamples: int = option(1000, "resamples of the intervals; 0: no intervals", _RESAMPLES)
+    seed: int = option(0, "random seed of the bootstrap", COUNT)
+    level: float = option(0.95, "coverage of the intervals", _SHARE)
 
 
 def measure_agreement(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,8 @@ from discode.bench.runlog import RunLog
 from discode.benchmarks import Ratings
 from discode.errors import InputError, lookup
 from discode.stats import (
+    Comparison,
+    Interval,
     UndefinedWarning,
     credit,
     holm,
@@ -26,35 +29,68 @@ from discode.stats import (
 
 
 @dataclass(frozen=True)
-class MetricDifference:
-    """Metric ``a`` against ``b``: values, difference and interval in percent, p-values.
-
-    ``p`` is the permutation test's, ``adjusted`` Holm's over all pairs compared, ``p_bootstrap``
-    that of the paired bootstrap.
-    """
+class Difference:
+    """``a`` against ``b``: the difference with its interval, p, and Holm's p over all pairs."""
 
     a: str
     b: str
-    measure: str
-    value_a: float
-    value_b: float
     difference: float
     low: float
     high: float
     p: float
     adjusted: float
+
+    wins: ClassVar[str] = "is better than"
+
+    def verdict(self, alpha: float = 0.05) -> str:
+        """Return the conclusion in words."""
+        if self.adjusted >= alpha:
+            return f"no difference between {self.a} and {self.b} was shown"
+        winner, loser = (self.a, self.b) if self.difference > 0 else (self.b, self.a)
+        return f"{winner} {self.wins} {loser}"
+
+
+D = TypeVar("D", bound=Difference)
+
+
+def adjust_and_group(
+    rows: Sequence[D], values: Mapping[str, float], alpha: float
+) -> tuple[tuple[D, ...], tuple[tuple[str, ...], ...]]:
+    """Return the differences with Holm's p, and groups that differ by it, the best first.
+
+    ``values`` are what the groups are ordered by; what has none is in no group.
+    """
+    adjusted = holm([row.p for row in rows]).tolist()
+    pairs = tuple(replace(row, adjusted=p) for row, p in zip(rows, adjusted, strict=True))
+    names = [name for name, value in values.items() if not np.isnan(value)]
+    matrix = np.ones((len(names), len(names)))
+    for pair in pairs:
+        if pair.a in names and pair.b in names:
+            i, j = names.index(pair.a), names.index(pair.b)
+            matrix[i, j] = matrix[j, i] = pair.adjusted
+    groups = significance_clusters(names, [values[name] for name in names], matrix, alpha=alpha)
+    return pairs, tuple(map(tuple, groups))
+
+
+@dataclass(frozen=True)
+class MetricDifference(Difference):
+    """Metric ``a`` against ``b`` by a measure of agreement, in percent.
+
+    ``p`` is the permutation test's, ``p_bootstrap`` that of the paired bootstrap.
+    """
+
+    measure: str
+    value_a: float
+    value_b: float
     p_bootstrap: float
 
     def verdict(self, alpha: float = 0.05) -> str:
         """Return the conclusion in words."""
-        if np.isnan(self.p):
-            values = {self.a: self.value_a, self.b: self.value_b}
-            names = " and ".join(name for name, value in values.items() if np.isnan(value))
-            return f"undefined: {names}, or people, gave everything the same score"
-        if self.adjusted >= alpha:
-            return f"no difference between {self.a} and {self.b} was shown"
-        better, worse = (self.a, self.b) if self.difference > 0 else (self.b, self.a)
-        return f"{better} is better than {worse}"
+        if not np.isnan(self.p):
+            return super().verdict(alpha)
+        values = {self.a: self.value_a, self.b: self.value_b}
+        names = " and ".join(name for name, value in values.items() if np.isnan(value))
+        return f"undefined: {names}, or people, gave everything the same score"
 
 
 @dataclass(frozen=True)
@@ -88,7 +124,7 @@ def compare_metrics(
     "captions", one by one (PERM-BOTH: more power where a metric's errors on the captions of an
     image are independent).
     """
-    silent = tuple(name for name, one in log.results.items() if np.isnan(one.value).all())
+    silent = tuple(name for name, row in log.results.items() if np.isnan(row.value).all())
     for name in names:
         lookup(log.results, name, "metric")
         if name in silent:
@@ -104,29 +140,60 @@ def compare_metrics(
         raise InputError(f"measure={measure!r} is not allowed here; give {' or '.join(allowed)}")
     if swap not in ("images", "captions"):
         raise InputError(f"swap={swap!r} is not allowed; give 'images' or 'captions'")
+    keep = _shared_judgments(log, names)
+    if not keep.any():
+        raise InputError("no judgment has a score of every metric; compare fewer of them")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UndefinedWarning)  # the result is NaN
-        keep = _kept(log, names)
-        if not keep.any():
-            raise InputError("no judgment has a score of every metric; compare fewer of them")
-        rows = [
-            _difference(log, a, b, keep, measure, swap, resamples, seed)
-            for a, b in combinations(names, 2)
-        ]
-    adjusted = holm([row.p for row in rows]).tolist()
-    pairs = tuple(replace(row, adjusted=p) for row, p in zip(rows, adjusted, strict=True))
-    found = {one.a: one.value_a for one in pairs} | {one.b: one.value_b for one in pairs}
-    names = [name for name in names if not np.isnan(found[name])]
-    matrix = np.ones((len(names), len(names)))
-    for one in pairs:
-        if one.a in names and one.b in names:
-            i, j = names.index(one.a), names.index(one.b)
-            matrix[i, j] = matrix[j, i] = one.adjusted
-    groups = significance_clusters(names, [found[name] for name in names], matrix, alpha=alpha)
-    return MetricComparison(pairs, tuple(map(tuple, groups)), int((~keep).sum()), silent)
+        ones = np.ones(int(keep.sum()), np.int64)
+        values = {name: 100 * _statistic(log, name, measure, keep)(ones) for name in names}
+        rows = []
+        for a, b in combinations(names, 2):
+            drawn = agreement_difference(
+                log, a, b, resamples=resamples, seed=seed, measure=measure, keep=keep
+            )
+            apart, p = drawn.difference, _permute(log, a, b, keep, measure, swap, resamples, seed)
+            rows.append(
+                MetricDifference(
+                    a, b, apart.value, apart.low, apart.high, p, p, measure, values[a], values[b],
+                    drawn.p,
+                )
+            )  # fmt: skip
+    pairs, groups = adjust_and_group(rows, values, alpha)
+    return MetricComparison(pairs, groups, int((~keep).sum()), silent)
 
 
-def _kept(log: RunLog, names: Sequence[str]) -> NDArray[np.bool_]:
+def agreement_difference(
+    log: RunLog,
+    a: str,
+    b: str,
+    *,
+    resamples: int,
+    seed: int,
+    level: float = 0.95,
+    measure: str | None = None,
+    keep: NDArray[np.bool_] | None = None,
+) -> Comparison:
+    """Return how much better metric ``a`` agrees with people than ``b``, in percent, and p.
+
+    Interval and p are of the paired bootstrap over images; without ``resamples`` they are NaN.
+    ``measure`` is the benchmark's own by default, ``keep`` (M,) the judgments for which both have
+    a score.
+    """
+    measure = measure or main_measure(log.benchmark, log.judgments)
+    keep = _shared_judgments(log, (a, b)) if keep is None else keep
+    ours, theirs = (_statistic(log, name, measure, keep) for name in (a, b))
+    if resamples:
+        drawn = paired_bootstrap(
+            ours, theirs, _images(log)[keep], resamples=resamples, seed=seed, level=level
+        )
+        return replace(drawn, difference=drawn.difference.times(100))
+    ones = np.ones(int(keep.sum()), np.int64)
+    apart = 100 * (ours(ones) - theirs(ones))
+    return Comparison(Interval(apart, np.nan, np.nan, level), np.nan)
+
+
+def _shared_judgments(log: RunLog, names: Sequence[str]) -> NDArray[np.bool_]:
     """Return the judgments for which all metrics have a score, (M,).
 
     A preference without a score counts as wrong, so that no preference is left out.
@@ -138,7 +205,20 @@ def _kept(log: RunLog, names: Sequence[str]) -> NDArray[np.bool_]:
     return np.asarray(finite[judged.pair])
 
 
-def _difference(
+def _images(log: RunLog) -> NDArray[np.int64]:
+    """Return the image of each judgment, (M,)."""
+    judged = log.judgments
+    return log.image[judged.pair if isinstance(judged, Ratings) else judged.left]
+
+
+def _statistic(
+    log: RunLog, name: str, measure: str, keep: NDArray[np.bool_]
+) -> Callable[[NDArray[np.int64]], float]:
+    value = log.results[name].value
+    return agreement_statistic(log.judgments, value, measure, log.protocol.ties, keep)
+
+
+def _permute(
     log: RunLog,
     a: str,
     b: str,
@@ -147,27 +227,22 @@ def _difference(
     swap: str,
     resamples: int,
     seed: int,
-) -> MetricDifference:
+) -> float:
+    """Return p of the permutation test."""
     judged, x, y = log.judgments, log.results[a].value, log.results[b].value
-    ties = log.protocol.ties
+    images = _images(log)[keep]
     if isinstance(judged, Ratings):
         pair = judged.pair[keep]
-        done = permutation_test(
-            x[pair], y[pair], judged.value[keep], correlation=measure, clusters=log.image[pair],
+        return permutation_test(
+            x[pair], y[pair], judged.value[keep], correlation=measure, clusters=images,
             sources=pair if swap == "captions" else None, resamples=resamples, seed=seed,
-        )  # fmt: skip
-    else:
-        pair = judged.left
-        earned = [credit(v[judged.left], v[judged.right], judged.chosen, ties=ties) for v in (x, y)]
-        done = permutation_test_preference(
-            *earned, categories=judged.category, clusters=log.image[pair],
-            sources=np.arange(len(judged)) if swap == "captions" else None,
-            resamples=resamples, seed=seed,
-        )  # fmt: skip
-    ours, theirs = (agreement_statistic(judged, value, measure, ties, keep) for value in (x, y))
-    drawn = paired_bootstrap(ours, theirs, log.image[pair], resamples=resamples, seed=seed)
-    ones, apart = np.ones(int(keep.sum()), np.int64), drawn.difference
-    return MetricDifference(
-        a, b, measure, 100 * ours(ones), 100 * theirs(ones), 100 * apart.value, 100 * apart.low,
-        100 * apart.high, done.p, done.p, drawn.p,
-    )  # fmt: skip
+        ).p  # fmt: skip
+    earned = [
+        credit(v[judged.left], v[judged.right], judged.chosen, ties=log.protocol.ties)
+        for v in (x, y)
+    ]
+    return permutation_test_preference(
+        *earned, categories=judged.category, clusters=images,
+        sources=np.arange(len(judged)) if swap == "captions" else None, resamples=resamples,
+        seed=seed,
+    ).p  # fmt: skip

@@ -38,22 +38,22 @@ def plot_systems(done: SystemComparison, joined: JoinedScores, path: Path) -> No
     left.set_title(f"mean score, {done.images} images", fontsize=10)
     right.axvline(0, color="#5f6b76", lw=1, ls=":")
     if count == 2:
-        one = done.pairs[0]
+        pair = done.pairs[0]
         value = joined.value[:, joined.shared]
         right.hist(value[0] - value[1], bins=min(41, 5 + done.images // 8), color="#a9b4bf")
-        right.axvspan(one.low, one.high, color="#2563eb", alpha=0.25, lw=0)
-        right.axvline(one.difference, color="#2563eb", lw=2)
+        right.axvspan(pair.low, pair.high, color="#2563eb", alpha=0.25, lw=0)
+        right.axvline(pair.difference, color="#2563eb", lw=2)
         right.set_ylabel("images")
         right.set_xlabel("difference of an image's scores; blue: the mean and its 95 %")
-        right.set_title(f"{_short(one.a)} - {_short(one.b)}: p = {one.p:.2g}", fontsize=10)
+        right.set_title(f"{_short(pair.a)} - {_short(pair.b)}: p = {pair.p:.2g}", fontsize=10)
     else:
         others = [system.name for system in reversed(done.systems[1:])]
         for place, name in enumerate(others):
-            one = next(pair for pair in done.pairs if {pair.a, pair.b} == {highest.name, name})
-            sign = -1 if one.a == highest.name else 1
-            low, high = sorted((sign * one.low, sign * one.high))
-            shown = "#d1495b" if one.adjusted < 0.05 else "#5f6b76"
-            _interval(right, place, sign * one.difference, low, high, shown)
+            pair = next(pair for pair in done.pairs if {pair.a, pair.b} == {highest.name, name})
+            sign = -1 if pair.a == highest.name else 1
+            low, high = sorted((sign * pair.low, sign * pair.high))
+            shown = "#d1495b" if pair.adjusted < 0.05 else "#5f6b76"
+            _interval(right, place, sign * pair.difference, low, high, shown)
         right.set_yticks(range(len(others)), [_short(name) for name in others])
         right.set_ylim(left.get_ylim())
         right.set_xlabel("difference of the means, with 95 %")

@@ -70,15 +70,15 @@ def _bounds(value: TableValue, digits: int) -> str:
 
 def _texts(table: CellTable) -> list[list[str]]:
     """Return every row as text, with a row of bounds below each that has intervals."""
-    found: list[list[str]] = []
+    texts: list[list[str]] = []
     for row in table.rows:
         name, cells = row[0], _cells(row, len(table.columns))
-        found.append([str(name), *(_shown(cell, table.digits) for cell in cells)])
+        texts.append([str(name), *(_shown(cell, table.digits) for cell in cells)])
         bounds = [_bounds(cell, table.digits) for cell in cells]
         if any(bounds):
             level = next(cell.level for cell in cells if isinstance(cell, Interval))
-            found.append([f"{' ' * _depth(str(name))}  {100 * level:g} %", *bounds])
-    return found
+            texts.append([f"{' ' * _depth(str(name))}  {100 * level:g} %", *bounds])
+    return texts
 
 
 def _cells(row: Sequence[TableValue], columns: int) -> list[TableValue]:

@@ -16,10 +16,11 @@ from discode.bench.runlog import MetricResult, RunLog
 from discode.benchmarks import Benchmark
 from discode.bulk.judging import raise_if_stopped
 from discode.errors import DiscodeError, InputError, StoppedError
-from discode.metrics import MetricFactory
+from discode.metrics import METRICS, MetricFactory
 from discode.metrics.base import unique_keys
 from discode.metrics.judge_metric import JudgeMetric
 from discode.metrics.registry import asks_judge
+from discode.options import option_text
 from discode.pairs import Pair
 from discode.scores import Metric
 from discode.version import __version__
@@ -30,22 +31,24 @@ RunProgress = Callable[[str, int, int], None]
 """Called with a metric's label, the number of pairs just done, and the number of all its pairs."""
 
 
-def label_metrics(given: Sequence[str]) -> dict[str, str]:
+def label_metrics(specs: Sequence[str]) -> dict[str, str]:
     """Return the label of each metric, and the name that a factory makes it by.
 
-    "polos=scorefile:polos.csv" is the metric with the label "polos"; others are their own label.
+    "large=clip-s:model=ORG/NAME" is the metric with the label "large". Without a label of yours it
+    is the metric's name; that of a judge or a file keeps its options, which make it another metric.
 
-    >>> label_metrics(["cider", "polos=scorefile:polos.csv#score"])
-    {'cider': 'cider', 'polos': 'scorefile:polos.csv#score'}
+    >>> label_metrics(["cider", "clip-s:model=ORG/NAME", "polos=scorefile:polos.csv#score"])
+    {'cider': 'cider', 'clip-s': 'clip-s:model=ORG/NAME', 'polos': 'scorefile:polos.csv#score'}
     """
-    if not given:
+    if not specs:
         raise InputError("give at least one metric, such as cider or discode")
     names: dict[str, str] = {}
-    for text in given:
+    for text in specs:
         label, equals, name = text.partition("=")
         # "discode:sigma2=0.05" and "scorefile:a=b.csv" have an equals sign of their own.
         if not equals or ":" in label or not label or not name:
-            label = name = text
+            bare = text.partition(":")[0]
+            label, name = (bare if bare in METRICS and not asks_judge(text) else text), text
         if names.get(label, name) != name:
             raise InputError(f"two metrics are called {label!r}; give one of them another name")
         names[label] = name
@@ -83,19 +86,19 @@ def run_metrics(
     protocol = protocol or AgreementProtocol()
     log = RunLog.begin(benchmark, protocol, _versions())
     if earlier is not None and earlier.same_questions(log):
-        kept = {
+        results = {
             label: result if earlier.protocol == protocol else measure_again(result, log)
             for label, result in earlier.results.items()
         }
-        log = replace(log, results=kept)
+        log = replace(log, results=results)
     problems: dict[str, str] = {}
     factory.expect(name for label, name in metrics.items() if label not in log.results)
     for label, name in metrics.items():
         try:
             metric = factory.make(name)
             old = log.results.get(label)
-            made = metric.signature
-            if old is not None and old.metric_signature == made and not old.failures:
+            signature = metric.signature
+            if old is not None and old.metric_signature == signature and not old.failures:
                 continue
             result = _score(benchmark, label, metric, protocol, progress)
         except StoppedError:
@@ -112,8 +115,8 @@ def run_metrics(
 def measure_again(result: MetricResult, log: RunLog) -> MetricResult:
     """Measure scores by another protocol, with its ties in their signature."""
     signature = result.signature.with_fields(ties=log.protocol.ties)
-    found = measure_agreement(log.judgments, log.image, result.value, log.protocol)
-    return replace(result, signature=signature, measures=found)
+    measures = measure_agreement(log.judgments, log.image, result.value, log.protocol)
+    return replace(result, signature=signature, measures=measures)
 
 
 def _score(
@@ -141,7 +144,7 @@ def _score(
         for row, number in enumerate(which.tolist())
         if number in scores.errors
     }
-    options = ",".join(f"{key}={value}" for key, value in benchmark.options.items())
+    options = ",".join(f"{key}={option_text(value)}" for key, value in benchmark.options.items())
     signature = scores.signature.with_fields(
         benchmark=f"{benchmark.name}({options})", ties=protocol.ties
     )
@@ -153,31 +156,27 @@ def _score(
 
 def pairs_to_judge(benchmark: Benchmark, metrics: Mapping[str, str]) -> list[Pair]:
     """Return the pairs that metrics would ask the judge about; the others ask it nothing."""
-    asked: list[Pair] = []
-    judges = [name for name in metrics.values() if asks_judge(name)]
-    for references in sorted({name.startswith("ref-") for name in judges}):
-        needs = frozenset({"references"} if references else ())
-        pairs, _ = _distinct_pairs(benchmark.pairs, needs)
-        asked += [pair for pair in pairs if bool(pair.references) == references]
-    return asked
+    seeing = {name.startswith("ref-") for name in metrics.values() if asks_judge(name)}
+    pairs = _distinct_pairs(benchmark.pairs, frozenset())[0] if False in seeing else []
+    asked = [replace(pair, references=()) for pair in pairs]
+    return asked + [pair for pair in benchmark.pairs if True in seeing and pair.references]
 
 
 def _distinct_pairs(
     pairs: Sequence[Pair], needs: frozenset[str]
 ) -> tuple[list[Pair], NDArray[np.intp]]:
-    """Return the distinct pairs a metric sees, and (P,) which of them each pair is."""
+    """Return the pairs that are distinct to a metric, and (P,) which of them each pair is."""
     if needs & {"references", "id"}:
         return list(pairs), np.arange(len(pairs))
-    bare = [replace(pair, references=()) for pair in pairs]
-    first, which = unique_keys([(str(pair.image), pair.caption) for pair in bare])
-    return [bare[number] for number in first], which
+    first, which = unique_keys([(str(pair.image), pair.caption) for pair in pairs])
+    return [pairs[number] for number in first], which
 
 
 def _versions() -> dict[str, str]:
-    found = {"discode": __version__, "python": platform.python_version()}
+    versions = {"discode": __version__, "python": platform.python_version()}
     for package in _PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return versions

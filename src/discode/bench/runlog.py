@@ -24,6 +24,7 @@ from discode.errors import DiscodeError, InputError
 from discode.files import parse_json, replacing
 from discode.metrics.base import NO_REFERENCES
 from discode.metrics.scorefile import read_scores
+from discode.options import option_text
 from discode.signature import Signature
 from discode.stats import Interval
 
@@ -84,7 +85,9 @@ class RunLog:
     ) -> RunLog:
         """Return the log of a run that has not scored anything yet."""
         return cls(
-            benchmark.name, benchmark.options, protocol, benchmark.checksums, benchmark.notes,
+            benchmark.name,
+            {name: option_text(value) for name, value in benchmark.options.items()},
+            protocol, benchmark.checksums, benchmark.notes,
             tuple(pair.id for pair in benchmark.pairs), benchmark.image, benchmark.judgments,
             versions,
         )  # fmt: skip
@@ -116,7 +119,7 @@ class RunLog:
         """Read a log, or raise an error that says why it cannot be read."""
         path = Path(path)
         if not path.is_file():
-            raise InputError(f"no such run: {path}; discode bench run ... --json FILE makes one")
+            raise InputError(f"no such run: {path}; discode bench run ... -o FILE makes one")
         data: Any = None
         reason = f"{path.name} is not a run of discode bench run"
         try:
@@ -129,7 +132,7 @@ class RunLog:
             if _holds_scores(path):
                 reason = (
                     f"{path.name} holds scores, which discode compare takes, and is not a run; "
-                    "give what discode bench run --json wrote"
+                    "give what discode bench run -o wrote"
                 )
             raise InputError(reason)
         if data.get("version") not in (1, VERSION):
@@ -182,8 +185,8 @@ def _to_json(result: MetricResult) -> dict[str, Any]:
         "fields": dict(result.signature), "counts": dict(result.counts),
         "seconds": round(result.seconds, 3), "errors": reasons,
         "measures": {
-            name: [_json(v) for v in (one.value, one.low, one.high)]
-            for name, one in result.measures.items()
+            name: [_json(v) for v in (interval.value, interval.low, interval.high)]
+            for name, interval in result.measures.items()
         },
         "value": [_json(v) for v in result.value.tolist()],
     }  # fmt: skip
@@ -198,7 +201,7 @@ def _from_json(row: Mapping[str, Any], pairs: int, level: float) -> MetricResult
         Signature.read(row["made"]), Signature.read(written), value,
         {number: reason for reason, rows in row["errors"].items() for number in rows},
         row["counts"], row["seconds"],
-        {name: _interval(one, level) for name, one in row["measures"].items()},
+        {name: _interval(numbers, level) for name, numbers in row["measures"].items()},
     )  # fmt: skip
 
 

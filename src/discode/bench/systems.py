@@ -12,23 +12,23 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import numpy as np
 from numpy.typing import NDArray
 
+from discode.bench.compare import Difference, adjust_and_group
 from discode.bulk.chunks import Shard
 from discode.bulk.folder import check_finished
 from discode.errors import InputError, count_of
 from discode.metrics.scorefile import read_scores
+from discode.pairs import ImageIndex
 from discode.signature import Signature
 from discode.stats import (
     MeansPlan,
     bootstrap_all,
-    holm,
     paired_effect,
     permutation_test_preference,
-    significance_clusters,
 )
 
 KEYS = ("image", "id")
@@ -48,7 +48,7 @@ class JoinedScores:
         present: (S, N) whether the system's file has the image.
         rows: How many rows each file has, and
         failed: how many of them have no score.
-        by: "image", "file name" or "id": what joined them.
+        by: "image" or "id": what joined them.
         signatures: How the scores were made; nothing where the files do not say.
     """
 
@@ -79,30 +79,18 @@ class SystemMean:
 
 
 @dataclass(frozen=True)
-class SystemDifference:
+class SystemDifference(Difference):
     """System ``a`` against ``b``, in points of the scale.
 
-    ``p`` is the permutation test's, ``adjusted`` Holm's over all pairs of systems; ``above``,
-    ``below`` and ``standardised`` are those of :class:`~discode.stats.PairedEffect`.
+    ``p`` is the permutation test's; ``above``, ``below`` and ``standardised`` are those of
+    :class:`~discode.stats.PairedEffect`.
     """
 
-    a: str
-    b: str
-    difference: float
-    low: float
-    high: float
-    p: float
-    adjusted: float
     above: float
     below: float
     standardised: float
 
-    def verdict(self, alpha: float = 0.05) -> str:
-        """Return the conclusion in words."""
-        if self.adjusted >= alpha:
-            return f"no difference between {self.a} and {self.b} was shown"
-        higher, lower = (self.a, self.b) if self.difference > 0 else (self.b, self.a)
-        return f"{higher} scores higher than {lower}"
+    wins = "scores higher than"
 
 
 @dataclass(frozen=True)
@@ -142,8 +130,8 @@ def join_systems(
 
     Args:
         files: Name of the system to its file, or to the folder of a large run.
-        by: "image" or "id"; the image if None and all rows have one. Where no image is in all
-            files, names of images are compared without their folders.
+        by: "image" or "id"; the image if None and all rows have one. Images are found by their
+            names as :class:`~discode.pairs.ImageIndex` says.
         method: Of a file with several methods, the one to compare.
         column: The column with the scores.
 
@@ -158,41 +146,57 @@ def join_systems(
     # What failed may lack a name and differ in its signature: no reason to join the others by id.
     scored = {name: [row for row in rows if not row.failed] for name, rows in whole.items()}
     signatures = _check_signatures({name: rows or whole[name] for name, rows in scored.items()})
-    key = by or _common_key(scored)
-    for name, rows in scored.items():
-        if not all(key in row.keys for row in rows):
-            raise InputError(
-                f"{name}: not every row has {'an image' if key == 'image' else 'an id'}"
-            )
-    read = {name: [row for row in rows if key in row.keys] for name, rows in whole.items()}
-    found = {name: _by_key([row.keys[key] for row in rows]) for name, rows in read.items()}
-    if key == "image" and not set.intersection(*map(set, found.values())):
-        short = {
-            name: _by_key([Path(row.keys[key]).name for row in rows]) for name, rows in read.items()
-        }
-        if all(len(short[name]) == len(found[name]) for name in found):
-            found, key = short, "file name"
-    if not set.intersection(*map(set, found.values())):
+    key = _choose_key(scored, by)
+    systems: dict[str, dict[str, list[float]]] = {}
+    for name, rows in whole.items():
+        scores = systems.setdefault(name, {})
+        for row in rows:
+            if key in row.keys:
+                scores.setdefault(row.keys[key], []).append(row.score)
+    if key == "image":
+        systems = _by_one_name(systems)
+    if not set.intersection(*map(set, systems.values())):
         firsts = ", ".join(
-            f"{name} begins with {next(iter(rows), None)!r}" for name, rows in found.items()
+            f"{name} begins with {next(iter(scores), None)!r}" for name, scores in systems.items()
         )
         raise InputError(f"no {key} is in all files: {firsts}; score the same images")
-    images = list(dict.fromkeys(image for rows in found.values() for image in rows))
-    value = np.full((len(read), len(images)), np.nan)
-    present = np.zeros(value.shape, bool)
-    for s, (name, rows) in enumerate(read.items()):
-        for n, image in enumerate(images):
-            scores = [rows[i].score for i in found[name].get(image, ())]
-            present[s, n] = bool(scores)
-            judged = [score for score in scores if not math.isnan(score)]
-            if judged:
-                value[s, n] = math.fsum(judged) / len(judged)
+    images = list(dict.fromkeys(image for scores in systems.values() for image in scores))
     return JoinedScores(
-        tuple(read), tuple(images), value, present,
+        tuple(systems), tuple(images),
+        np.array([[_mean(scores.get(image, ())) for image in images]
+                  for scores in systems.values()]),
+        np.array([[image in scores for image in images] for scores in systems.values()]),
         tuple(map(len, whole.values())),
         tuple(sum(row.failed for row in rows) for rows in whole.values()),
         key, signatures,
     )  # fmt: skip
+
+
+def _by_one_name(
+    systems: Mapping[str, Mapping[str, list[float]]],
+) -> dict[str, dict[str, list[float]]]:
+    """Return scores by the names of the file with the longest paths, where it has the image."""
+    everywhere = set.intersection(*map(set, systems.values()))
+    longest = max(systems.values(), key=lambda names: max(map(_depth, names), default=0))
+    index = ImageIndex((name, name) for name in longest if name not in everywhere)
+    renamed: dict[str, dict[str, list[float]]] = {}
+    for system, scores in systems.items():
+        renamed[system] = {}
+        for name, values in scores.items():
+            images = [] if name in everywhere else index.find(name)
+            image = images[0] if len(images) == 1 else name
+            renamed[system].setdefault(image, []).extend(values)
+    return renamed
+
+
+def _depth(name: str) -> int:
+    return len(PurePath(name).parts)
+
+
+def _mean(scores: Sequence[float]) -> float:
+    """Return the mean of the scores that are numbers; NaN without any."""
+    numbers = [score for score in scores if not math.isnan(score)]
+    return math.fsum(numbers) / len(numbers) if numbers else math.nan
 
 
 def compare_systems(
@@ -224,31 +228,28 @@ def compare_systems(
     plan = MeansPlan(np.concatenate([value, apart]).T)
     images = np.arange(value.shape[1])
     drawn = bootstrap_all(plan, images, resamples=resamples, seed=seed, level=level)
-    tests = [
-        permutation_test_preference(value[i], value[j], resamples=resamples, seed=seed).p
-        for i, j in places
-    ]
-    matrix = np.ones((len(names), len(names)))
-    pairs = []
-    rows = zip(places, drawn[len(names) :], tests, holm(tests).tolist(), strict=True)
-    for (i, j), interval, p, adjusted in rows:
-        matrix[i, j] = matrix[j, i] = adjusted
+    rows = []
+    for (i, j), interval in zip(places, drawn[len(names) :], strict=True):
+        p = permutation_test_preference(value[i], value[j], resamples=resamples, seed=seed).p
         effect = paired_effect(value[i], value[j])
-        one = SystemDifference(
-            names[i], names[j], interval.value, interval.low, interval.high, p, adjusted,
-            effect.above, effect.below, effect.standardised,
+        rows.append(
+            SystemDifference(
+                names[i], names[j], interval.value, interval.low, interval.high, p, p,
+                effect.above, effect.below, effect.standardised,
+            )
         )  # fmt: skip
-        pairs.append(one)
-    means = drawn[: len(names)]
-    groups = significance_clusters(names, [mean.value for mean in means], matrix, alpha=alpha)
+    means = dict(zip(names, drawn, strict=False))
+    pairs, groups = adjust_and_group(
+        rows, {name: mean.value for name, mean in means.items()}, alpha
+    )
     rank = {name: number for number, group in enumerate(groups, start=1) for name in group}
     systems = [
         SystemMean(name, mean.value, mean.low, mean.high, rank[name])
-        for name, mean in zip(names, means, strict=True)
+        for name, mean in means.items()
     ]
     return SystemComparison(
-        tuple(sorted(systems, key=lambda system: -system.mean)), tuple(pairs),
-        tuple(map(tuple, groups)), value.shape[1], int((~keep).sum()),
+        tuple(sorted(systems, key=lambda system: -system.mean)), pairs, groups, value.shape[1],
+        int((~keep).sum()),
     )  # fmt: skip
 
 
@@ -267,9 +268,9 @@ def _read_rows(path: Path, method: str | None, column: str) -> list[_FileRow]:
     methods: dict[str, None] = {}
     for file in files:
         for _, row, score in read_scores(file, column):
-            made = str(row.get("method") or "")
-            methods[made] = None
-            if method is None or made == method:
+            row_method = str(row.get("method") or "")
+            methods[row_method] = None
+            if method is None or row_method == method:
                 keys = {key: str(row[key]) for key in KEYS if row.get(key) not in (None, "")}
                 rows.append(_FileRow(keys, score, str(row.get("signature") or "")))
     if method is None and len(methods) > 1:
@@ -290,50 +291,49 @@ def _read_rows(path: Path, method: str | None, column: str) -> list[_FileRow]:
 def _check_signatures(read: Mapping[str, Sequence[_FileRow]]) -> tuple[str, ...]:
     """Return what the files say of how they were made; raise where they do not say the same."""
     texts = {name: {row.signature for row in rows} for name, rows in read.items()}
-    made = {name: {Signature.read(text) for text in written} for name, written in texts.items()}
-    first = next(iter(made))
-    for name, other in made.items():
-        if other == made[first]:
+    signatures = {
+        name: {Signature.read(text) for text in written} for name, written in texts.items()
+    }
+    first = next(iter(signatures))
+    for name, others in signatures.items():
+        if others == signatures[first]:
             continue
-        mine, yours = _fields(made[first]), _fields(other)
-        said = [
+        left, right = _fields(signatures[first]), _fields(others)
+        only = [
             ", ".join(field for field in here if field not in there) or "nothing else"
-            for here, there in ((mine, yours), (yours, mine))
+            for here, there in ((left, right), (right, left))
         ]
         raise InputError(
-            f"{first} and {name} were not scored alike: {first} has {said[0]}; {name} has "
-            f"{said[1]}; score both with the same judge and method"
+            f"{first} and {name} were not scored alike: {first} has {only[0]}; {name} has "
+            f"{only[1]}; score both with the same judge and method"
         )
     return tuple(sorted(filter(None, texts[first])))
 
 
 def _fields(signatures: set[Signature]) -> list[str]:
     """Return the fields of signatures, to be shown."""
-    return list(
-        dict.fromkeys(
-            field
-            for made in sorted(signatures, key=str)
-            for field in ([f"{key}:{text}" for key, text in made] or ["no signature"])
-        )
+    fields = (
+        field
+        for signature in sorted(signatures, key=str)
+        for field in ([f"{key}:{text}" for key, text in signature] or ["no signature"])
+    )
+    return list(dict.fromkeys(fields))
+
+
+def _choose_key(read: Mapping[str, Sequence[_FileRow]], by: str | None) -> str:
+    """Return what joins the rows: ``by``, or the first key that all of them have."""
+    lacking = ""
+    for key in KEYS if by is None else (by,):
+        lacks = (name for name, rows in read.items() if not all(key in row.keys for row in rows))
+        lacking = next(lacks, "")
+        if not lacking:
+            return key
+    raise InputError(
+        f"{lacking}: not every row has an {by or 'image, nor every row an id'}, to join files by"
     )
 
 
-def _common_key(read: Mapping[str, Sequence[_FileRow]]) -> str:
-    rows = [row for given in read.values() for row in given]
-    for key in KEYS:
-        if all(key in row.keys for row in rows):
-            return key
-    raise InputError("rows need an image, or all of them an id: that is what joins the files")
-
-
-def _by_key(keys: Sequence[str]) -> dict[str, list[int]]:
-    rows: dict[str, list[int]] = {}
-    for number, key in enumerate(keys):
-        rows.setdefault(key, []).append(number)
-    return rows
-
-
-def label_systems(given: Sequence[str]) -> dict[str, Path]:
+def label_systems(files: Sequence[str]) -> dict[str, Path]:
     """Return the name and the file of each system: ``NAME=FILE``, or a file called by its stem.
 
     >>> label_systems(["blip=runs/1.jsonl", "git.csv"])
@@ -342,7 +342,7 @@ def label_systems(given: Sequence[str]) -> dict[str, Path]:
     ['a/scores', 'b/scores']
     """
     named: list[tuple[str, Path]] = []
-    for text in given:
+    for text in files:
         label, _, rest = text.partition("=")
         explicit = bool(label and rest) and not Path(text).exists()
         named.append((label, Path(rest)) if explicit else ("", Path(text)))
@@ -369,14 +369,14 @@ def explain_join(joined: JoinedScores) -> list[str]:
     if any(joined.failed):
         lost = count_of(int((everywhere & ~joined.shared).sum()), "image")
         lines.append(f"rows without a score: {_counts(names, joined.failed)} ({lost} left out)")
-    mine = joined.present.sum(axis=1)
+    counts = joined.present.sum(axis=1)
     if any(
         rows - failed > count
-        for rows, failed, count in zip(joined.rows, joined.failed, mine, strict=True)
+        for rows, failed, count in zip(joined.rows, joined.failed, counts, strict=True)
     ):
         each = ", ".join(
             f"{name} {rows} rows of {count}"
-            for name, rows, count in zip(names, joined.rows, mine.tolist(), strict=True)
+            for name, rows, count in zip(names, joined.rows, counts.tolist(), strict=True)
         )
         lines.append(f"an image with several captions counts once, with their mean ({each} images)")
     if not joined.signatures:
@@ -385,5 +385,5 @@ def explain_join(joined: JoinedScores) -> list[str]:
 
 
 def _counts(names: Sequence[str], numbers: Sequence[int] | NDArray[np.int64]) -> str:
-    found = zip(names, numbers, strict=True)
-    return ", ".join(f"{name} {number}" for name, number in found if number)
+    counted = zip(names, numbers, strict=True)
+    return ", ".join(f"{name} {number}" for name, number in counted if number)

@@ -9,25 +9,25 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from discode.benchmarks import composite, custom, flickr8k, foil, mceval, pascal50s
 from discode.benchmarks.base import (
     Benchmark,
-    BenchmarkOption,
     BenchmarkRow,
     Preferences,
     Ratings,
-    resolve_options,
 )
 from discode.errors import lookup
+from discode.options import fill_options, split_spec
 
 __all__ = [
     "BENCHMARKS",
     "Benchmark",
-    "BenchmarkOption",
     "BenchmarkRow",
     "Preferences",
     "Ratings",
+    "find_benchmark",
     "find_folder",
     "load_benchmark",
 ]
@@ -46,15 +46,30 @@ BENCHMARKS: dict[str, BenchmarkRow] = {row.name: row for row in _ROWS}
 
 
 def load_benchmark(
-    name: str, data: str | os.PathLike[str], options: Mapping[str, str] | None = None
+    spec: str, data: str | os.PathLike[str], options: Mapping[str, object] | None = None
 ) -> Benchmark:
     """Read a benchmark from its own folder, or from a folder of such folders.
 
-    ``options`` are the choices of its protocol; the defaults reproduce the published cells.
+    ``options`` are the choices of its protocol, which may also follow its name
+    ("foil:references=1"); the defaults reproduce the published cells.
     Missing images are no error: a pair's ``image`` is then where the image should be.
     """
+    row, values = find_benchmark(spec, options)
+    return row.load(find_folder(row, data), values)
+
+
+def find_benchmark(
+    spec: str, options: Mapping[str, object] | None = None
+) -> tuple[BenchmarkRow, dict[str, Any]]:
+    """Return a benchmark's row and the value of every option; mistakes in them are errors.
+
+    >>> row, options = find_benchmark("foil:references=1")
+    >>> row.title, options
+    ('FOIL', {'references': 1, 'pairs': 'all'})
+    """
+    name, typed = split_spec(spec)
     row = lookup(BENCHMARKS, name, "benchmark")
-    return row.load(find_folder(row, data), resolve_options(options, row.options))
+    return row, fill_options(row.options, {**typed, **(options or {})}, f"benchmark {name!r}")
 
 
 def find_folder(row: BenchmarkRow, data: str | os.PathLike[str]) -> Path:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.errors import InputError, lookup
+from discode.errors import InputError
 from discode.files import sha256
+from discode.options import Option, option_text
 from discode.pairs import Pair
 
 
@@ -86,7 +87,7 @@ class Benchmark:
     """
 
     name: str
-    options: Mapping[str, str]
+    options: Mapping[str, Any]
     pairs: tuple[Pair, ...]
     judgments: Ratings | Preferences
     image: NDArray[np.int64]
@@ -106,79 +107,9 @@ class Benchmark:
 
 
 @dataclass(frozen=True)
-class BenchmarkOption:
-    """A choice in how a benchmark is read: its default and what else is allowed.
-
-    Attributes:
-        default: What reproduces the published numbers.
-        about: What is chosen.
-        values: The values that are allowed.
-        pattern: Instead of ``values``, a regular expression.
-        allowed: What ``pattern`` allows, in words.
-        affects_published: Whether a run with another value than the default is not to be compared
-            with the paper's numbers.
-    """
-
-    default: str
-    about: str
-    values: tuple[str, ...] = ()
-    pattern: str = ""
-    allowed: str = ""
-    affects_published: bool = True
-
-    def check(self, name: str, value: str) -> str:
-        """Return ``value``, or raise an error that says what is allowed."""
-        if not isinstance(value, str):
-            raise InputError(f"option {name}={value!r} must be text")
-        fits = re.fullmatch(self.pattern, value) if self.pattern else value in self.values
-        if not fits:
-            words = self.allowed or ", ".join(self.values)
-            raise InputError(f"option {name}={value!r} is not allowed; allowed: {words}")
-        return value
-
-
-def integer_option(
-    default: int, about: str, *, low: int, affects_published: bool = True
-) -> BenchmarkOption:
-    """Return an option that is a whole number of at least 0 or 1 (``low``)."""
-    digits = r"\d{1,9}" if low == 0 else r"[1-9]\d{0,8}"
-    allowed = f"a whole number from {low}"
-    return BenchmarkOption(
-        str(default), about, pattern=digits, allowed=allowed, affects_published=affects_published
-    )
-
-
-def resolve_options(
-    given: Mapping[str, str] | None, table: Mapping[str, BenchmarkOption]
-) -> dict[str, str]:
-    """Return the value of every option of a benchmark, the defaults filled in.
-
-    >>> resolve_options({"draws": "2"}, {"draws": integer_option(5, "how many", low=1)})
-    {'draws': '2'}
-    """
-    given = given or {}
-    for name in given:
-        if not table:
-            raise InputError(f"unknown option {name!r}; this benchmark has none")
-        lookup(table, name, "option")
-    return {name: row.check(name, given.get(name, row.default)) for name, row in table.items()}
-
-
-@dataclass(frozen=True)
 class DataFile:
-    """A publisher's file: how its rows are counted, how many there are, and its SHA-256.
+    """A publisher's file: the SHA-256 of the version that is known, and who distributes it."""
 
-    Attributes:
-        count: Reads a file and returns the number of its rows, or raises where it is damaged.
-        rows: How many rows a complete one has; 0 where any number may be right.
-        unit: What the rows are.
-        sha256: Of the version that is known; "" where none is.
-        origin: Who distributes the version with this checksum.
-    """
-
-    count: Callable[[Path], int] | None = None
-    rows: int = 0
-    unit: str = "rows"
     sha256: str = ""
     origin: str = ""
 
@@ -217,7 +148,7 @@ class BenchmarkRow:
     name: str
     title: str
     about: str
-    load: Callable[[Path, Mapping[str, str]], Benchmark]
+    load: Callable[[Path, Mapping[str, Any]], Benchmark]
     source: str
     licence: str
     citation: str
@@ -226,7 +157,7 @@ class BenchmarkRow:
     optional: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     image_folders: tuple[str, ...] = ("images", "")
-    options: Mapping[str, BenchmarkOption] = field(default_factory=dict)
+    options: tuple[Option, ...] = ()
     categories: tuple[str, ...] = ()
     help: str = ""
     main_tau: str = "tau_c"
@@ -237,6 +168,10 @@ class BenchmarkRow:
     def fetch(self) -> str:
         """Where to get it, under which terms, and whom to cite."""
         return f"source: {self.source}; licence: {self.licence}; cite: {self.citation}"
+
+    def option_texts(self, log: Mapping[str, str]) -> dict[str, str]:
+        """Return every option as text: what a run's log says, and defaults for what it lacks."""
+        return {row.name: log.get(row.name, option_text(row.default)) for row in self.options}
 
     def find_files(self, folder: Path, forms: Sequence[Sequence[str]] = ()) -> dict[str, Path]:
         """Return the files of the first form that is complete, by name.
@@ -315,12 +250,14 @@ class BenchmarkBuilder:
 
     def build(
         self,
-        options: Mapping[str, str],
+        options: Mapping[str, object],
         judgments: Ratings | Preferences,
         files: Sequence[Path],
         notes: Sequence[str] = (),
     ) -> Benchmark:
         """Return the benchmark with the pairs that were added."""
+        if not self.pairs:
+            raise InputError(f"{files[0].name} holds nothing to judge")
         return Benchmark(
             self.row.name,
             dict(options),

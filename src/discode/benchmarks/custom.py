@@ -17,20 +17,42 @@ from typing import Any
 from discode.benchmarks.base import (
     Benchmark,
     BenchmarkBuilder,
-    BenchmarkOption,
     BenchmarkRow,
     Preferences,
     Ratings,
 )
-from discode.benchmarks.parsing import as_number, as_texts, get_field, get_text
+from discode.benchmarks.parsing import as_number, as_texts, check_new, get_field, get_text
 from discode.errors import InputError
 from discode.files import parse_json, read_rows
+from discode.options import Option
 
 _SIDES = {"0": 0, "a": 0, "1": 1, "b": 1}
 _Rows = list[tuple[str, dict[str, Any]]]
 
 
-def load_custom(path: Path, options: Mapping[str, str]) -> Benchmark:
+class _Scale:
+    """LOW-HIGH, kept as it is typed."""
+
+    text = "LOW-HIGH such as 1-5"
+
+    def convert(self, value: object) -> str | None:
+        """Return a range of ratings as it is typed; None if it is none."""
+        return value if isinstance(value, str) and _bounds(value) else None
+
+
+def _bounds(scale: str) -> tuple[float, float] | None:
+    """Return the lowest and the highest rating of LOW-HIGH; None if it is not of that form.
+
+    >>> _bounds("-1-2.5"), _bounds("5-1")
+    ((-1.0, 2.5), None)
+    """
+    number = r"(-?\d+(?:\.\d+)?)"
+    match = re.fullmatch(f"{number}-{number}", scale)
+    low, high = map(float, match.groups()) if match else (0.0, 0.0)
+    return (low, high) if low < high else None
+
+
+def load_custom(path: Path, options: Mapping[str, Any]) -> Benchmark:
     """Read your own benchmark from a file, or from a folder with ratings.* or preferences.*.
 
     ``scale=1-5`` refuses ratings outside it; ``raters=average`` gives each pair one rating.
@@ -56,12 +78,9 @@ def load_custom(path: Path, options: Mapping[str, str]) -> Benchmark:
 
 
 def _ratings(builder: BenchmarkBuilder, rows: _Rows, scale: str) -> Ratings:
-    found = re.fullmatch(r"(-?[\d.]+)-(-?[\d.]+)", scale)
-    low, high = (float(found[1]), float(found[2])) if found else (-math.inf, math.inf)
-    if low >= high:
-        raise InputError(f"option scale={scale!r}: the first number must be below the second")
+    low, high = _bounds(scale) or (-math.inf, math.inf)
     raters: dict[str, int] = {}
-    said: set[tuple[int, int]] = set()
+    rated: set[tuple[int, int]] = set()
     places: Counter[str] = Counter()
     judged = []
     for where, row in rows:
@@ -74,9 +93,9 @@ def _ratings(builder: BenchmarkBuilder, rows: _Rows, scale: str) -> Ratings:
         places[image] += len(builder.pairs) - before
         who = _given(row, "rater")
         rater = raters.setdefault(who, len(raters))
-        if who and (pair, rater) in said:
+        if who and (pair, rater) in rated:
             raise InputError(f"{where}: rater {who!r} rated this pair before")
-        said.add((pair, rater))
+        rated.add((pair, rater))
         value = as_number(get_field(row, "rating", where), "rating", where, low, high)
         if math.isinf(value):
             raise InputError(f"{where}: rating must be finite, not {row['rating']!r}")
@@ -90,13 +109,12 @@ def _preferences(builder: BenchmarkBuilder, rows: _Rows) -> Preferences:
     for i, (where, row) in enumerate(rows):
         image = get_text(row, "image", where)
         key = _given(row, "id") or f"{image}#{i}"
-        if key in keys:
-            raise InputError(f"{where}: id {key!r} was there before; ids must be unique")
+        check_new(key, keys, where)
         keys.add(key)
-        given = get_field(row, "preference", where)
-        chosen = _SIDES.get(str(given).strip().lower()) if not isinstance(given, bool) else None
+        side = get_field(row, "preference", where)
+        chosen = _SIDES.get(str(side).strip().lower()) if not isinstance(side, bool) else None
         if chosen is None:
-            raise InputError(f"{where}: preference must be 0 or 1, or a or b, not {given!r}")
+            raise InputError(f"{where}: preference must be 0 or 1, or a or b, not {side!r}")
         references = _references(row, where)
         left, right = (
             builder.add(
@@ -115,13 +133,13 @@ def _given(row: Mapping[str, Any], name: str) -> str:
 
 
 def _references(row: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    given = row.get("references")
-    if given is None or given == "":
+    value = row.get("references")
+    if value is None or value == "":
         return ()
-    if isinstance(given, str):
-        listed = given.lstrip().startswith("[")
-        given = parse_json(given, f"{where}: references") if listed else [given]
-    return as_texts(given, "references", where)
+    if isinstance(value, str):
+        listed = value.lstrip().startswith("[")
+        value = parse_json(value, f"{where}: references") if listed else [value]
+    return as_texts(value, "references", where)
 
 
 ROW = BenchmarkRow(
@@ -134,15 +152,8 @@ ROW = BenchmarkRow(
     citation="yours",
     forms=(("ratings.jsonl",), ("ratings.csv",), ("preferences.jsonl",), ("preferences.csv",)),
     folders=("custom",),
-    options={
-        "scale": BenchmarkOption(
-            "any",
-            "the ratings' range",
-            pattern=r"any|-?\d+(\.\d+)?--?\d+(\.\d+)?",
-            allowed="any, or LOW-HIGH such as 1-5",
-        ),
-        "raters": BenchmarkOption(
-            "flatten", "one point per rating, or per pair", ("flatten", "average")
-        ),
-    },
+    options=(
+        Option("scale", "any", "the ratings' range", ("any", _Scale())),
+        Option("raters", "flatten", "one point per rating, or per pair", ("flatten", "average")),
+    ),
 )

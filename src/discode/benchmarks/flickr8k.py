@@ -11,11 +11,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from discode.benchmarks.base import (
     Benchmark,
     BenchmarkBuilder,
-    BenchmarkOption,
     BenchmarkRow,
     DataFile,
     Ratings,
@@ -24,13 +24,15 @@ from discode.benchmarks.parsing import (
     as_number,
     as_texts,
     as_whole_number,
+    check_new,
     get_field,
     get_list,
     get_text,
-    read_json_file,
+    read_object,
     read_tsv,
 )
 from discode.errors import InputError
+from discode.options import Option
 
 _EXPERT_FIELDS = ("image", "caption id", "expert 1", "expert 2", "expert 3")
 _CROWD_FIELDS = ("image", "caption id", "share of yes", "yes", "no")
@@ -48,7 +50,7 @@ class Flickr8kRow:
     references: tuple[str, ...] = ()
 
 
-def load_expert(folder: Path, options: Mapping[str, str]) -> Benchmark:
+def load_expert(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     """Read Flickr8k-Expert: 5,822 rows, of which 5,664 have a caption of another image.
 
     The published cells come from ``experts=flatten`` (16,992 points) and ``self_references=drop``:
@@ -61,13 +63,13 @@ def load_expert(folder: Path, options: Mapping[str, str]) -> Benchmark:
         rows = _join(files, "ExpertAnnotations.txt", read_expert)
     notes = []
     if options["self_references"] == "drop":
-        kept = [row for row in rows if row.caption not in row.references]
-        if len(kept) < len(rows):
+        others = [row for row in rows if row.caption not in row.references]
+        if len(others) < len(rows):
             notes.append(
-                f"{len(rows) - len(kept)} rows dropped: "
+                f"{len(rows) - len(others)} rows dropped: "
                 "the caption is one of the image's own references"
             )
-        rows = kept
+        rows = others
     builder = BenchmarkBuilder(EXPERT, folder)
     judgments = _ratings(builder, rows, notes)
     if options["experts"] == "average":
@@ -75,7 +77,7 @@ def load_expert(folder: Path, options: Mapping[str, str]) -> Benchmark:
     return builder.build(options, judgments, list(files.values()), notes)
 
 
-def load_cf(folder: Path, options: Mapping[str, str]) -> Benchmark:
+def load_cf(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     """Read Flickr8k-CF: 47,830 rows, each the share of crowd workers who said yes.
 
     With ``references=clean`` (the published protocol) a reference that equals any judged caption
@@ -91,7 +93,9 @@ def load_cf(folder: Path, options: Mapping[str, str]) -> Benchmark:
         judged: dict[str, set[str]] = {}
         for row in rows:
             judged.setdefault(row.image, set()).add(row.caption)
-        removed = {(r.image, own) for r in rows for own in r.references if own in judged[r.image]}
+        removed = {
+            (r.image, text) for r in rows for text in r.references if text in judged[r.image]
+        }
         if removed:
             notes.append(
                 f"{len(removed)} references removed: they are judged captions of the image"
@@ -99,7 +103,7 @@ def load_cf(folder: Path, options: Mapping[str, str]) -> Benchmark:
         rows = [
             replace(
                 row,
-                references=tuple(own for own in row.references if own not in judged[row.image]),
+                references=tuple(text for text in row.references if text not in judged[row.image]),
             )
             for row in rows
         ]
@@ -115,11 +119,11 @@ def _join(
 ) -> list[Flickr8kRow]:
     """Return the publisher's rows with their captions and references."""
     captions = read_tokens(files["Flickr8k.token.txt"])
-    own: dict[str, list[str]] = {}
+    references: dict[str, list[str]] = {}
     for key, caption in captions.items():
-        own.setdefault(key.rpartition("#")[0], []).append(caption)
+        references.setdefault(key.rpartition("#")[0], []).append(caption)
     return [
-        replace(row, caption=captions[row.key], references=tuple(own[row.image]))
+        replace(row, caption=captions[row.key], references=tuple(references[row.image]))
         for row in read(files[annotations], captions)
     ]
 
@@ -148,15 +152,12 @@ def read_tokens(path: Path) -> dict[str, str]:
     for where, (key, caption) in read_tsv(path, ("caption id", "caption")):
         if "#" not in key:
             raise InputError(f"{where}: caption id must look like IMAGE.jpg#0, not {key!r}")
-        if key in captions:
-            raise InputError(f"{where}: caption id {key!r} was there before; ids must be unique")
+        check_new(key, captions, where)
         captions[key] = " ".join(caption.split())
-    if not captions:
-        raise InputError(f"{path.name} holds no captions")
     return captions
 
 
-def read_expert(path: Path, captions: Mapping[str, str] | None = None) -> list[Flickr8kRow]:
+def read_expert(path: Path, captions: Mapping[str, str]) -> list[Flickr8kRow]:
     """Return the rows of ExpertAnnotations.txt, their ids checked against ``captions``."""
     return [
         Flickr8kRow(
@@ -172,46 +173,41 @@ def read_expert(path: Path, captions: Mapping[str, str] | None = None) -> list[F
     ]
 
 
-def read_crowd(path: Path, captions: Mapping[str, str] | None = None) -> list[Flickr8kRow]:
+def read_crowd(path: Path, captions: Mapping[str, str]) -> list[Flickr8kRow]:
     """Return the rows of CrowdFlowerAnnotations.txt: the vote is the share of yes."""
     rows = []
     for where, (image, key, share, yes, no) in _annotations(path, captions, _CROWD_FIELDS):
-        found = as_number(share, "share of yes", where, 0, 1)
-        said = as_whole_number(yes, "yes", where, 0, 10**6)
-        total = said + as_whole_number(no, "no", where, 0, 10**6)
-        if not total or abs(found - said / total) > 1e-3:
+        vote = as_number(share, "share of yes", where, 0, 1)
+        agreed = as_whole_number(yes, "yes", where, 0, 10**6)
+        total = agreed + as_whole_number(no, "no", where, 0, 10**6)
+        if not total or abs(vote - agreed / total) > 1e-3:
             raise InputError(f"{where}: share of yes {share} is not yes/(yes+no) of {yes} and {no}")
-        rows.append(Flickr8kRow(image, "", key, (found,)))
+        rows.append(Flickr8kRow(image, "", key, (vote,)))
     return rows
 
 
 def _annotations(
-    path: Path, captions: Mapping[str, str] | None, fields: tuple[str, ...]
+    path: Path, captions: Mapping[str, str], fields: tuple[str, ...]
 ) -> list[tuple[str, list[str]]]:
-    rows, seen = [], set()
-    images = None if captions is None else {key.rpartition("#")[0] for key in captions}
+    rows: list[tuple[str, list[str]]] = []
+    seen: set[tuple[str, str]] = set()
+    images = {key.rpartition("#")[0] for key in captions}
     for where, cells in read_tsv(path, fields):
         image, key = cells[:2]
-        if images is not None and image not in images:
+        if image not in images:
             raise InputError(f"{where}: image {image!r} has no captions in Flickr8k.token.txt")
-        if captions is not None and key not in captions:
+        if key not in captions:
             raise InputError(f"{where}: caption id {key!r} is not in Flickr8k.token.txt")
-        if (image, key) in seen:
-            raise InputError(f"{where}: {image} with {key} was there before; rows must be unique")
+        check_new((image, key), seen, where)
         seen.add((image, key))
         rows.append((where, cells))
-    if not rows:
-        raise InputError(f"{path.name} holds no rows")
     return rows
 
 
 def read_clipscore(path: Path, low: float, high: float) -> list[Flickr8kRow]:
     """Return the rows of CLIPScore's JSON, which has one entry per rating of a caption."""
-    content = read_json_file(path)
-    if not isinstance(content, dict):
-        raise InputError(f"{path.name} must be an object of images, not {type(content).__name__}")
     rows = []
-    for key, entry in content.items():
+    for key, entry in read_object(path).items():
         where = f"{path.name} image {key!r}"
         image = Path(get_text(entry, "image_path", where)).name
         references = as_texts(get_field(entry, "ground_truth", where), "ground_truth", where)
@@ -224,19 +220,14 @@ def read_clipscore(path: Path, low: float, high: float) -> list[Flickr8kRow]:
             vote = rating if empty else as_number(rating, "rating", place, low, high)
             votes.setdefault(caption, []).append(vote)
         rows += [
-            Flickr8kRow(image, caption, str(i), tuple(given), references)
-            for i, (caption, given) in enumerate(votes.items())
+            Flickr8kRow(image, caption, str(i), tuple(ratings), references)
+            for i, (caption, ratings) in enumerate(votes.items())
         ]
-    if not rows:
-        raise InputError(f"{path.name} holds no judgements")
     return rows
 
 
 _COPY = "copies of Flickr8k_text.zip (github.com/rokaHakor/ImageCaptioning, Arun-kr630/ca)"
 _TOKENS = DataFile(
-    lambda path: len(read_tokens(path)),
-    40_460,
-    "captions",
     "fc18d93dd1816b367a790e08c73c10b4ef1465102bad4f2412f19ea967c1344a",
     _COPY,
 )
@@ -253,18 +244,11 @@ EXPERT = BenchmarkRow(
     forms=(("ExpertAnnotations.txt", "Flickr8k.token.txt"), ("flickr8k.json",)),
     files={
         "ExpertAnnotations.txt": DataFile(
-            lambda path: len(read_expert(path)),
-            5822,
-            "rows",
             "e604ba9c13158f74dcc6319362ff3c10a30d883851618b49054a75aab8cb8e6b",
             _COPY,
         ),
         "Flickr8k.token.txt": _TOKENS,
-        "flickr8k.json": DataFile(
-            lambda path: sum(len(row.votes) for row in read_clipscore(path, 1, 4)),
-            16_992,
-            "ratings",
-        ),
+        "flickr8k.json": DataFile(),
     },
     folders=("flickr8k", "Flickr8k", "flickr8k_text", "Flickr8k_text"),
     image_folders=(
@@ -275,14 +259,17 @@ EXPERT = BenchmarkRow(
         "Flickr8k_Dataset/Flicker8k_Dataset",
         "",
     ),
-    options={
-        "experts": BenchmarkOption(
-            "flatten", "three points per caption, or their mean", ("flatten", "average")
+    options=(
+        Option(
+            "experts", "flatten", "three points per caption, or their mean", ("flatten", "average")
         ),
-        "self_references": BenchmarkOption(
-            "drop", "captions that are among the image's references", ("drop", "keep")
+        Option(
+            "self_references",
+            "drop",
+            "captions that are among the image's references",
+            ("drop", "keep"),
         ),
-    },
+    ),
     published_sizes=lambda options: (
         (
             1000,
@@ -301,24 +288,15 @@ CF = replace(
     forms=(("CrowdFlowerAnnotations.txt", "Flickr8k.token.txt"), ("crowdflower_flickr8k.json",)),
     files={
         "CrowdFlowerAnnotations.txt": DataFile(
-            lambda path: len(read_crowd(path)),
-            47_830,
-            "rows",
             "9ce4a12d14634554983be996319452efd74f10a4e666088dc9f8dff83977e462",
             _COPY,
         ),
         "Flickr8k.token.txt": _TOKENS,
-        "crowdflower_flickr8k.json": DataFile(
-            lambda path: sum(len(row.votes) for row in read_clipscore(path, 0, 1)),
-            47_830,
-            "ratings",
-        ),
+        "crowdflower_flickr8k.json": DataFile(),
     },
-    options={
-        "references": BenchmarkOption(
-            "clean", "without the judged captions of the image", ("clean", "all")
-        )
-    },
+    options=(
+        Option("references", "clean", "without the judged captions of the image", ("clean", "all")),
+    ),
     main_tau="tau_b",
     published_sizes=lambda options: ((1000, 47_830),),
 )

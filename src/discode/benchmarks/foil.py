@@ -14,7 +14,6 @@ from typing import Any
 from discode.benchmarks.base import (
     Benchmark,
     BenchmarkBuilder,
-    BenchmarkOption,
     BenchmarkRow,
     DataFile,
     Preferences,
@@ -25,9 +24,10 @@ from discode.benchmarks.parsing import (
     get_list,
     get_text,
     letters_and_digits,
-    read_json_file,
+    read_object,
 )
 from discode.errors import InputError
+from discode.options import Numbers, Option
 
 _COCO = "captions_val2014.json"
 
@@ -45,7 +45,7 @@ class FoilChoice:
     valid: bool = True
 
 
-def load_foil(folder: Path, options: Mapping[str, str]) -> Benchmark:
+def load_foil(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     """Read FOIL: the caption is on the left, its foil on the right; the caption is correct.
 
     ``references`` is how many of the image's other COCO captions a metric is shown: the paper has
@@ -57,11 +57,11 @@ def load_foil(folder: Path, options: Mapping[str, str]) -> Benchmark:
     choices = read_foil(path) if path.name.startswith("foilv1") else read_valse(path)
     notes = []
     if options["pairs"] == "valid":
-        kept = [choice for choice in choices if choice.valid]
-        if len(kept) < len(choices):
-            notes.append(f"{len(choices) - len(kept)} choices dropped: annotators did not agree")
-        choices = kept
-    wanted = int(options["references"])
+        agreed = [choice for choice in choices if choice.valid]
+        if len(agreed) < len(choices):
+            notes.append(f"{len(choices) - len(agreed)} choices dropped: annotators did not agree")
+        choices = agreed
+    wanted = options["references"]
     captions: dict[int, list[str]] = {}
     if wanted and (folder / _COCO).is_file():
         files[_COCO] = folder / _COCO
@@ -71,14 +71,14 @@ def load_foil(folder: Path, options: Mapping[str, str]) -> Benchmark:
     builder = BenchmarkBuilder(ROW, folder)
     judged, short = [], 0
     for choice in choices:
-        own = [
-            one
-            for one in captions.get(choice.number, [])
-            if letters_and_digits(one) != letters_and_digits(choice.caption)
+        references = [
+            text
+            for text in captions.get(choice.number, [])
+            if letters_and_digits(text) != letters_and_digits(choice.caption)
         ][:wanted]
-        short += bool(captions) and len(own) < wanted
-        left = builder.add(choice.image, choice.caption, own, f"{choice.key}#caption")
-        right = builder.add(choice.image, choice.foil, own, f"{choice.key}#foil")
+        short += bool(captions) and len(references) < wanted
+        left = builder.add(choice.image, choice.caption, references, f"{choice.key}#caption")
+        right = builder.add(choice.image, choice.foil, references, f"{choice.key}#foil")
         judged.append((left, right, 0, "foil"))
     if short:
         notes.append(f"{short} choices have fewer than {wanted} references")
@@ -87,7 +87,7 @@ def load_foil(folder: Path, options: Mapping[str, str]) -> Benchmark:
 
 def read_valse(path: Path) -> list[FoilChoice]:
     """Return the choices of VALSE's foil-it.json."""
-    content = _object(path)
+    content = read_object(path)
     choices = []
     for key, entry in content.items():
         where = f"{path.name} entry {key!r}"
@@ -109,7 +109,7 @@ def read_valse(path: Path) -> list[FoilChoice]:
 
 def read_foil(path: Path) -> list[FoilChoice]:
     """Return the choices of the original file: each foil with the caption it was made from."""
-    content = _object(path)
+    content = read_object(path)
     names = {}
     for i, entry in enumerate(get_list(content, "images", path.name)):
         where = f"{path.name} image {i}"
@@ -136,15 +136,13 @@ def read_foil(path: Path) -> list[FoilChoice]:
         if number not in names:
             raise InputError(f"{where}: image_id {number!r} is not among the images")
         choices.append(FoilChoice(f"{key}-{foil}", names[number], number, captions[key], caption))
-    if not choices:
-        raise InputError(f"{path.name} holds no foils")
     return choices
 
 
 def read_coco(path: Path) -> dict[int, list[str]]:
     """Return the captions of each image of COCO's captions_*.json, in its order."""
     captions: dict[int, list[str]] = {}
-    for i, entry in enumerate(get_list(_object(path), "annotations", path.name)):
+    for i, entry in enumerate(get_list(read_object(path), "annotations", path.name)):
         where = f"{path.name} annotation {i}"
         number = _number(entry, "image_id", where)
         captions.setdefault(number, []).append(" ".join(get_text(entry, "caption", where).split()))
@@ -153,13 +151,6 @@ def read_coco(path: Path) -> dict[int, list[str]]:
 
 def _number(entry: Any, name: str, where: str) -> int:
     return as_whole_number(get_field(entry, name, where), name, where, 0, 10**12)
-
-
-def _object(path: Path) -> dict[str, Any]:
-    content = read_json_file(path)
-    if not isinstance(content, dict) or not content:
-        raise InputError(f"{path.name} must be an object with entries")
-    return content
 
 
 ROW = BenchmarkRow(
@@ -174,29 +165,31 @@ ROW = BenchmarkRow(
     forms=(("foilv1.0_test_2017.json",), ("foil-it.json",)),
     files={
         "foil-it.json": DataFile(
-            lambda path: len(read_valse(path)),
-            1000,
-            "choices",
             "6f6f0d7494271ed28f6e6f075c3ba36ba1bc45d00ecf7403920f060915130460",
             "github.com/Heidelberg-NLP/VALSE",
         ),
-        "foilv1.0_test_2017.json": DataFile(lambda path: len(read_foil(path))),
-        _COCO: DataFile(lambda path: sum(map(len, read_coco(path).values())), unit="captions"),
+        "foilv1.0_test_2017.json": DataFile(),
+        _COCO: DataFile(),
     },
     optional=(_COCO,),
     folders=("foil", "FOIL"),
     image_folders=("images", "val2014", "", "../coco/val2014"),
-    options={
-        "references": BenchmarkOption(
-            "4", "other COCO captions of the image", ("0", "1", "4"), affects_published=False
+    options=(
+        Option(
+            "references",
+            4,
+            "other COCO captions of the image",
+            (Numbers("0, 1, 4", (0, 1, 4).__contains__, whole=True),),
+            affects_published=False,
         ),
-        "pairs": BenchmarkOption(
+        Option(
+            "pairs",
             "all",
             "or those that VALSE's annotators told apart",
             ("all", "valid"),
             affects_published=False,
         ),
-    },
+    ),
     published_column="foil {references}-ref",
     # The test set by Table 1 of its paper; VALSE's 1,000 are other data.
     published_sizes=lambda options: ((32_150, 99_480),),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,20 @@ def read_tsv(path: Path, fields: Sequence[str]) -> Iterator[tuple[str, list[str]
                 f"({', '.join(fields)}): {why}"
             )
         yield where, cells
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the content of a JSON file that must be an object with entries."""
+    content = read_json_file(path)
+    if not isinstance(content, dict) or not content:
+        raise InputError(f"{path.name} must be an object with entries")
+    return content
+
+
+def check_new(key: Hashable, known: Container[Hashable], where: str) -> None:
+    """Raise if a key that must be unique is known already."""
+    if key in known:
+        raise InputError(f"{where}: {key!r} was there before; it must be unique")
 
 
 def read_json_file(path: Path) -> Any:
@@ -77,22 +91,22 @@ def as_texts(value: Any, name: str, where: str) -> tuple[str, ...]:
 def as_number(value: Any, name: str, where: str, low: float, high: float) -> float:
     """Return a value that must be a number from ``low`` to ``high``."""
     try:
-        found = float(value) if not isinstance(value, bool) else float("nan")
+        number = float(value) if not isinstance(value, bool) else float("nan")
     except (TypeError, ValueError, OverflowError):
-        found = float("nan")
-    if not low <= found <= high:
+        number = float("nan")
+    if not low <= number <= high:
         raise InputError(
             f"{where}: {name} must be a number from {low:g} to {high:g}, not {_shortened(value)}"
         )
-    return found
+    return number
 
 
 def as_whole_number(value: Any, name: str, where: str, low: int, high: int) -> int:
     """Return a value that must be a whole number from ``low`` to ``high``."""
-    found = as_number(value, name, where, low, high)
-    if found != int(found):
+    number = as_number(value, name, where, low, high)
+    if number != int(number):
         raise InputError(f"{where}: {name} must be a whole number, not {_shortened(value)}")
-    return int(found)
+    return int(number)
 
 
 def _shortened(value: Any) -> str:

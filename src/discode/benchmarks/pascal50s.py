@@ -17,20 +17,20 @@ import numpy as np
 from discode.benchmarks.base import (
     Benchmark,
     BenchmarkBuilder,
-    BenchmarkOption,
     BenchmarkRow,
     DataFile,
     Preferences,
-    integer_option,
 )
 from discode.benchmarks.parsing import (
     as_texts,
     as_whole_number,
+    check_new,
     get_field,
     get_text,
-    read_json_file,
+    read_object,
 )
 from discode.errors import InputError, require
+from discode.options import COUNT, SIZE, Option
 
 _CATEGORIES = ("HC", "HI", "HM", "MM")
 """In the order of pair_pascal.mat's numbers 1 to 4."""
@@ -49,7 +49,7 @@ class PascalChoice:
     references: tuple[str, ...] = ()
 
 
-def load_pascal50s(folder: Path, options: Mapping[str, str]) -> Benchmark:
+def load_pascal50s(folder: Path, options: Mapping[str, Any]) -> Benchmark:
     """Read Pascal-50S: 4,000 choices, as often as references are drawn.
 
     The published protocol is ``references=draw``: five of each image's fifty references at random,
@@ -72,8 +72,8 @@ def load_pascal50s(folder: Path, options: Mapping[str, str]) -> Benchmark:
     judged, used = [], dict(options)
     if options["references"] == "draw":
         pool = read_references(files["pascal50S.mat"])
-        rng = np.random.default_rng(int(options["seed"]))
-        for draw in range(int(options["draws"])):
+        rng = np.random.default_rng(options["seed"])
+        for draw in range(options["draws"]):
             shown = {
                 image: tuple(all_[i] for i in rng.choice(len(all_), _REFERENCES, replace=False))
                 for image, all_ in pool.items()
@@ -109,13 +109,8 @@ def _add(
 
 def read_choices(path: Path) -> list[PascalChoice]:
     """Return the choices of FLEUR's pascal_50s.json."""
-    content = read_json_file(path)
-    if not isinstance(content, dict):
-        raise InputError(
-            f"{path.name} must be an object of lists (HC, HI, HM, MM), not {type(content).__name__}"
-        )
     choices = []
-    for category, entries in content.items():
+    for category, entries in read_object(path).items():
         if category not in _CATEGORIES or not isinstance(entries, list):
             raise InputError(
                 f"{path.name}: {category!r} is not a list of choices; "
@@ -135,8 +130,6 @@ def read_choices(path: Path) -> list[PascalChoice]:
                     as_texts(entry.get("references", []), "references", where),
                 )
             )
-    if not choices:
-        raise InputError(f"{path.name} holds no choices")
     return choices
 
 
@@ -172,24 +165,12 @@ def read_references(path: Path) -> dict[str, tuple[str, ...]]:
     for i, entry in enumerate(_matlab(path, ("refs",))["refs"]):
         where = f"{path.name} image {i}"
         image = get_text(entry, "image", where)
-        given = [str(one) for one in np.atleast_1d(get_field(entry, "sent", where))]
-        if image in pool:
-            raise InputError(f"{where}: {image!r} was there before; images must be unique")
-        if len(given) < _REFERENCES:
-            raise InputError(f"{where}: {len(given)} references, at least {_REFERENCES} are needed")
-        pool[image] = as_texts(given, "sent", where)
+        texts = [str(text) for text in np.atleast_1d(get_field(entry, "sent", where))]
+        check_new(image, pool, where)
+        if len(texts) < _REFERENCES:
+            raise InputError(f"{where}: {len(texts)} references, at least {_REFERENCES} are needed")
+        pool[image] = as_texts(texts, "sent", where)
     return pool
-
-
-def read_candidates(path: Path) -> list[tuple[str, tuple[str, ...]]]:
-    """Return (image, its two captions) of pascal_cands.mat, the choices without the votes."""
-    return [
-        (
-            get_text(entry, "image", f"{path.name} choice {i}"),
-            as_texts([str(one) for one in np.atleast_1d(entry["sent"])], "sent", f"choice {i}"),
-        )
-        for i, entry in enumerate(_matlab(path, ("cands",))["cands"])
-    ]
 
 
 def _matlab(path: Path, names: tuple[str, ...]) -> dict[str, Any]:
@@ -222,30 +203,18 @@ ROW = BenchmarkRow(
     forms=(("pascal_50s.json", "pascal50S.mat"),),
     files={
         "pascal_50s.json": DataFile(
-            lambda path: len(read_choices(path)),
-            4000,
-            "choices",
             "f6033bbcf74583a22d289cf080fff5b930c04cf6d29e33e0170552e8e0237da9",
             "github.com/Yebin46/FLEUR",
         ),
         "pascal50S.mat": DataFile(
-            lambda path: len(read_references(path)),
-            1000,
-            "images with 50 references",
             "f927c038104d9579ce89be6b8c1a10415b41ce02519becc28238b6fb75a145ac",
             _MATLAB,
         ),
         "pair_pascal.mat": DataFile(
-            lambda path: len(read_votes(path)),
-            4000,
-            "choices",
             "63925be0d9a9d98d68cfdef2be6667a87b6ee23f08f3a1397edaaee07ad09d84",
             _MATLAB,
         ),
         "pascal_cands.mat": DataFile(
-            lambda path: len(read_candidates(path)),
-            4000,
-            "choices",
             "381d85e343eaddef86950b99d3c0e0f9f5b34277f743bded4ee2f3a2c6aea0e8",
             _MATLAB,
         ),
@@ -256,18 +225,16 @@ ROW = BenchmarkRow(
         "images", "JPEGImages", "VOC2012/JPEGImages", "VOC2010/JPEGImages",
         "VOCdevkit/VOC2012/JPEGImages", "VOCdevkit/VOC2010/JPEGImages", "",
     ),
-    options={
-        "references": BenchmarkOption(
-            "draw", "five of fifty at random, or the file's five", ("draw", "given")
+    options=(
+        Option(
+            "references", "draw", "five of fifty at random, or the file's five", ("draw", "given")
         ),
-        "draws": integer_option(
-            5, "how often references are drawn", low=1, affects_published=False
+        Option("draws", 5, "how often references are drawn", (SIZE,), affects_published=False),
+        Option("seed", 0, "random seed of the draws", (COUNT,), affects_published=False),
+        Option(
+            "labels", "consensus", "by the JSON, or pair_pascal.mat's votes", ("consensus", "votes")
         ),
-        "seed": integer_option(0, "of the draws", low=0, affects_published=False),
-        "labels": BenchmarkOption(
-            "consensus", "by the JSON, or pair_pascal.mat's votes", ("consensus", "votes")
-        ),
-    },
+    ),
     categories=_CATEGORIES,
     published_sizes=lambda options: (
         (1000, 4000 * (int(options["draws"]) if options["references"] == "draw" else 1)),

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,12 +20,19 @@ from discode.bench.agreement import AgreementProtocol
 from discode.bench.layout import TABLE_FORMATS, write_table
 from discode.bench.run import label_metrics, pairs_to_judge, run_metrics
 from discode.bench.runlog import RunLog
-from discode.benchmarks import BENCHMARKS, Benchmark, BenchmarkRow, find_folder, load_benchmark
-from discode.benchmarks.base import resolve_options
+from discode.benchmarks import (
+    BENCHMARKS,
+    Benchmark,
+    BenchmarkRow,
+    find_benchmark,
+    find_folder,
+    load_benchmark,
+)
 from discode.benchmarks.check import check_data, unknown_versions
 from discode.benchmarks.composite import join_composite
 from discode.cli import output
 from discode.cli.dry_run import check_served, print_estimate
+from discode.cli.lists import print_options
 from discode.cli.model_options import (
     BaseUrl,
     Device,
@@ -34,29 +41,27 @@ from discode.cli.model_options import (
     ModelOption,
     Threads,
     model_options,
-    parse_pairs,
 )
 from discode.cli.output import echo, stderr, stdout, store_beside, table_of
 from discode.errors import InputError, StoppedError, lookup
 from discode.files import replacing
 from discode.metrics import METRICS, MetricFactory
-from discode.metrics.bert import DEFAULT_BERT
-from discode.metrics.clip import DEFAULT_CLIP
-from discode.metrics.polos import DEFAULT_POLOS_TEXT
-from discode.metrics.registry import asks_judge
+from discode.metrics.registry import asks_judge, find_metric
+from discode.pairs import Pair
 from discode.paper.published import PAPER_TABLES, published_cells
 from discode.paper.run_tables import published_table, render_table
 
-_NAMES = "As discode bench list has it."
+_NAMES = "Name and options as discode bench list has them."
 Data = Annotated[Path, typer.Option(help="The benchmark's folder, or a folder of such folders.")]
-ProtocolOption = Annotated[
-    list[str] | None,
+RunOutput = Annotated[
+    str | None,  # a Path would forget the slash that makes runs/ a folder
     typer.Option(
-        "--option",
-        metavar="KEY=VALUE",
-        help="Of the protocol, for benchmarks that have it; repeat.",
+        "--output", "-o", metavar="PATH",
+        help="Keep the run in this file, or in folder/BENCHMARK.json for each of several; a "
+        "second run adds to it, or resumes.",
     ),
-]
+]  # fmt: skip
+BENCHMARK_SPEC = "NAME[:KEY=VALUE,...]"
 
 app = typer.Typer(help="Benchmarks with human judgments.", no_args_is_help=True)
 
@@ -69,25 +74,31 @@ def _root() -> None:
 @app.command("list")
 def list_() -> None:
     """List the benchmarks, the options of their protocols, and what to fetch."""
-    table = table_of("benchmark", "what it is", "options, the default first")
+    table = table_of("benchmark", "what it is")
     for name, row in BENCHMARKS.items():
-        options = [
-            f"{key}={'|'.join(dict.fromkeys((option.default, *option.values)))}"
-            + (f" ({option.allowed})" if option.allowed else "")
-            for key, option in row.options.items()
-        ]
-        table.add_row(name, escape(row.about), escape("\n".join(options)))
+        table.add_row(name, escape(row.about))
     stdout.print(table)
+    stdout.print("\nOptions follow a colon: -b foil:references=1,pairs=valid", highlight=False)
+    print_options({name: row.options for name, row in BENCHMARKS.items()})
     for name, row in BENCHMARKS.items():
         stdout.print(f"\n{name}", style="bold", highlight=False)
-        files = "; or ".join(" and ".join(form) for form in row.forms)
-        for title, words in (
-            ("files", files + (f"; optional {', '.join(row.optional)}" if row.optional else "")),
-            ("source", row.source),
-            ("licence", row.licence),
-            ("cite", row.citation),
-        ):
-            stdout.print(f"  {title}: {words}", markup=False, highlight=False, soft_wrap=True)
+        _print_lines(f"  {line}" for line in _facts(row))
+
+
+def _facts(row: BenchmarkRow) -> list[str]:
+    """Return where a benchmark comes from, and which files it has."""
+    optional = f"; optional {', '.join(row.optional)}" if row.optional else ""
+    return [
+        f"files: {'; or '.join(' and '.join(form) for form in row.forms)}{optional}",
+        f"source: {row.source}",
+        f"licence: {row.licence}",
+        f"cite: {row.citation}",
+    ]
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        stdout.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -106,19 +117,24 @@ def check(
 
 @app.command()
 def metrics() -> None:
-    """List the metrics of discode bench run."""
+    """List the metrics of discode bench run, and the options that follow a colon."""
     table = table_of("metric", "needs", "what it is")
     for row in METRICS.values():
         table.add_row(row.name, ", ".join(sorted(row.needs)), escape(row.about))
     table.add_row("scorefile:PATH", "", "any metric's scores, from a file; NAME=scorefile:PATH")
     stdout.print(table)
+    example = "-m clip-s:model=ORG/NAME -m mine=discode:sigma2=0.05"
+    stdout.print(f"\nOptions follow a colon: {example}", highlight=False)
+    print_options({row.name: row.options for row in METRICS.values()})
+    stdout.print("\nJudges have the options that discode methods lists.", highlight=False)
 
 
 @app.command()
 def pairs(
-    benchmark: Annotated[str, typer.Option("--benchmark", "-b", help=_NAMES)],
+    benchmark: Annotated[
+        str, typer.Option("--benchmark", "-b", metavar=BENCHMARK_SPEC, help=_NAMES)
+    ],
     data: Data,
-    option: ProtocolOption = None,
     references: Annotated[
         bool, typer.Option("--references/--no-references", help="Print the references, too.")
     ] = True,
@@ -127,7 +143,7 @@ def pairs(
 
     discode score takes them as --input, and shows the model whatever references they have.
     """
-    for pair in load_benchmark(benchmark, data, parse_pairs(option, "--option")).pairs:
+    for pair in load_benchmark(benchmark, data).pairs:
         row: dict[str, Any] = {"id": pair.id, "image": str(pair.image), "caption": pair.caption}
         if references:
             row["references"] = list(pair.references)
@@ -137,39 +153,30 @@ def pairs(
 @app.command()
 def run(
     benchmark: Annotated[
-        list[str], typer.Option("--benchmark", "-b", metavar="NAME", help=f"Repeat. {_NAMES}")
+        list[str],
+        typer.Option("--benchmark", "-b", metavar=BENCHMARK_SPEC, help=f"Repeat. {_NAMES}"),
     ],
     data: Data,
     metric: Annotated[
         list[str],
         typer.Option(
-            "--metric", "-m", metavar="NAME", help="Repeat; discode bench metrics lists them."
+            "--metric", "-m", metavar="[LABEL=]NAME[:KEY=VALUE,...]",
+            help="Repeat; discode bench metrics lists them.",
         ),
     ],
-    typed: Annotated[
-        str | None,  # a Path would forget the slash that makes runs/ a folder
-        typer.Option(
-            "--json",
-            metavar="PATH",
-            help="Keep the run in this file, or in folder/BENCHMARK.json for each of several; a "
-            "second run adds to it, or resumes.",
-        ),
-    ] = None,
+    output_: RunOutput = None,
     skip_missing: Annotated[
         bool, typer.Option("--skip-missing", help="Leave out benchmarks that --data lacks.")
     ] = False,
-    option: ProtocolOption = None,
-    ties_: Annotated[
-        str, typer.Option("--ties", help="Ties of preferences: wrong or half.")
-    ] = "wrong",
-    resamples: Annotated[int, typer.Option(help="Of the intervals' bootstrap.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
+    ties: Annotated[str, typer.Option(help="Ties of preferences: wrong or half.")] = "wrong",
+    resamples: Annotated[int, typer.Option(help="Resamples of the intervals' bootstrap.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Random seed of the bootstrap.")] = 0,
     model: Model = None,
     model_option: ModelOption = None,
     prompt: Annotated[str | None, typer.Option(help="As for discode score.")] = None,
     scale: Annotated[str | None, typer.Option(help="As for discode score.")] = None,
     store: Annotated[
-        Path | None, typer.Option(help="The judge's readings; default: with --json.")
+        Path | None, typer.Option(help="The judge's readings; default: with --output.")
     ] = None,
     dry_run: Annotated[
         bool,
@@ -179,62 +186,28 @@ def run(
     device: Device = None,
     dtype: Dtype = None,
     base_url: BaseUrl = None,
-    clip_model: Annotated[str | None, typer.Option(help="CLIP's hub name or folder.")] = None,
-    pac_weights: Annotated[Path | None, typer.Option(help="PAC-S's weights for it.")] = None,
-    pac_plus_weights: Annotated[Path | None, typer.Option(help="PAC-S++'s weights for it.")] = None,
-    polos_weights: Annotated[Path | None, typer.Option(help="Polos's checkpoint.")] = None,
-    polos_text_model: Annotated[
-        str | None, typer.Option(help="Polos's RoBERTa; its tokenizer is used.")
-    ] = None,
-    bert_model: Annotated[str | None, typer.Option(help="BERTScore's model.")] = None,
-    endpoint: Annotated[str | None, typer.Option(help="URL for g-veval and clair.")] = None,
-    endpoint_model: Annotated[str | None, typer.Option(help="Its chat model.")] = None,
-) -> None:
+) -> None:  # fmt: skip
     """Score benchmarks with metrics, and print them beside the paper's numbers."""
-    protocol = AgreementProtocol(ties_, resamples, seed)
-    labels = label_metrics(metric)
+    protocol, labels = AgreementProtocol(ties, resamples, seed), label_metrics(metric)
     options = model_options(
         model_option, threads=threads, device=device, dtype=dtype, base_url=base_url
     )
     _check_metrics(labels.values(), model, options)
     if dry_run:
         check_served(model)
-    out, folder = _output(typed, several=len(set(benchmark)) > 1)
-    if out is not None and folder is None:
-        output.check_writable(out)
-    names = list(dict.fromkeys(benchmark))
-    loaded = _load(names, data, parse_pairs(option, "--option"), skip_missing)
-    planned: list[PlannedRun] = []
-    for one in loaded:
-        log = out if folder is None else folder / f"{one.name}.json"
-        planned.append(PlannedRun(one, log, _earlier(one, protocol, log)))
-        for text in (*one.notes, *unknown_versions(one)):
-            output.note(f"{one.name}: {text}" if len(loaded) > 1 else text, "dim")
-    factory = MetricFactory(
-        model=model,
-        options=options,
-        prompt=prompt,
-        scale=scale,
-        clip_model=clip_model or DEFAULT_CLIP,
-        pac_weights=pac_weights,
-        pac_plus_weights=pac_plus_weights,
-        polos_weights=polos_weights,
-        polos_text_model=polos_text_model or DEFAULT_POLOS_TEXT,
-        bert_model=bert_model or DEFAULT_BERT,
-        endpoint=endpoint,
-        endpoint_model=endpoint_model,
-    )
+    out, folder = _output(output_, several=len(set(benchmark)) > 1)
+    loaded = _load(list(dict.fromkeys(benchmark)), data, skip_missing)
+    planned = [_plan(each, protocol, out, folder) for each in loaded]
+    _print_notes(loaded)
+    factory = MetricFactory(model, options, prompt, scale)
     if dry_run:
-        asked = [pair for plan in planned for pair in pairs_to_judge(plan.benchmark, labels)]
-        if not asked:
-            raise InputError("--dry-run: no pair of these metrics and benchmarks asks the model")
-        print_estimate(factory.open_judge(), [asked], store or (out and store_beside(out)))
+        place = store or (out and store_beside(out))
+        _print_estimate(factory, [pairs_to_judge(each, labels) for each in loaded], place)
         return
     if folder is not None:
         output.make_folder(folder)
-    factory = replace(
-        factory, store=store, default_store=None if out is None else store_beside(out)
-    )
+    default_store = None if out is None else store_beside(out)
+    factory = replace(factory, store=store, default_store=default_store)
     _report(_run(planned, labels, factory, protocol), labels)
 
 
@@ -262,46 +235,43 @@ class RunOutcome:
     stopped: str = ""
 
 
-def _check_metrics(names: Collection[str], model: str | None, options: Mapping[str, Any]) -> None:
-    """Raise, before anything is read, for an unknown metric or an option that nobody would take."""
-    others = [name for name in names if not asks_judge(name)]
-    for name in others:
-        if not name.startswith("scorefile:"):
-            lookup(METRICS, name, "metric", also=", or scorefile:PATH")
-    if len(others) < len(names):
+def _check_metrics(specs: Collection[str], model: str | None, options: Mapping[str, Any]) -> None:
+    """Raise, before anything is read, for an unknown metric or an option that nothing takes."""
+    others = [spec for spec in specs if not asks_judge(spec)]
+    for spec in others:
+        if not spec.startswith("scorefile:"):
+            find_metric(spec)
+    if len(others) < len(specs):
         kind_of(model or "embedded")[0].check(options)
     elif unused := sorted({*options, *(["model"] if model else [])} - {"device"}):
         raise InputError(f"{unused[0]} is for the judge, and none of these metrics asks it")
 
 
 def _output(typed: str | None, *, several: bool) -> tuple[Path | None, Path | None]:
-    """Return the path of --json, and the same again where it is a folder."""
+    """Return the path of --output, and the same again where it is a folder."""
     if typed is None:
         return None, None
     out = Path(typed)
     if typed.endswith(("/", os.sep)) or out.is_dir():
         return out, out
     if several and (out.exists() or out.suffix == ".json"):
-        raise InputError(f"--json {typed}: several benchmarks have a log each; give a folder/")
+        raise InputError(f"--output {typed}: several benchmarks have a log each; give a folder/")
+    if not several:
+        output.check_writable(out)
     return out, (out if several else None)
 
 
-def _load(
-    names: list[str], data: Path, options: Mapping[str, str], skip_missing: bool
-) -> list[Benchmark]:
-    """Load benchmarks; raise, or name them and go on, where some are not in ``data``.
-
-    An option goes to the benchmarks that have it; one that none has is refused.
-    """
-    rows = [lookup(BENCHMARKS, name, "benchmark") for name in names]
-    known = {key for row in rows for key in row.options}
+def _load(specs: list[str], data: Path, skip_missing: bool) -> list[Benchmark]:
+    """Load benchmarks; raise, or name them and go on, where some are not in ``data``."""
+    chosen = [find_benchmark(spec) for spec in specs]
+    names = [row.name for row, _ in chosen]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"-b {repeated[0]} is given twice; run it once with each of its options")
     loaded: list[Benchmark] = []
     missing: dict[str, str] = {}
-    for row in rows:
-        mine = {k: v for k, v in options.items() if k in row.options or k not in known}
-        resolve_options(mine, row.options)
+    for row, options in chosen:
         try:
-            loaded.append(load_benchmark(row.name, data, mine))
+            loaded.append(row.load(find_folder(row, data), options))
         except InputError as error:
             if not _is_missing(row, data):
                 raise
@@ -316,6 +286,12 @@ def _load(
     return loaded
 
 
+def _print_notes(loaded: Sequence[Benchmark]) -> None:
+    for each in loaded:
+        for text in (*each.notes, *unknown_versions(each)):
+            output.note(f"{each.name}: {text}" if len(loaded) > 1 else text, "dim")
+
+
 def _is_missing(row: BenchmarkRow, data: Path) -> bool:
     """Return whether a benchmark's files are not all there; what is there may be damaged."""
     try:
@@ -325,16 +301,28 @@ def _is_missing(row: BenchmarkRow, data: Path) -> bool:
     return False
 
 
-def _earlier(loaded: Benchmark, protocol: AgreementProtocol, path: Path | None) -> RunLog | None:
-    """Return the log that is kept at ``path``, if any; raise where it is of another run."""
+def _plan(
+    benchmark: Benchmark, protocol: AgreementProtocol, out: Path | None, folder: Path | None
+) -> PlannedRun:
+    """Return a run with the log that is kept of it, if any; raise where that is of another run."""
+    path = out if folder is None else folder / f"{benchmark.name}.json"
     if path is None or not path.exists():
-        return None
+        return PlannedRun(benchmark, path, None)
     earlier = RunLog.load(path)
-    if not earlier.same_questions(RunLog.begin(loaded, protocol, {})):
+    if not earlier.same_questions(RunLog.begin(benchmark, protocol, {})):
         raise InputError(
             f"{path} is a run of {earlier.benchmark} with other data or options; give another file"
         )
-    return earlier
+    return PlannedRun(benchmark, path, earlier)
+
+
+def _print_estimate(
+    factory: MetricFactory, asked: Sequence[Sequence[Pair]], store: Path | None
+) -> None:
+    pairs = [pair for each in asked for pair in each]
+    if not pairs:
+        raise InputError("--dry-run: no pair of these metrics and benchmarks asks the model")
+    print_estimate(factory.open_judge(), [pairs], store)
 
 
 def _run(
@@ -368,11 +356,11 @@ def _run(
                     progress=progress,
                 )  # fmt: skip
             except StoppedError as error:
-                kept = factory.judge.store
+                readings = factory.judge.store
                 where = (
-                    "nothing was kept: give --json or --store"
-                    if kept is None
-                    else f"readings are kept in {kept.path}: run again to go on"
+                    "nothing was kept: give --output or --store"
+                    if readings is None
+                    else f"readings are kept in {readings.path}: run again to go on"
                 )
                 outcome.stopped = f"stopped at {name}: {error.reason}; {where}"
                 break
@@ -422,10 +410,10 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     """Return the files of logs, each once; a folder stands for the logs in it."""
     files: list[Path] = []
     for path in paths:
-        found = sorted(path.glob("*.json")) if path.is_dir() else [path]
-        if not found:
-            raise InputError(f"no runs in {path}; discode bench run ... --json {path}/ makes some")
-        files += [file for file in found if file not in files]
+        logs = sorted(path.glob("*.json")) if path.is_dir() else [path]
+        if not logs:
+            raise InputError(f"no runs in {path}; discode bench run ... -o {path}/ makes some")
+        files += [file for file in logs if file not in files]
     return files
 
 
@@ -442,7 +430,7 @@ def read_runs(paths: Sequence[Path]) -> dict[str, RunLog]:
 def table_(
     runs: Annotated[
         list[Path],
-        typer.Argument(help="What discode bench run --json wrote; a folder is all of it."),
+        typer.Argument(help="What discode bench run -o wrote; a folder is all of it."),
     ],
     form: Annotated[
         str, typer.Option("--format", "-f", help="text, markdown, latex or csv.")
@@ -478,17 +466,12 @@ def published(
 def fetch_help(benchmark: Annotated[str, typer.Argument(help=_NAMES)]) -> None:
     """Say where a benchmark's files are and where to put them; nothing is downloaded."""
     row = lookup(BENCHMARKS, benchmark, "benchmark")
-    lines = [f"{row.title}: {row.about}", f"source: {row.source}", f"licence: {row.licence}"]
-    lines.append(f"cite: {row.citation}")
-    if row.forms:
-        files = "; or ".join(" and ".join(form) for form in row.forms)
-        lines.append(f"files: {files}")
+    lines = [f"{row.title}: {row.about}", *_facts(row)]
     if row.folders:
         lines.append(f"folder: --data itself, or below it {' or '.join(row.folders)}")
         places = ", ".join(place or "the folder itself" for place in row.image_folders)
         lines.append(f"images, sought from there: {places}")
-    for line in (*lines, *(["", row.help] if row.help else [])):
-        stdout.print(line, markup=False, highlight=False, soft_wrap=True)
+    _print_lines([*lines, *(["", row.help] if row.help else [])])
     if row.files:
         stdout.print("\ndiscode bench check --data FOLDER says whether they are complete.")
 
@@ -514,7 +497,7 @@ def join_composite_(
 def plot(
     runs: Annotated[
         list[Path],
-        typer.Argument(help="What discode bench run --json wrote; a folder is all of it."),
+        typer.Argument(help="What discode bench run -o wrote; a folder is all of it."),
     ],
     out: Annotated[Path, typer.Option("--output", "-o", help=".png, .svg or .pdf.")],
 ) -> None:

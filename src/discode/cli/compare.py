@@ -36,7 +36,7 @@ def compare(
         typer.Argument(
             metavar="FILE",
             help="What discode score wrote, a file or folder per captioner, or NAME=FILE; or what "
-            "discode bench run --json wrote, and two or more of its metrics (default: all).",
+            "discode bench run -o wrote, and two or more of its metrics (default: all).",
         ),
     ],
     method: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated
 
@@ -17,30 +18,31 @@ from discode.options import Option, option_text, options_text
 from discode.scales import SCALES
 
 
-def _print_options(takers: dict[tuple[Option, ...], list[str]]) -> None:
-    """Print a table for each set of options, under the names of those that take it."""
+def print_options(declared: Mapping[str, tuple[Option, ...]]) -> None:
+    """Print the options of each name; names with the same options share a table."""
+    takers: dict[tuple[Option, ...], list[str]] = {}
+    for name, options in declared.items():
+        takers.setdefault(options, []).append(name)
     for options, names in takers.items():
         if not options:
             continue
         stdout.print(f"\nOptions of {', '.join(names)}\n", highlight=False)
         table = table_of("option", "default", "allowed", "what it is")
         for row in options:
-            cells = row.name, option_text(row.default), row.allowed_text, row.about
-            table.add_row(*map(escape, cells))
+            default = "to be given" if row.required else option_text(row.default)
+            table.add_row(*map(escape, (row.name, default, row.allowed_text, row.about)))
         stdout.print(table)
 
 
 def methods() -> None:
     """List the decoders, and the options that a method takes after a colon."""
     table = table_of("method", "what it is", "options it sets")
-    takers: dict[tuple[Option, ...], list[str]] = {}
     for name, method in METHODS.items():
         options_set = options_text(method.options).replace(",", ", ")  # lines break at blanks
         table.add_row(name, escape(method.about), escape(options_set))
-        takers.setdefault(options_of(method.make), []).append(name)
     stdout.print(table)
     stdout.print("\nOptions follow a colon: -m discode:tau=alpha,sigma2=1", highlight=False)
-    _print_options(takers)
+    print_options({name: options_of(method.make) for name, method in METHODS.items()})
 
 
 def scales() -> None:
@@ -92,10 +94,8 @@ def models(
         _check(check, revision)
         return
     if options:
-        takers: dict[tuple[Option, ...], list[str]] = {}
-        for scheme, kind in KINDS.items():
-            takers.setdefault(replace(kind, fixed=frozenset()).options(), []).append(f"{scheme}:")
-        _print_options(takers)
+        kinds = {f"{name}:": replace(kind, fixed=frozenset()) for name, kind in KINDS.items()}
+        print_options({name: kind.options() for name, kind in kinds.items()})
         return
     widest = max(len(row.hub) for row in CATALOG)
     stdout.print("GB: of the weights in bfloat16, and in 4 bit\n", highlight=False)

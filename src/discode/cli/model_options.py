@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from discode.errors import InputError
+from discode.options import parse_options
 
 PANEL = "Judge"
 """The heading of these options in the help of a verb."""
@@ -49,32 +50,14 @@ BaseUrl = Annotated[
 ]
 
 
-def parse_pairs(given: list[str] | None, flag: str) -> dict[str, str]:
-    """Read KEY=VALUE arguments of a repeatable ``flag``.
-
-    >>> parse_pairs(["device=cuda", "batch-captions=4"], "-M")
-    {'device': 'cuda', 'batch_captions': '4'}
-    """
-    values: dict[str, str] = {}
-    for text in given or ():
-        key, equals, value = text.partition("=")
-        key, value = key.strip().replace("-", "_"), value.strip()
-        if not equals or not key:
-            raise InputError(f"{flag} {text!r} is not allowed; give KEY=VALUE")
-        if values.get(key, value) != value:
-            raise InputError(f"{flag} {key} is given twice, with different values")
-        values[key] = value
-    return values
-
-
-def model_options(given: list[str] | None, **flags: object) -> dict[str, Any]:
+def model_options(typed: list[str] | None, **flags: object) -> dict[str, Any]:
     """Join -M KEY=VALUE with the flags of common options; None is a flag that was not given.
 
     >>> model_options(["top=40"], threads=None, device="cpu")
     {'device': 'cpu', 'top': '40'}
     """
     options: dict[str, Any] = {name: value for name, value in flags.items() if value is not None}
-    for name, value in parse_pairs(given, "-M").items():
+    for name, value in parse_options(typed or (), "-M").items():
         if name in options and str(options[name]) != value:
             raise InputError(
                 f"{name} is given twice: --{name.replace('_', '-')} {options[name]} and -M "

@@ -16,7 +16,7 @@ from discode.errors import InputError
 def report(
     runs: Annotated[
         list[Path],
-        typer.Argument(help="What discode bench run --json wrote; a folder is all of it."),
+        typer.Argument(help="What discode bench run -o wrote; a folder is all of it."),
     ],
     out: Annotated[Path, typer.Option("--output", "-o", help="The page, .html.")],
     data: Annotated[

@@ -14,8 +14,7 @@ from discode.bench.agreement import AgreementProtocol
 from discode.bench.layout import TABLE_FORMATS, write_table
 from discode.bench.run import RunProgress
 from discode.bench.runlog import RunLog
-from discode.benchmarks import BENCHMARKS, Benchmark, find_folder, load_benchmark
-from discode.benchmarks.base import resolve_options
+from discode.benchmarks import Benchmark, find_benchmark, find_folder, load_benchmark
 from discode.cli import output
 from discode.cli.bench import find_runs, read_runs
 from discode.cli.model_options import (
@@ -26,17 +25,15 @@ from discode.cli.model_options import (
     ModelOption,
     Threads,
     model_options,
-    parse_pairs,
 )
 from discode.cli.output import echo, store_beside
 from discode.errors import InputError, lookup
 from discode.metrics import MetricFactory
 from discode.metrics.registry import asks_judge
+from discode.options import fill_options, option_text
 from discode.paper import STUDIES, Study, StudyResult, StudySetup
 from discode.paper.base import file_stem
 
-YES_OR_NO = ("no", "yes")
-"""An option of a study with these values is a flag."""
 SUFFIXES = {"text": ".txt", "markdown": ".md", "latex": ".tex", "csv": ".csv"}
 
 app = typer.Typer(help="The paper's tables and figures.", no_args_is_help=True)
@@ -96,7 +93,7 @@ StoreFile = Annotated[
 
 def _run(
     study: Study,
-    own: Mapping[str, str],
+    own: Mapping[str, object],
     data: DataFolder = None,
     benchmark: BenchmarkSpecs = None,
     ratings: RatingsFile = None,
@@ -118,7 +115,8 @@ def _run(
     options = model_options(
         model_option, threads=threads, device=device, dtype=dtype, base_url=base_url
     )
-    own = resolve_options({key: value for key, value in own.items() if value}, study.options)
+    own = {name: value for name, value in own.items() if value is not None}
+    chosen = fill_options(study.options, own, f"study {study.name!r}")
     specs = list(dict.fromkeys(benchmark or ()))
     files = find_runs(log or ())
     logs = read_runs(files)
@@ -140,7 +138,9 @@ def _run(
             for name in model or (None,)
         }
     with _progress() as progress:
-        result = study.run(StudySetup(benchmarks, judges, logs, protocol, own, progress, earlier))
+        result = study.run(
+            StudySetup(benchmarks, judges, logs, protocol, chosen, progress, earlier)
+        )
     for text, loaded in benchmarks.items():
         for line in loaded.notes:
             output.note(f"{text}: {line}", "dim")
@@ -190,16 +190,14 @@ def _load(study: Study, given: Sequence[str], data: Path) -> dict[str, Benchmark
     loaded: dict[str, Benchmark] = {}
     lacking: list[str] = []
     for text in given or study.benchmarks:
-        name, _, rest = text.partition(":")
-        row = lookup(BENCHMARKS, name, "benchmark")
-        chosen = parse_pairs(rest.split(",") if rest else [], f"-b {name}:")
+        row, options = find_benchmark(text)
         if not given:
             try:
                 row.find_files(find_folder(row, data))
             except InputError:
                 lacking.append(text)
                 continue
-        loaded[text] = load_benchmark(name, data, chosen)
+        loaded[text] = row.load(find_folder(row, data), options)
     if study.benchmarks and not loaded:
         paper = f"; discode bench published {study.paper[0]} prints the paper's table"
         raise InputError(
@@ -259,24 +257,24 @@ def _command(study: Study) -> Callable[..., None]:
     """Return the command of a study: the options of all of them, and its own."""
 
     def command(**given: Any) -> None:
-        own = {name: given.pop(name) for name in study.options}
-        _run(study, {name: "yes" if one is True else one for name, one in own.items()}, **given)
+        own = {option.name: given.pop(option.name) for option in study.options}
+        _run(study, own, **given)
 
     common = list(inspect.signature(_run, eval_str=True).parameters.values())[2:]
     extra = [
         inspect.Parameter(
-            name,
+            option.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=None,
             annotation=Annotated[
-                bool | None if option.values == YES_OR_NO else str | None,
-                typer.Option(f"--{name.replace('_', '-')}",
+                bool | None if isinstance(option.default, bool) else str | None,
+                typer.Option(f"--{option.name.replace('_', '-')}",
                              help=f"{option.about[:1].upper()}{option.about[1:]}.",
-                             show_default=option.values != YES_OR_NO and (option.default or False),
+                             show_default=bool(option.default) and option_text(option.default),
                              rich_help_panel="Of this study"),
             ],
         )
-        for name, option in study.options.items()
+        for option in study.options
     ]  # fmt: skip
     keyword = inspect.Parameter.KEYWORD_ONLY
     parameters = [*(one.replace(kind=keyword) for one in common), *extra]

@@ -23,14 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.errors import InputError, require
-from discode.metrics.base import (
-    NO_REFERENCES,
-    make_scores,
-    report_progress,
-)
+from discode.metrics.base import PairMetric, RowScores
 from discode.metrics.encoders import load_encoder, longest_text, revision_of
 from discode.pairs import Pair
-from discode.scores import Floats, Progress, Scores
+from discode.scores import Floats
 from discode.signature import Signature
 
 DEFAULT_BERT = "roberta-large"
@@ -73,7 +69,7 @@ def greedy_match(
 
 
 @dataclass(frozen=True, eq=False)
-class BertScore:
+class BertScore(PairMetric):
     """BERTScore of captions against references.
 
     Attributes:
@@ -136,39 +132,30 @@ class BertScore:
             idf="set" if self.idf else "none", measure=self.measure,
         )  # fmt: skip
 
-    def score_pairs(
-        self,
-        pairs: Sequence[Pair],
-        *,
-        repeats: Sequence[int] | None = None,
-        progress: Progress | None = None,
-    ) -> Scores:
+    def score_rows(self, pairs: Sequence[Pair], repeats: NDArray[np.int64]) -> RowScores:
         """Score N pairs; a text longer than the encoder reads is cut and flagged."""
-        rows = [number for number, pair in enumerate(pairs) if pair.references]
-        errors = {n: NO_REFERENCES for n, pair in enumerate(pairs) if not pair.references}
-        texts = [text for row in rows for text in (pairs[row].caption, *pairs[row].references)]
+        texts = [text for pair in pairs for text in (pair.caption, *pair.references)]
         encoded, long = self._encode(list(dict.fromkeys(text.strip() for text in texts)))
-        weights = self._weights([pairs[row].references for row in rows], encoded)
-        value, cut = np.full(len(pairs), np.nan), np.zeros(len(pairs), bool)
+        weights = self._weights([pair.references for pair in pairs], encoded)
+        value, cut = np.zeros(len(pairs)), np.zeros(len(pairs), bool)
         column = BERT_MEASURES.index(self.measure)
-        for row in rows:
-            mine = pairs[row].caption.strip()
-            theirs = [text.strip() for text in pairs[row].references]
+        for row, pair in enumerate(pairs):
+            text = pair.caption.strip()
+            references = [reference.strip() for reference in pair.references]
             value[row] = max(
-                greedy_match(encoded[mine][1], weights[mine], encoded[other][1], weights[other])[
+                greedy_match(encoded[text][1], weights[text], encoded[other][1], weights[other])[
                     column
                 ]
-                for other in theirs
+                for other in references
             )
-            cut[row] = not long.isdisjoint((mine, *theirs))
-        report_progress(progress, len(pairs))
-        return make_scores(value, errors, self.signature, {"cut": cut})
+            cut[row] = not long.isdisjoint((text, *references))
+        return RowScores(value, cut=cut)
 
     def _encode(self, texts: Sequence[str]) -> tuple[dict[str, Encoded], set[str]]:
         """Return ids and unit vectors of each text, and which of them were cut."""
         torch = require("torch", "hf")
         device = next(self.model.parameters()).device
-        found: dict[str, Encoded] = {}
+        vectors_of: dict[str, Encoded] = {}
         long: set[str] = set()
         longest = longest_text(self.model, self.tokenizer)
         ordered = sorted(texts, key=len)  # little padding
@@ -191,8 +178,8 @@ class BertScore:
             for text, row, here, vector in zip(batch, ids.tolist(), mask.tolist(), vectors,
                                                strict=True):  # fmt: skip
                 size = sum(here)
-                found[text] = (tuple(row[:size]), vector[:size])
-        return found, long
+                vectors_of[text] = (tuple(row[:size]), vector[:size])
+        return vectors_of, long
 
     def _weights(
         self, references: Sequence[Sequence[str]], encoded: dict[str, Encoded]

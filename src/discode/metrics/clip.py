@@ -21,11 +21,7 @@ from numpy.typing import NDArray
 
 from discode.errors import ImageError, InputError, require
 from discode.images import image_digest, open_image
-from discode.metrics.base import (
-    NO_REFERENCES,
-    make_scores,
-    report_progress,
-)
+from discode.metrics.base import PairMetric, RowScores
 from discode.metrics.clip_weights import (
     has_low_rank,
     merge_low_rank,
@@ -35,7 +31,7 @@ from discode.metrics.clip_weights import (
 )
 from discode.metrics.encoders import load_encoder, revision_of
 from discode.pairs import Pair
-from discode.scores import Floats, Progress, Scores
+from discode.scores import Floats
 from discode.signature import Signature
 
 DEFAULT_CLIP = "openai/clip-vit-base-patch32"
@@ -123,8 +119,8 @@ class ClipEncoder:
                 attention_mask=encoded["attention_mask"],
             )
             self._texts.update(zip(batch, zip(vectors, cut, strict=True), strict=True))
-        found = [self._texts[text] for text in texts]
-        return np.array([vector for vector, _ in found]), np.array([cut for _, cut in found], bool)
+        known = [self._texts[text] for text in texts]
+        return np.array([vector for vector, _ in known]), np.array([cut for _, cut in known], bool)
 
     def images(self, pairs: Sequence[Pair]) -> tuple[list[Floats | None], dict[int, str]]:
         """Return a vector per pair, or None and the reason where an image cannot be opened."""
@@ -166,14 +162,14 @@ class ClipEncoder:
         torch = require("torch", "hf")
         device = next(self.model.parameters()).device
         with torch.inference_mode():
-            found = run(**{key: value.to(device) for key, value in inputs.items()})
-        found = getattr(found, "pooler_output", found)  # a tensor before transformers 5
-        vectors: Floats = found.double().cpu().numpy()
+            output = run(**{key: value.to(device) for key, value in inputs.items()})
+        output = getattr(output, "pooler_output", output)  # a tensor before transformers 5
+        vectors: Floats = output.double().cpu().numpy()
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True) if self.unit else vectors
 
 
 @dataclass(frozen=True)
-class ClipScore:
+class ClipScore(PairMetric):
     """CLIP-S and its variants: ``weight``, whether references count, the words before a caption."""
 
     encoder: ClipEncoder
@@ -198,17 +194,9 @@ class ClipScore:
             prompt=self.prompt.strip() or "none",
         )
 
-    def score_pairs(
-        self,
-        pairs: Sequence[Pair],
-        *,
-        repeats: Sequence[int] | None = None,
-        progress: Progress | None = None,
-    ) -> Scores:
+    def score_rows(self, pairs: Sequence[Pair], repeats: NDArray[np.int64]) -> RowScores:
         """Score N pairs; a caption (or reference) longer than CLIP reads is cut and flagged."""
         vectors, errors = self.encoder.images(pairs)
-        if self.references:
-            errors |= {n: NO_REFERENCES for n, pair in enumerate(pairs) if not pair.references}
         rows = [number for number in range(len(pairs)) if number not in errors]
         value, cut = np.full(len(pairs), np.nan), np.zeros(len(pairs), bool)
         if rows:
@@ -218,8 +206,7 @@ class ClipScore:
             best, long = self._best_reference(texts, [pairs[row] for row in rows])
             value[rows] = harmonic(value[rows], best)
             cut[rows] |= long
-        report_progress(progress, len(pairs))
-        return make_scores(value, errors, self.signature, {"cut": cut})
+        return RowScores(value, errors, cut)
 
     def _best_reference(
         self, texts: Floats, pairs: Sequence[Pair]
@@ -245,11 +232,11 @@ def _read_clip(path: Path, low_rank: bool) -> dict[str, Any]:
     if has_low_rank(state) and not low_rank:
         raise InputError(
             f"{path.name} has low-rank tensors (lora_A, lora_B), as PAC-S++ is published; give it "
-            "to pac-s++ (pac_plus_weights, --pac-plus-weights)"
+            "to pac-s++"
         )
     if low_rank and not has_low_rank(state):
         raise InputError(
             f"{path.name} has no low-rank tensors (lora_A, lora_B), with which PAC-S++ is "
-            "published; whole weights are for pac-s (pac_weights, --pac-weights)"
+            "published; whole weights are for pac-s"
         )
     return merge_low_rank(state, path.name) if low_rank else state

@@ -67,7 +67,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         torch = require("torch", "hf")
         ignored = [(_Ignored, name) for name in _foreign_classes(torch, path)]
         with torch.serialization.safe_globals(ignored):
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a broken file raises whatever its bytes lead to
         # torch's first line advises to run the file's code; the reason comes later.
         reason = re.search(r"WeightsUnpickler error:\s*(.+)|^(Trying to .+)", str(error), re.M)
@@ -75,7 +75,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         raise InputError(
             f"cannot read {path.name}: {why}; only tensors are loaded, never code"
         ) from None
-    return dict(found) if isinstance(found, Mapping) else {}
+    return dict(content) if isinstance(content, Mapping) else {}
 
 
 def _foreign_classes(torch: Any, path: Path) -> list[str]:
@@ -92,11 +92,11 @@ def read_weights(path: Path) -> dict[str, Any]:
 
 def weights_of(checkpoint: Mapping[str, Any], shown: str) -> dict[str, Any]:
     """Return the tensors of a checkpoint, or raise: it holds none, or other things among them."""
-    found = checkpoint.get("state_dict", checkpoint)
+    state = checkpoint.get("state_dict", checkpoint)
     torch = require("torch", "hf")
-    if not isinstance(found, Mapping) or not found or not all(map(torch.is_tensor, found.values())):
+    if not isinstance(state, Mapping) or not state or not all(map(torch.is_tensor, state.values())):
         raise InputError(f"{shown} is not a state dict: names to tensors")
-    return dict(found)
+    return dict(state)
 
 
 def replace_weights(model: Any, state: Mapping[str, Any], shown: str, kind: str) -> None:
@@ -140,15 +140,15 @@ def merge_low_rank(state: Mapping[str, Any], shown: str) -> dict[str, Any]:
     published files have r = 4. The perceptrons' stored weights are taken as they are, which is what
     the authors' evaluation does.
     """
-    made = {name: tensor for name, tensor in state.items() if not _LOW_RANK.fullmatch(name)}
+    merged = {name: tensor for name, tensor in state.items() if not _LOW_RANK.fullmatch(name)}
     owners = dict.fromkeys(match["owner"] for match in map(_LOW_RANK.fullmatch, state) if match)
     for owner in owners:
-        weight, link = (owner, "_") if owner in made else (f"{owner}.weight", ".")
+        weight, link = (owner, "_") if owner in merged else (f"{owner}.weight", ".")
         pair = [state[name] for a in "AB" if (name := f"{owner}{link}lora_{a}") in state]
-        if weight not in made or [part.ndim for part in pair] != [2, 2]:
+        if weight not in merged or [part.ndim for part in pair] != [2, 2]:
             raise InputError(f"{shown}: the low-rank tensors of {owner} are not a pair A, B")
         down, up = (part.float() for part in pair)
-        base = made[weight].float()
+        base = merged[weight].float()
         size = base.shape[-1] if base.ndim == 4 else 1
         if up.shape[1] != len(down) or len(up) * down.shape[1] != base.numel() or len(down) < size:
             raise InputError(
@@ -156,26 +156,26 @@ def merge_low_rank(state: Mapping[str, Any], shown: str) -> dict[str, Any]:
                 f"{tuple(down.shape)}, do not fit its weight, {tuple(base.shape)}"
             )
         if not owner.endswith(_STORED_MERGED):
-            made[weight] = base + (up @ down).view(base.shape) / (len(down) // size)
-    return made
+            merged[weight] = base + (up @ down).view(base.shape) / (len(down) // size)
+    return merged
 
 
 def rename_openai_weights(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return ``state`` with the names of transformers; tensors that have them keep them."""
-    made: dict[str, Any] = {}
+    renamed: dict[str, Any] = {}
     for name, tensor in state.items():
         name = name.removeprefix("module.")
         block = _BLOCK.fullmatch(name)
         if name in _SIZES or name.endswith("position_ids"):
             continue
         if name in _TRANSPOSED and tensor.ndim == 2:
-            made[_TRANSPOSED[name]] = tensor.T
+            renamed[_TRANSPOSED[name]] = tensor.T
         elif block:
             tower = "vision_model" if block[1] else "text_model"
-            made |= _inner(f"{tower}.encoder.layers.{block[2]}", block[3], tensor)
+            renamed |= _inner(f"{tower}.encoder.layers.{block[2]}", block[3], tensor)
         else:
-            made[_OUTER.get(name, name)] = tensor
-    return {name: tensor.float() for name, tensor in made.items()}
+            renamed[_OUTER.get(name, name)] = tensor
+    return {name: tensor.float() for name, tensor in renamed.items()}
 
 
 def _inner(layer: str, name: str, tensor: Any) -> dict[str, Any]:

@@ -72,15 +72,15 @@ def tokenise(texts: Sequence[str]) -> list[str]:
         capture_output=True,
         check=False,
     )  # fmt: skip
-    found = done.stdout.decode(errors="replace").split("\n")[:-1]
-    if done.returncode or len(found) != len(lines):
+    answers = done.stdout.decode(errors="replace").split("\n")[:-1]
+    if done.returncode or len(answers) != len(lines):
         raise BackendError(
-            f"PTBTokenizer returned {len(found)} lines for {len(lines)}: {_last_line(done.stderr)}"
+            f"PTBTokenizer gave {len(answers)} lines for {len(lines)}: {_last_line(done.stderr)}"
         )
     dropped = set(ptb.PUNCTUATIONS)
     return [
         " ".join(word for word in text.rstrip().split(" ") if word not in dropped)
-        for text in found[::2]
+        for text in answers[::2]
     ]
 
 
@@ -156,14 +156,14 @@ def _exchange(process: subprocess.Popen[bytes], lines: Iterable[str], answers: i
 
     writer = threading.Thread(target=write, daemon=True)
     writer.start()
-    found = []
+    texts = []
     for _ in range(answers):
         answer = stdout.readline()
         if not answer:
             raise EOFError("the Java process ended early")
-        found.append(answer.decode().strip())
+        texts.append(answer.decode().strip())
     writer.join()
-    return found
+    return texts
 
 
 def _one_line(text: str) -> str:
@@ -175,8 +175,8 @@ def _caption_line(text: str) -> str:
 
 
 def _folder(module: str) -> Path:
-    found: Any = require(f"pycocoevalcap.{module}", "bench")
-    return Path(found.__file__).parent
+    imported: Any = require(f"pycocoevalcap.{module}", "bench")
+    return Path(imported.__file__).parent
 
 
 def _last_line(text: bytes) -> str:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from discode.decoders import Decoder
 from discode.judge import Judge
 from discode.metrics.base import NO_REFERENCES, report_progress
 from discode.pairs import Pair
@@ -17,28 +16,27 @@ from discode.signature import Signature
 
 
 class SharedReadings:
-    """The last set of pairs that was read, with references and without, for every decoder."""
+    """The last set of pairs that was read, with references and without, for every decoder.
+
+    ``hidden`` says that a decoder will come that needs hidden states: they are read with the rest.
+    """
 
     def __init__(self) -> None:
-        self._kept: dict[bool, tuple[list[Pair], bool, Readings]] = {}
-        self._hidden = False
-
-    def expect(self, decoder: Decoder) -> None:
-        """Read from now on what ``decoder`` needs, too: it will come, and pairs are read once."""
-        self._hidden |= "hidden" in decoder.requires
+        self.hidden = False
+        self._last: dict[bool, tuple[list[Pair], bool, Readings]] = {}
 
     def read(
         self, judge: Judge, pairs: Sequence[Pair], references: bool, progress: Progress | None
     ) -> Readings:
         """Return the readings of ``pairs``; the model is asked unless they were the last ones."""
-        hidden = self._hidden and "hidden" in judge.backend.capabilities
-        if references in self._kept:
-            before, had_hidden, readings = self._kept[references]
+        hidden = self.hidden and "hidden" in judge.backend.capabilities
+        if references in self._last:
+            before, had_hidden, readings = self._last[references]
             if before == list(pairs) and had_hidden >= hidden:
                 report_progress(progress, len(pairs))
                 return readings
         readings = judge.read(pairs, progress, hidden=hidden)
-        self._kept[references] = (list(pairs), hidden, readings)
+        self._last[references] = (list(pairs), hidden, readings)
         return readings
 
 
@@ -55,7 +53,7 @@ class JudgeMetric:
     readings: SharedReadings = field(default_factory=SharedReadings, compare=False)
 
     def __post_init__(self) -> None:
-        self.readings.expect(self.judge.decoder)
+        self.readings.hidden |= "hidden" in self.judge.decoder.requires
 
     @property
     def needs(self) -> frozenset[str]:

@@ -135,11 +135,11 @@ def clair(answer: ChatAnswer) -> float:
 
 def _only_number(pattern: re.Pattern[str], text: str, what: str) -> re.Match[str]:
     """Return the last match; raise where there is none, or where different numbers match."""
-    found = list(pattern.finditer(text))
-    if len({float(match[1]) for match in found}) == 1:
-        return found[-1]
+    matches = list(pattern.finditer(text))
+    if len({float(match[1]) for match in matches}) == 1:
+        return matches[-1]
     shown = json.dumps(text if len(text) <= 80 else text[:77] + "...", ensure_ascii=False)
-    raise BackendError(f"{'more than one' if found else 'no'} {what} in the answer {shown}")
+    raise BackendError(f"{'more than one' if matches else 'no'} {what} in the answer {shown}")
 
 
 @dataclass(frozen=True)
@@ -215,8 +215,8 @@ class ChatMetric:
         asked = {place: number for place, number in enumerate(first) if number not in errors}
         answers: dict[int, float | str] = {}
         with ThreadPoolExecutor(self.workers) as pool:
-            found = pool.map(lambda number: self._ask(pairs[number]), asked.values())
-            for place, answer in zip(asked, found, strict=True):
+            replies = pool.map(lambda number: self._ask(pairs[number]), asked.values())
+            for place, answer in zip(asked, replies, strict=True):
                 answers[place] = answer
                 report_progress(progress, counts[place])
         value = np.full(len(pairs), np.nan)

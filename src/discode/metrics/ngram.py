@@ -16,16 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.errors import BackendError, InputError, lookup, require
-from discode.metrics.base import (
-    NO_REFERENCES,
-    make_scores,
-    package_version,
-    report_progress,
-    unique_keys,
-)
+from discode.metrics.base import PairMetric, RowScores, package_version, unique_keys
 from discode.metrics.java import TokenisedPair, check_java, check_spice, meteor, spice, tokenise
 from discode.pairs import Pair
-from discode.scores import Floats, Progress, Scores
+from discode.scores import Floats
 from discode.signature import Signature
 
 _Ngrams = dict[tuple[str, ...], int]
@@ -196,11 +190,11 @@ class TokenisedTexts:
         score: Callable[[Sequence[TokenisedPair]], Floats],
     ) -> Floats:
         """Return ``score`` of N items; it is called for those it was never called for."""
-        kept = self._scores.setdefault(measure, {})
-        new = [item for item in dict.fromkeys(items) if item not in kept]
+        known = self._scores.setdefault(measure, {})
+        new = [item for item in dict.fromkeys(items) if item not in known]
         if new:
-            kept.update(zip(new, score(new), strict=True))
-        return np.array([kept[item] for item in items])
+            known.update(zip(new, score(new), strict=True))
+        return np.array([known[item] for item in items])
 
 
 @dataclass(frozen=True)
@@ -224,7 +218,7 @@ TEXT_SCORERS: dict[str, TextScorer] = {
 
 
 @dataclass(frozen=True)
-class TextMetric:
+class TextMetric(PairMetric):
     """A metric that compares a caption with references, one pair at a time.
 
     ``name`` is a row of ``TEXT_SCORERS``; metrics that share ``texts`` share tokens and results.
@@ -246,25 +240,19 @@ class TextMetric:
             metric=self.name, tokenizer="ptb", library=package_version("pycocoevalcap")
         )
 
-    def score_pairs(
-        self,
-        pairs: Sequence[Pair],
-        *,
-        repeats: Sequence[int] | None = None,
-        progress: Progress | None = None,
-    ) -> Scores:
+    def score_rows(self, pairs: Sequence[Pair], repeats: NDArray[np.int64]) -> RowScores:
         """Score N pairs, in order."""
         scorer = TEXT_SCORERS[self.name]
 
         def score(items: list[TokenisedPair]) -> Floats:
-            found = self.texts.scores(scorer.key, items, scorer.score)
-            return found if scorer.column is None else found[:, scorer.column]
+            value = self.texts.scores(scorer.key, items, scorer.score)
+            return value if scorer.column is None else value[:, scorer.column]
 
-        return _score(self.texts, pairs, score, self.signature, progress)
+        return _score(self.texts, pairs, score)
 
 
 @dataclass(frozen=True)
-class Cider:
+class Cider(PairMetric):
     """CIDEr-D, whose document frequencies come from the set it scores.
 
     A benchmark that judges a pair several times counts it as often: ``repeats`` says how often.
@@ -285,56 +273,24 @@ class Cider:
             metric=self.name, tokenizer="ptb", idf="set", library=package_version("pycocoevalcap")
         )
 
-    def score_pairs(
-        self,
-        pairs: Sequence[Pair],
-        *,
-        repeats: Sequence[int] | None = None,
-        progress: Progress | None = None,
-    ) -> Scores:
-        """Score N pairs, in order; ``repeats`` (N,) is how often each is in the set.
-
-        A pair that is in it 0 times is scored, and not counted.
-        """
-        counts = _check_repeats(repeats, len(pairs))
+    def score_rows(self, pairs: Sequence[Pair], repeats: NDArray[np.int64]) -> RowScores:
+        """Score N pairs, in order; one that is in the set 0 times is scored, and not counted."""
 
         def score(items: list[TokenisedPair]) -> Floats:
             first, which = unique_keys(items)
-            weights = np.bincount(which, counts[_with_references(pairs)], len(first))
-            distinct = [items[number] for number in first]
-            return cider(distinct, weights.astype(int).tolist())[which]
+            weights = np.bincount(which, repeats, len(first)).astype(int)
+            return cider([items[number] for number in first], weights.tolist())[which]
 
-        return _score(self.texts, pairs, score, self.signature, progress)
-
-
-def _with_references(pairs: Sequence[Pair]) -> list[int]:
-    return [number for number, pair in enumerate(pairs) if pair.references]
+        return _score(self.texts, pairs, score)
 
 
 def _score(
     texts: TokenisedTexts,
     pairs: Sequence[Pair],
     score: Callable[[list[TokenisedPair]], Floats],
-    signature: Signature,
-    progress: Progress | None,
-) -> Scores:
-    """Score the pairs that have references; if a program fails, their errors say why."""
-    judged = _with_references(pairs)
-    errors = {row: NO_REFERENCES for row, pair in enumerate(pairs) if not pair.references}
-    value = np.full(len(pairs), np.nan)
+) -> RowScores:
+    """Score pairs; if a program fails, their errors say why."""
     try:
-        if judged:
-            value[judged] = score(texts.items([pairs[number] for number in judged]))
+        return RowScores(score(texts.items(pairs)))
     except BackendError as error:
-        errors |= dict.fromkeys(judged, str(error))
-    report_progress(progress, len(pairs))
-    return make_scores(value, errors, signature)
-
-
-def _check_repeats(repeats: Sequence[int] | None, n: int) -> NDArray[np.int64]:
-    if repeats is None:
-        return np.ones(n, np.int64)
-    counts = np.asarray(repeats)
-    if counts.shape != (n,) or not np.issubdtype(counts.dtype, np.integer) or (counts < 0).any():
-        raise InputError(f"repeats must be {n} whole numbers of 0 or more, one per pair")
-    return counts.astype(np.int64)
+        return RowScores(np.full(len(pairs), np.nan), dict.fromkeys(range(len(pairs)), str(error)))

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discode.errors import InputError, require
-from discode.metrics.base import NO_REFERENCES, make_scores, report_progress
+from discode.metrics.base import PairMetric, RowScores
 from discode.metrics.clip import CLIP_PROMPT, DEFAULT_CLIP, ClipEncoder
 from discode.metrics.clip_weights import (
     read_checkpoint,
@@ -41,7 +41,7 @@ from discode.metrics.clip_weights import (
 )
 from discode.metrics.encoders import load_encoder, longest_text
 from discode.pairs import Pair
-from discode.scores import Floats, Progress, Scores
+from discode.scores import Floats
 from discode.signature import Signature
 
 DEFAULT_POLOS_TEXT = "princeton-nlp/sup-simcse-roberta-base"
@@ -100,8 +100,8 @@ class PolosHead:
         def take(name: str) -> Floats:
             if name not in state:
                 raise InputError(f"{shown} is not a checkpoint of Polos: it has no {name}")
-            found: Floats = state[name].double().numpy()
-            return found
+            tensor: Floats = state[name].double().numpy()
+            return tensor
 
         layers = sum(name.startswith("scalar_mix.scalar_parameters.") for name in state)
         places = [f"scalar_mix.scalar_parameters.{n}" for n in range(max(layers, 1))]
@@ -138,7 +138,7 @@ class PolosHead:
 
 
 @dataclass(frozen=True, eq=False)
-class Polos:
+class Polos(PairMetric):
     """Polos of captions against an image and references.
 
     Attributes:
@@ -203,16 +203,9 @@ class Polos:
             prompt=CLIP_PROMPT.strip(), normalised="text",
         )  # fmt: skip
 
-    def score_pairs(
-        self,
-        pairs: Sequence[Pair],
-        *,
-        repeats: Sequence[int] | None = None,
-        progress: Progress | None = None,
-    ) -> Scores:
+    def score_rows(self, pairs: Sequence[Pair], repeats: NDArray[np.int64]) -> RowScores:
         """Score N pairs; a text longer than either encoder reads is cut and flagged."""
         images, errors = self.clip.images(pairs)
-        errors |= {n: NO_REFERENCES for n, pair in enumerate(pairs) if not pair.references}
         rows = [number for number in range(len(pairs)) if number not in errors]
         value, cut = np.full(len(pairs), np.nan), np.zeros(len(pairs), bool)
         asked = [(row, text) for row in rows for text in pairs[row].references]
@@ -229,8 +222,7 @@ class Polos:
             )
             np.fmax.at(value, owners, scores)
             np.logical_or.at(cut, owners, long | longer)
-        report_progress(progress, len(pairs))
-        return make_scores(value, errors, self.signature, {"cut": cut})
+        return RowScores(value, errors, cut)
 
     def _embed(self, texts: Sequence[str]) -> tuple[Floats, Floats, NDArray[np.bool_]]:
         """Return sentence vectors (N, D), CLIP's (N, C), and (N,) whether either cut the text."""
@@ -268,13 +260,13 @@ class Polos:
         self._sentences.update(zip(texts, zip(vectors, cut, strict=True), strict=True))
 
 
-def _check_settings(found: object, shown: str) -> None:
+def _check_settings(settings: object, shown: str) -> None:
     """Raise if a checkpoint says that it was trained as another model than the published one."""
     for name, wanted in _SETTINGS.items():
-        given = str(found.get(name, wanted)) if isinstance(found, Mapping) else wanted
-        if given != wanted:
+        setting = str(settings.get(name, wanted)) if isinstance(settings, Mapping) else wanted
+        if setting != wanted:
             raise InputError(
-                f"{shown} was trained with {name}={given}; the published Polos has {wanted}"
+                f"{shown} was trained with {name}={setting}; the published Polos has {wanted}"
             )
 
 

@@ -5,27 +5,30 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
 from discode.backends import Backend
 from discode.backends.served.client import ChatClient, ChatModel
-from discode.decoders import METHODS, get_decoder
+from discode.decoders import METHODS, Decoder, get_decoder
 from discode.decoders.preset import is_preset
 from discode.errors import DiscodeError, InputError, lookup
 from discode.judge import Judge, load
-from discode.metrics.bert import DEFAULT_BERT, BertScore
+from discode.metrics.bert import BERT_MEASURES, DEFAULT_BERT, BertScore
 from discode.metrics.clip import DEFAULT_CLIP, ClipEncoder, ClipScore
 from discode.metrics.judge_metric import JudgeMetric, SharedReadings
 from discode.metrics.llm import make_clair, make_g_veval
 from discode.metrics.ngram import Cider, TextMetric, TokenisedTexts
 from discode.metrics.polos import DEFAULT_POLOS_TEXT, Polos
 from discode.metrics.scorefile import ScoreFile
+from discode.options import COUNT, TEXT, Option, fill_options, split_spec
 from discode.prompts import Prompt
 from discode.readings.store import ReadingStore
 from discode.scales import Scale
 from discode.scores import Metric
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -39,14 +42,6 @@ class MetricFactory:
         options: The model's options, likewise; CLIP and BERTScore run on its ``device``, too.
         prompt, scale, store, batch_size: See :func:`discode.load`.
         default_store: Where readings are kept if ``store`` is None and they are not a recording.
-        clip_model: A CLIP's hub name or folder.
-        pac_weights: PAC-S's file of weights for that CLIP (clip_ViT-B-32.pth).
-        pac_plus_weights: PAC-S++'s, likewise (PAC++_clip_ViT-L-14.pth).
-        polos_weights: Polos's checkpoint, with the weights of its own CLIP ViT-B/32 and RoBERTa.
-        polos_text_model: The RoBERTa they belong to, for its configuration and tokenizer.
-        bert_model, bert_layer, bert_idf: See :meth:`~discode.metrics.bert.BertScore.open`.
-        endpoint, endpoint_model: A server with OpenAI's chat completions, and the model to ask.
-        chat: A chat model of your own instead.
     """
 
     model: str | os.PathLike[str] | Backend | None = None
@@ -56,34 +51,25 @@ class MetricFactory:
     store: str | os.PathLike[str] | ReadingStore | None = None
     batch_size: int | None = None
     default_store: str | os.PathLike[str] | None = None
-    clip_model: str = DEFAULT_CLIP
-    pac_weights: str | os.PathLike[str] | None = None
-    pac_plus_weights: str | os.PathLike[str] | None = None
-    polos_weights: str | os.PathLike[str] | None = None
-    polos_text_model: str = DEFAULT_POLOS_TEXT
-    bert_model: str = DEFAULT_BERT
-    bert_layer: int | None = None
-    bert_idf: bool = False
-    endpoint: str | None = None
-    endpoint_model: str | None = None
-    chat: ChatModel | None = None
 
-    def make(self, name: str) -> Metric:
+    def make(self, spec: str, **options: Any) -> Metric:
         """Return a metric: a row of ``METRICS``, ``scorefile:PATH#column``, or any decoder.
 
-        A decoder's name may carry options ("discode:sigma2=0.05") or be a preset file
-        ("mine.json"); with "ref-" before it the judge sees the references.
+        Its options follow the name after a colon ("clip-s:model=ORG/NAME",
+        "discode:sigma2=0.05"), or are keywords. A decoder may be a preset file ("mine.json"); with
+        "ref-" before it the judge sees the references.
 
         >>> sorted(MetricFactory().make("ref-smoothing").needs)
         ['image', 'references']
         """
-        if not isinstance(name, str):
-            raise InputError(f"a metric is given by its name, not by {name!r}")
-        if name.startswith("scorefile:"):
-            return ScoreFile(name.removeprefix("scorefile:"))
-        if asks_judge(name):
-            return self.judge_metric(name)
-        return lookup(METRICS, name, "metric", also=", or scorefile:PATH").make(self, name)
+        if not isinstance(spec, str):
+            raise InputError(f"a metric is given by its name, not by {spec!r}")
+        if spec.startswith("scorefile:"):
+            return ScoreFile(spec.removeprefix("scorefile:"))
+        if asks_judge(spec):
+            return self._judge_metric(spec, **options)
+        row, values = find_metric(spec, **options)
+        return row.make(self, row.name, **values)
 
     def expect(self, names: Iterable[str]) -> None:
         """Say which metrics will be made, so that the judge reads once what all of them need.
@@ -92,19 +78,20 @@ class MetricFactory:
         """
         for name in filter(asks_judge, names):
             with suppress(DiscodeError):
-                self.readings.expect(get_decoder(name.removeprefix("ref-")))
+                decoder = self.share(get_decoder, name.removeprefix("ref-"))
+                self.readings.hidden |= "hidden" in decoder.requires
 
-    def judge_metric(self, name: str) -> JudgeMetric:
+    def _judge_metric(self, name: str, **options: Any) -> JudgeMetric:
         """Return the judge with the decoder ``name``, which sees references after "ref-"."""
         method = name.removeprefix("ref-")
-        judge = self.judge.with_method(method)
+        judge = self._judge_with(self.share(get_decoder, method, **options))
         return JudgeMetric(name, judge, method != name, self.readings)
 
-    def open_judge(self) -> Judge:
-        """Return a judge with the decoder "raw"; a served model is not asked anything yet."""
+    def open_judge(self, method: str | Decoder = "discode") -> Judge:
+        """Return a judge; a served model is not asked anything yet."""
         judge = load(
             self.model,
-            method="raw",
+            method=method,
             prompt=self.prompt,
             scale=self.scale,
             store=self.store,
@@ -113,101 +100,57 @@ class MetricFactory:
         )
         return judge if self.default_store is None else judge.with_store(self.default_store)
 
-    @property
-    def judge(self) -> Judge:
-        """The judge whose readings all decoders share."""
-        if isinstance(self._judge, DiscodeError):
-            raise self._judge
-        return self._judge
-
     @cached_property
-    def _judge(self) -> Judge | DiscodeError:
-        """The judge, or why there is none: opened once, for any number of metrics and benchmarks.
+    def judge(self) -> Judge:
+        """The judge with the default decoder; all decoders share its readings."""
+        return self._judge_with(self.share(get_decoder, "discode"))
+
+    def _judge_with(self, decoder: Decoder) -> Judge:
+        """Return the judge with a decoder; its model is opened once, for any number of them.
 
         Its signature needs a served model's answer, so a server that cannot be reached is not
         tried again for every metric.
         """
-        try:
-            judge = self.open_judge()
-            judge.signature  # noqa: B018  # kept by the judge
-        except DiscodeError as error:
-            return error
-        return judge
+        if not self._opened:
+            # What one decoder needs and the model lacks must not keep the others from being made.
+            first = self.share(get_decoder, "discode") if decoder.requires else decoder
+            try:
+                judge = self.open_judge(first)
+                judge.signature  # noqa: B018  # kept by the judge
+                self._opened.append((first, judge))
+            except DiscodeError as error:
+                self._opened.append((first, error))
+        first, judge_or_error = self._opened[0]
+        if isinstance(judge_or_error, DiscodeError):
+            raise judge_or_error
+        return judge_or_error if decoder is first else replace(judge_or_error, decoder=decoder)
+
+    @cached_property
+    def _opened(self) -> list[tuple[Decoder, Judge | DiscodeError]]:
+        """The judge with the decoder that it was opened with, or why there is none; or nothing."""
+        return []
 
     @cached_property
     def readings(self) -> SharedReadings:
         """The judge's last readings."""
         return SharedReadings()
 
-    @cached_property
-    def texts(self) -> TokenisedTexts:
-        """Words and scores that text metrics share."""
-        return TokenisedTexts()
+    def share(self, opener: Callable[..., T], *arguments: Any, **options: Any) -> T:
+        """Return what ``opener`` gives for these arguments; metrics that ask alike share it."""
+        key = (opener, arguments, tuple(sorted(options.items())))
+        if key not in self._shared:
+            self._shared[key] = opener(*arguments, **options)
+        shared: T = self._shared[key]
+        return shared
 
     @cached_property
-    def bert(self) -> BertScore:
-        """BERTScore with its model."""
-        return BertScore.open(
-            self.bert_model,
-            layer=self.bert_layer,
-            idf=self.bert_idf,
-            device=self.options.get("device"),
-        )
+    def _shared(self) -> dict[Any, Any]:
+        return {}
 
-    @cached_property
-    def clip(self) -> ClipEncoder:
-        """The CLIP of CLIP-S."""
-        return ClipEncoder.open(self.clip_model, device=self.options.get("device"))
-
-    @cached_property
-    def pac(self) -> ClipEncoder:
-        """The same CLIP with PAC-S's weights."""
-        if self.pac_weights is None:
-            raise InputError(
-                "pac-s needs its published weights; give pac_weights=FILE (clip_ViT-B-32.pth; "
-                "--pac-weights), and as clip_model the CLIP they belong to"
-            )
-        weights = os.fspath(self.pac_weights)
-        return ClipEncoder.open(self.clip_model, weights=weights, device=self.options.get("device"))
-
-    @cached_property
-    def pac_plus(self) -> ClipEncoder:
-        """The same CLIP with PAC-S++'s weights."""
-        if self.pac_plus_weights is None:
-            raise InputError(
-                "pac-s++ needs its published weights; give pac_plus_weights=FILE "
-                "(PAC++_clip_ViT-L-14.pth; --pac-plus-weights), and as clip_model the CLIP they "
-                "belong to"
-            )
-        weights, device = os.fspath(self.pac_plus_weights), self.options.get("device")
-        return ClipEncoder.open(self.clip_model, weights=weights, low_rank=True, device=device)
-
-    @cached_property
-    def polos(self) -> Polos:
-        """Polos with its encoders."""
-        if self.polos_weights is None:
-            raise InputError(
-                "polos needs its published checkpoint; give polos_weights=FILE (reprod.ckpt; "
-                "--polos-weights)"
-            )
-        return Polos.open(
-            os.fspath(self.polos_weights),
-            clip_model=self.clip_model,
-            text_model=self.polos_text_model,
-            device=self.options.get("device"),
-        )
-
-    @cached_property
-    def chat_model(self) -> ChatModel:
-        """The chat model of G-VEval and CLAIR."""
-        if self.chat is not None:
-            return self.chat
-        if not self.endpoint or not self.endpoint_model:
-            raise InputError(
-                "g-veval and clair ask a chat model; give endpoint=URL (--endpoint "
-                "http://localhost:8000/v1) and endpoint_model=NAME (--endpoint-model)"
-            )
-        return ChatClient(self.endpoint, self.endpoint_model)
+    @property
+    def device(self) -> str | None:
+        """Where encoders run: the judge's device, if it was chosen."""
+        return self.options.get("device")
 
 
 def asks_judge(name: str) -> bool:
@@ -216,123 +159,155 @@ def asks_judge(name: str) -> bool:
     >>> asks_judge("ref-discode:sigma2=0.05"), asks_judge("cider")
     (True, False)
     """
-    if name in METRICS:
-        return METRICS[name].make is MetricFactory.judge_metric
     method = name.removeprefix("ref-")
     return is_preset(method) or method.partition(":")[0] in METHODS
 
 
+def find_metric(spec: str, **options: Any) -> tuple[MetricRow, dict[str, Any]]:
+    """Return a metric's row and the value of every option; mistakes in ``spec`` are errors.
+
+    >>> row, options = find_metric("bertscore:idf=true")
+    >>> row.name, options["idf"], options["model"]
+    ('bertscore', True, 'roberta-large')
+    """
+    name, typed = split_spec(spec)
+    row = lookup(METRICS, name, "metric", also=", or scorefile:PATH")
+    return row, fill_options(row.options, {**typed, **options}, f"metric {name!r}")
+
+
 @dataclass(frozen=True)
 class MetricRow:
-    """A metric's name, what it is, what it needs of a pair, and how a factory makes it by name."""
+    """A metric.
+
+    Attributes:
+        name: What commands call it.
+        about: What it is.
+        needs: What it needs of a pair.
+        make: Makes it from a factory, its name, and the value of every option by keyword.
+        options: What may be chosen about it, after its name and a colon.
+    """
 
     name: str
     about: str
     needs: frozenset[str]
-    make: Callable[[MetricFactory, str], Metric]
+    make: Callable[..., Metric]
+    options: tuple[Option, ...] = ()
 
 
 _IMAGE, _REFERENCES = frozenset({"image"}), frozenset({"references"})
 _BOTH = _IMAGE | _REFERENCES
 
 
-def _text_metric(factory: MetricFactory, name: str) -> Metric:
-    return TextMetric(name, factory.texts)
+def _make_text_metric(factory: MetricFactory, name: str) -> Metric:
+    texts = factory.share(TokenisedTexts)
+    return Cider(texts) if name == "cider" else TextMetric(name, texts)
 
 
+def _make_bert_score(factory: MetricFactory, name: str, model: str, **options: Any) -> Metric:
+    return factory.share(BertScore.open, model, device=factory.device, **options)
+
+
+def _make_clip_score(
+    factory: MetricFactory, name: str, model: str, scaled: float = 2.5, **options: Any
+) -> Metric:
+    encoder = factory.share(ClipEncoder.open, model, device=factory.device, **options)
+    return ClipScore(encoder, name, scaled, references=name.startswith("ref-"))
+
+
+def _make_polos(
+    factory: MetricFactory, name: str, weights: str, model: str, text_model: str
+) -> Metric:
+    return factory.share(
+        Polos.open, weights, clip_model=model, text_model=text_model, device=factory.device
+    )
+
+
+def _make_chat_metric(factory: MetricFactory, name: str, endpoint: str, model: str) -> Metric:
+    chat: ChatModel = factory.share(ChatClient, endpoint, model)
+    if name == "clair":
+        return make_clair(chat)
+    return make_g_veval(chat, references=name.startswith("ref-"))
+
+
+_CLIP = (Option("model", DEFAULT_CLIP, "hub name or folder of the CLIP", (TEXT,)),)
+_CHAT = (
+    Option("endpoint", None, "URL of a server with OpenAI's chat completions", (TEXT,)),
+    Option("model", None, "chat model to ask there", (TEXT,)),
+)
+
+
+def _weights(file: str, about: str) -> Option:
+    return Option("weights", None, f"file of {about} ({file})", (TEXT,))
+
+
+_TEXT_METRICS = {
+    "bleu-1": "BLEU of words, per pair",
+    "bleu-2": "BLEU up to two words",
+    "bleu-3": "BLEU up to three words",
+    "bleu-4": "BLEU up to four words",
+    "rouge-l": "longest common subsequence with the references",
+    "meteor": "METEOR 1.5: stems, synonyms, paraphrases",
+    "spice": "SPICE: F-score of scene graphs; needs Stanford's models",
+    "cider": "CIDEr-D, frequencies over the set",
+}
+_PAC = partial(_make_clip_score, scaled=2.0)
+_PAC_WEIGHTS = _weights("clip_ViT-B-32.pth", "PAC-S's weights for that CLIP")
+_PAC_PLUS_WEIGHTS = _weights("PAC++_clip_ViT-L-14.pth", "PAC-S++'s weights for that CLIP")
 _ROWS = [
-    MetricRow("bleu-1", "BLEU of words, per pair", _REFERENCES, _text_metric),
-    MetricRow("bleu-2", "BLEU up to two words", _REFERENCES, _text_metric),
-    MetricRow("bleu-3", "BLEU up to three words", _REFERENCES, _text_metric),
-    MetricRow("bleu-4", "BLEU up to four words", _REFERENCES, _text_metric),
-    MetricRow(
-        "rouge-l", "longest common subsequence with the references", _REFERENCES, _text_metric
-    ),
-    MetricRow("meteor", "METEOR 1.5: stems, synonyms, paraphrases", _REFERENCES, _text_metric),
-    MetricRow(
-        "spice",
-        "SPICE: F-score of scene graphs; needs Stanford's models",
-        _REFERENCES,
-        _text_metric,
-    ),
-    MetricRow(
-        "cider",
-        "CIDEr-D, frequencies over the set",
-        _REFERENCES,
-        lambda factory, name: Cider(factory.texts),
+    *(
+        MetricRow(name, about, _REFERENCES, _make_text_metric)
+        for name, about in _TEXT_METRICS.items()
     ),
     MetricRow(
         "bertscore",
-        "BERTScore F1, the best reference",
+        "BERTScore, the best reference",
         _REFERENCES,
-        lambda factory, name: factory.bert,
+        _make_bert_score,
+        (
+            Option("model", DEFAULT_BERT, "hub name or folder of the encoder", (TEXT,)),
+            Option("layer", None, "layer that is compared; none: the model's best", (COUNT, None)),
+            Option("idf", False, "whether rare words weigh more", (False, True)),
+            Option("measure", "f1", "which of the three is the score", BERT_MEASURES),
+        ),
     ),
-    MetricRow(
-        "clip-s",
-        "CLIP-S: 2.5 max(cos, 0)",
-        _IMAGE,
-        lambda factory, name: ClipScore(factory.clip, name),
-    ),
-    MetricRow(
-        "ref-clip-s",
-        "RefCLIP-S",
-        _BOTH,
-        lambda factory, name: ClipScore(factory.clip, name, references=True),
-    ),
-    MetricRow(
-        "pac-s",
-        "PAC-S: 2 max(cos, 0)",
-        _IMAGE,
-        lambda factory, name: ClipScore(factory.pac, name, weight=2.0),
-    ),
-    MetricRow(
-        "ref-pac-s",
-        "RefPAC-S",
-        _BOTH,
-        lambda factory, name: ClipScore(factory.pac, name, weight=2.0, references=True),
-    ),
-    MetricRow(
-        "pac-s++",
-        "PAC-S++: 2 max(cos, 0)",
-        _IMAGE,
-        lambda factory, name: ClipScore(factory.pac_plus, name, weight=2.0),
-    ),
-    MetricRow(
-        "ref-pac-s++",
-        "RefPAC-S++",
-        _BOTH,
-        lambda factory, name: ClipScore(factory.pac_plus, name, weight=2.0, references=True),
+    *(
+        row
+        for title, scaled, make, options in (
+            ("CLIP-S", "2.5", _make_clip_score, _CLIP),
+            ("PAC-S", "2", _PAC, (*_CLIP, _PAC_WEIGHTS)),
+            ("PAC-S++", "2", partial(_PAC, low_rank=True), (*_CLIP, _PAC_PLUS_WEIGHTS)),
+        )
+        for row in (
+            MetricRow(title.lower(), f"{title}: {scaled} max(cos, 0)", _IMAGE, make, options),
+            MetricRow(f"ref-{title.lower()}", f"Ref{title}", _BOTH, make, options),
+        )
     ),
     MetricRow(
         "polos",
         "Polos: trained on ratings, the best reference",
         _BOTH,
-        lambda factory, name: factory.polos,
+        _make_polos,
+        (
+            _weights("reprod.ckpt", "its published weights, those of its CLIP and RoBERTa, too"),
+            Option("model", DEFAULT_CLIP, "CLIP that they belong to", (TEXT,)),
+            Option("text_model", DEFAULT_POLOS_TEXT, "RoBERTa that they belong to", (TEXT,)),
+        ),
     ),
-    MetricRow(
-        "g-veval",
-        "G-VEval: a chat model's mean",
-        _IMAGE,
-        lambda factory, name: make_g_veval(factory.chat_model),
-    ),
-    MetricRow(
-        "ref-g-veval",
-        "G-VEval with references",
-        _BOTH,
-        lambda factory, name: make_g_veval(factory.chat_model, references=True),
-    ),
+    MetricRow("g-veval", "G-VEval: a chat model's mean", _IMAGE, _make_chat_metric, _CHAT),
+    MetricRow("ref-g-veval", "G-VEval with references", _BOTH, _make_chat_metric, _CHAT),
     MetricRow(
         "clair",
         "CLAIR: a chat model compares with references",
         _REFERENCES,
-        lambda factory, name: make_clair(factory.chat_model),
+        _make_chat_metric,
+        _CHAT,
     ),
     *(
         MetricRow(
             f"{prefix}{method}",
             f"judge{' with references' if prefix else ''}: {METHODS[method].about}",
             _BOTH if prefix else _IMAGE,
-            MetricFactory.judge_metric,
+            MetricFactory.make,
         )
         for prefix in ("", "ref-")
         for method in ("raw", "smoothing", "fleur", "discode", "paper")

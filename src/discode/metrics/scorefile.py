@@ -76,11 +76,11 @@ class ScoreFile:
         value = np.full(len(pairs), np.nan)
         errors: dict[int, str] = {}
         for number, (pair, key) in enumerate(zip(pairs, keys, strict=True)):
-            found = rows.get(key)
-            if found is None:
+            row = rows.get(key)
+            if row is None:
                 errors[number] = f"{self.path.name} has no row for {_shown(key)}"
                 continue
-            score, caption, where = found
+            score, caption, where = row
             if caption is not None and caption != pair.caption.strip():
                 raise InputError(
                     f"{where} has {_shown(key)} with the caption {caption!r}, but the pair's is "

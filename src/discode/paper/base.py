@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discode.bench.agreement import AgreementProtocol, agreement_statistic, main_measure
+from discode.bench.agreement import AgreementProtocol
 from discode.bench.layout import CellTable
 from discode.bench.run import RunProgress, measure_again, run_metrics
 from discode.bench.runlog import MetricResult, RunLog
-from discode.benchmarks import Benchmark, BenchmarkOption, Ratings
+from discode.benchmarks import Benchmark
 from discode.decoders import get_decoder
 from discode.errors import DiscodeError, InputError
 from discode.metrics import MetricFactory
 from discode.metrics.base import unique_keys
 from discode.metrics.registry import asks_judge
+from discode.options import Option
 from discode.pairs import Pair
 from discode.signature import Signature
-from discode.stats import Interval, paired_bootstrap
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class StudySetup:
     judges: Mapping[str, MetricFactory] = field(default_factory=dict)
     logs: Mapping[str, RunLog] = field(default_factory=dict)
     protocol: AgreementProtocol = field(default_factory=AgreementProtocol)
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
     progress: RunProgress | None = None
     kept: Mapping[str, RunLog] = field(default_factory=dict)
 
@@ -91,7 +92,7 @@ class Study:
     paper: tuple[str, ...]
     run: Callable[[StudySetup], StudyResult]
     benchmarks: tuple[str, ...] = ()
-    options: Mapping[str, BenchmarkOption] = field(default_factory=dict)
+    options: tuple[Option, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -182,31 +183,6 @@ def _explain(
         if run not in logs or label not in logs[run].results:
             labels.setdefault((run, reason), []).append(label)
     return tuple(f"{run}, {', '.join(of)}: {reason}" for (run, reason), of in labels.items())
-
-
-def difference_of(log: RunLog, a: str, b: str, protocol: AgreementProtocol) -> Interval:
-    """Return how much better one result agrees with people than another, in percent.
-
-    The interval is of the paired bootstrap over images; judgments without a score of both are left
-    out, as everywhere.
-    """
-    judged, measure = log.judgments, main_measure(log.benchmark, log.judgments)
-    values = [log.results[name].value for name in (a, b)]
-    if isinstance(judged, Ratings):
-        keep, pair = np.isfinite(values[0] + values[1])[judged.pair], judged.pair
-    else:
-        keep, pair = np.ones(len(judged), bool), judged.left
-    images = log.image[pair[keep]]
-    if not protocol.resamples or len(np.unique(images)) < 2:
-        first, second = (100 * log.results[name].measures[measure].value for name in (a, b))
-        return Interval(first - second, np.nan, np.nan, protocol.level)
-    first_statistic, second_statistic = (
-        agreement_statistic(judged, value, measure, log.protocol.ties, keep) for value in values
-    )
-    return paired_bootstrap(
-        first_statistic, second_statistic, images,
-        resamples=protocol.resamples, seed=protocol.seed, level=protocol.level,
-    ).difference.times(100)  # fmt: skip
 
 
 def _needs_hidden(name: str) -> bool:

@@ -18,11 +18,10 @@ import numpy as np
 
 from discode.backends import Backend, open_backend, read_all
 from discode.bench.layout import CellTable, TableValue
-from discode.benchmarks import BenchmarkOption
-from discode.benchmarks.base import integer_option
 from discode.decoders import get_decoder
 from discode.errors import InputError
 from discode.images import ImageSource, demo_path
+from discode.options import SIZE, TEXT, Option
 from discode.pairs import Pair
 from discode.paper.base import Study, StudyResult, StudySetup
 from discode.paper.published import published_cells
@@ -161,7 +160,7 @@ def _open(setup: StudySetup) -> Backend:
 
 def _run(setup: StudySetup) -> StudyResult:
     backend = _open(setup)
-    captions, runs = int(setup.options["captions"]), int(setup.options["runs"])
+    captions, runs = setup.options["captions"], setup.options["runs"]
     images = [demo_path() / name for name in _IMAGES]
     alone, batch = measure(backend, backend.prompt, images, captions, runs)
     who = backend.identity
@@ -213,12 +212,13 @@ STUDY = Study(
     "time the model and the decoders: the paper's computational overhead for scoring",
     ("cost",),
     _run,
-    options={
-        "captions": integer_option(16, "captions per image, for the batch columns", low=1),
-        "runs": integer_option(5, "how often each time is taken", low=1),
-        "random_weights": BenchmarkOption(
-            "", "an architecture instead of a model: llava-next-8b, -13b, -34b, -72b, tiny",
-            pattern=".*",
+    options=(
+        Option("captions", 16, "captions per image, for the batch columns", (SIZE,)),
+        Option("runs", 5, "how often each time is taken", (SIZE,)),
+        Option(
+            "random_weights", None,
+            "an architecture instead of a model: llava-next-8b, -13b, -34b, -72b, tiny",
+            (TEXT, None),
         ),
-    },
+    ),
 )  # fmt: skip

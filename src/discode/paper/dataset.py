@@ -20,9 +20,10 @@ from pathlib import Path
 import numpy as np
 
 from discode.bench.layout import CellTable, TableValue
-from discode.benchmarks import Benchmark, BenchmarkOption, Ratings
+from discode.benchmarks import Benchmark, Ratings
 from discode.benchmarks.parsing import read_json_file
 from discode.errors import InputError
+from discode.options import TEXT, Option
 from discode.paper.base import Study, StudyResult, StudySetup
 from discode.paper.published import published_cells
 
@@ -58,7 +59,7 @@ def count_dataset(benchmark: Benchmark) -> DatasetCounts:
     """Count what a benchmark consists of; repeated draws of references count once."""
     pairs, judged = benchmark.pairs, benchmark.judgments
     words = np.array([len(pair.caption.split()) for pair in pairs])
-    draws = int(benchmark.options.get("draws", "1"))  # Pascal-50S: every draw repeats the choices
+    draws = benchmark.options.get("draws", 1)  # Pascal-50S: every draw repeats the choices
     raters: int | None = None
     categories: tuple[str, ...] = ()
     if isinstance(judged, Ratings):
@@ -137,7 +138,7 @@ def _run(setup: StudySetup) -> StudyResult:
     return StudyResult(tables, findings=findings)
 
 
-def _people(path: str) -> int | None:
+def _people(path: str | None) -> int | None:
     """Return how many people judged, by the facts.json of a campaign's export."""
     if not path:
         return None
@@ -167,10 +168,10 @@ STUDY = Study(
     ("dataset_statistics",),
     _run,
     benchmarks=("flickr8k-expert", "flickr8k-cf", "composite", "pascal50s", "foil", "mceval"),
-    options={
-        "facts": BenchmarkOption(
-            "", "facts.json of a campaign's export (-b mceval): how many people judged",
-            pattern=".*",
-        )
-    },
+    options=(
+        Option(
+            "facts", None, "facts.json of a campaign's export (-b mceval): how many people judged",
+            (TEXT, None),
+        ),
+    ),
 )  # fmt: skip

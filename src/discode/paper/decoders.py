@@ -10,15 +10,14 @@ from numpy.typing import NDArray
 
 from discode.bench.agreement import AgreementProtocol, agreement_statistic
 from discode.bench.layout import CellTable, TableValue
-from discode.benchmarks import Benchmark, BenchmarkOption, Preferences, Ratings
-from discode.benchmarks.base import integer_option
+from discode.benchmarks import Benchmark, Preferences, Ratings
 from discode.bulk.judging import raise_if_stopped
 from discode.decoders import METHODS, Decoder, get_decoder, options_of
 from discode.decoders.preset import Calibration, Preset, preset_digest
 from discode.errors import InputError
 from discode.judge import Judge
 from discode.metrics import MetricFactory
-from discode.options import options_text
+from discode.options import SIZE, Option, options_text
 from discode.paper.base import Study, StudyResult, StudySetup, bare_pairs, file_stem
 from discode.paper.calibration import CalibrationError, calibration_error, fit_calibration
 from discode.paper.selection import NestedChoice, choose, deal_folds
@@ -337,7 +336,7 @@ def run_decoders(setup: StudySetup) -> StudyResult:
         raise InputError("decoders needs --ratings FILE, or -b BENCHMARK and --data FOLDER")
     if not setup.protocol.resamples:
         raise InputError("decoders tests its choice by resampling; give --resamples 100 or more")
-    folds, hidden = int(setup.options["folds"]), setup.options["adam"] == "yes"
+    folds, hidden = setup.options["folds"], setup.options["adam"]
     tables: dict[str, CellTable] = {}
     files: dict[str, str] = {}
     findings: list[str] = []
@@ -346,12 +345,13 @@ def run_decoders(setup: StudySetup) -> StudyResult:
         for place, benchmark in setup.benchmarks.items():
             name = file_stem(f"decoder {model} {place}") if several else "decoder"
             judge, readings = _read(setup, factory, benchmark, hidden=hidden)
-            default = replace(factory.judge, decoder=get_decoder("discode")).decoder
-            decoders = candidate_decoders(readings.scale, default=default, hidden=hidden)
+            decoders = candidate_decoders(
+                readings.scale, default=factory.judge.decoder, hidden=hidden
+            )
             choice = choose_decoder(
                 benchmark.judgments, benchmark.image, readings, decoders,
                 protocol=setup.protocol, folds=folds,
-                calibrated=setup.options["calibrate"] == "yes",
+                calibrated=setup.options["calibrate"],
             )  # fmt: skip
             preset = make_preset(choice, decoders[choice.recommended], judge, benchmark, folds)
             files[f"{name}.json"] = preset.text()
@@ -374,7 +374,7 @@ def _read(
     judge = factory.judge
     if hidden:
         judge = replace(judge, decoder=get_decoder("paper-adam"))  # refuses models without them
-        factory.readings.expect(judge.decoder)
+        factory.readings.hidden = True
     pairs, which = bare_pairs(benchmark)
     readings = factory.readings.read(judge, pairs, False, setup.count_up("readings", len(pairs)))
     if readings.errors:
@@ -430,15 +430,19 @@ STUDY = Study(
     (),
     run_decoders,
     benchmarks=("flickr8k-expert",),
-    options={
-        "calibrate": BenchmarkOption(
-            "no", "also bring scores to the people's scale, by isotonic regression", ("no", "yes")
+    options=(
+        Option(
+            "calibrate",
+            False,
+            "also bring scores to the people's scale, by isotonic regression",
+            (False, True),
         ),
-        "adam": BenchmarkOption(
-            "no",
+        Option(
+            "adam",
+            False,
             "also try Adam steps on the printed loss; needs hidden states, and torch",
-            ("no", "yes"),
+            (False, True),
         ),
-        "folds": integer_option(FOLDS, "into how many folds the images are dealt", low=1),
-    },
+        Option("folds", FOLDS, "into how many folds the images are dealt", (SIZE,)),
+    ),
 )

@@ -26,8 +26,7 @@ import numpy as np
 
 from discode.bench.layout import CellTable, TableValue
 from discode.bench.runlog import RunLog
-from discode.benchmarks import Benchmark, BenchmarkOption, Ratings
-from discode.benchmarks.base import integer_option
+from discode.benchmarks import Benchmark, Ratings
 from discode.decoders import get_decoder, without_prior
 from discode.decoders.base import Floats
 from discode.errors import ImageError, InputError, lookup
@@ -35,6 +34,7 @@ from discode.images import open_image
 from discode.metrics import METRICS, MetricFactory
 from discode.metrics.judge_metric import JudgeMetric
 from discode.metrics.registry import asks_judge
+from discode.options import SIZE, TEXT, Option
 from discode.paper.base import Study, StudyResult, StudySetup, run_methods
 from discode.paper.drawing import (
     BEFORE,
@@ -303,7 +303,7 @@ def _run(setup: StudySetup) -> StudyResult:
     if not setup.benchmarks:
         raise InputError("examples needs --data: a run has no captions and no images")
     names = (setup.options["first"], setup.options["second"])
-    count = int(setup.options["count"])
+    count = setup.options["count"]
     if count < 2:
         raise InputError(f"count={count} is not allowed; give 2 or more, half for each metric")
     if names[0] == names[1]:
@@ -424,9 +424,9 @@ STUDY = Study(
     ("topb", "qualitative", "rice"),
     _run,
     benchmarks=("flickr8k-expert", "flickr8k-cf", "composite", "pascal50s", "mceval"),
-    options={
-        "first": BenchmarkOption("smoothing", "a metric", pattern=".+"),
-        "second": BenchmarkOption("discode", "the metric to compare it with", pattern=".+"),
-        "count": integer_option(6, "how many cases, half of them for each metric", low=1),
-    },
+    options=(
+        Option("first", "smoothing", "a metric", (TEXT,)),
+        Option("second", "discode", "the metric to compare it with", (TEXT,)),
+        Option("count", 6, "how many cases, half of them for each metric", (SIZE,)),
+    ),
 )

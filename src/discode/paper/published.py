@@ -199,7 +199,7 @@ def _check_data(log: RunLog, row: BenchmarkRow) -> None:
     Files with the published checksums have these counts, too; other files that have them are other
     copies of the same data.
     """
-    options = {name: log.options.get(name, row.options[name].default) for name in row.options}
+    options = row.option_texts(log.options)
     sizes = row.published_sizes(options) if row.published_sizes else ()
     ours = (len(np.unique(log.image)), len(log.judgments))
     if ours not in sizes:
@@ -216,14 +216,14 @@ def _find_cell(
     cells = [cell for cell in published_cells() if cell.system == wanted.system]
     if not cells:
         raise _NoCellError("not in the paper's tables")
-    options = {name: log.options.get(name, row.options[name].default) for name in row.options}
+    options, defaults = row.option_texts(log.options), row.option_texts({})
     if all(cell.group == "reference-free" for cell in cells) and "references" in options:
         # What references there are makes no difference to a metric that does not see them.
-        options["references"] = row.options["references"].default
+        options["references"] = defaults["references"]
     departures += [
-        f"another protocol ({name}={options[name]})"
-        for name, option in row.options.items()
-        if option.affects_published and options[name] != option.default
+        f"another protocol ({option.name}={options[option.name]})"
+        for option in row.options
+        if option.affects_published and options[option.name] != defaults[option.name]
     ]
     if isinstance(log.judgments, Preferences) and log.protocol.ties != "wrong":
         departures.append(f"ties count {log.protocol.ties}")

@@ -21,15 +21,16 @@ from typing import Any
 import numpy as np
 
 from discode.bench.agreement import main_measure
+from discode.bench.compare import agreement_difference
 from discode.bench.layout import CellTable, TableValue
 from discode.bench.runlog import RunLog
-from discode.benchmarks import Benchmark, BenchmarkOption, Preferences, Ratings
-from discode.benchmarks.base import integer_option
+from discode.benchmarks import Benchmark, Preferences, Ratings
 from discode.decoders import METHODS, get_decoder
 from discode.errors import ImageError, InputError, lookup
 from discode.files import replacing
 from discode.images import ImageSource, image_digest, open_image
-from discode.paper.base import Study, StudyResult, StudySetup, difference_of, run_methods
+from discode.options import COUNT, SIZE, TEXT, Option
+from discode.paper.base import Study, StudyResult, StudySetup, run_methods
 from discode.paper.drawing import BLUE, GREEN, GREY, INK, RED, empty_figure, save_figure
 from discode.paper.run_tables import MEASURE_SYMBOLS
 from discode.paper.styles import STYLES, render
@@ -73,7 +74,7 @@ def keep_images(benchmark: Benchmark, count: int) -> Benchmark:
         pairs=tuple(pair for pair, keep in zip(benchmark.pairs, kept, strict=True) if keep),
         image=benchmark.image[kept],
         judgments=judgments,
-        options={**benchmark.options, "images": str(count)},
+        options={**benchmark.options, "images": count},
         notes=(*benchmark.notes, f"{count} of {len(first)} images, by the SHA-256 of their names"),
     )
 
@@ -99,7 +100,7 @@ def render_benchmark(benchmark: Benchmark, style: str, folder: Path, *, seed: in
         pairs=tuple(
             replace(pair, image=drawn.get(str(pair.image), pair.image)) for pair in benchmark.pairs
         ),
-        options={**benchmark.options, "style": style, "seed": str(seed)},
+        options={**benchmark.options, "style": style, "seed": seed},
     )
 
 
@@ -142,7 +143,7 @@ def chosen_methods(given: str) -> list[str]:
 
 
 @contextmanager
-def _folder(given: str) -> Iterator[Path]:
+def _folder(given: str | None) -> Iterator[Path]:
     if given:
         yield Path(given)
     else:
@@ -155,7 +156,7 @@ def _run(setup: StudySetup) -> StudyResult:
         raise InputError("shift needs --data: the images are drawn anew")
     styles = chosen_styles(setup.options["styles"])
     methods = chosen_methods(setup.options["methods"])
-    wanted, seed = setup.options["images"], int(setup.options["seed"])
+    wanted, seed = setup.options["images"], setup.options["seed"]
     tables: dict[str, CellTable] = {}
     figures: dict[str, Any] = {}
     findings: list[str] = []
@@ -164,7 +165,7 @@ def _run(setup: StudySetup) -> StudyResult:
     number = 0
     with _folder(setup.options["rendered"]) as folder:
         for (place, benchmark), model in product(setup.benchmarks.items(), setup.judges):
-            few = benchmark if wanted == "all" else keep_images(benchmark, int(wanted))
+            few = benchmark if wanted == "all" else keep_images(benchmark, wanted)
             drawn = {
                 f"{place}@{style}": render_benchmark(few, style, folder, seed=seed)
                 for style in styles
@@ -229,16 +230,20 @@ def _values(logs: Mapping[str, RunLog], methods: Sequence[str]) -> dict[str, lis
 def _differences(
     logs: Mapping[str, RunLog], methods: Sequence[str]
 ) -> dict[str, list[Interval | None]]:
+    """Return by method how much better than ``BASE`` it agrees with people, in percent."""
     return {
         name: [
-            difference_of(log, name, BASE, log.protocol)
+            agreement_difference(
+                log, name, BASE, resamples=log.protocol.resamples, seed=log.protocol.seed,
+                level=log.protocol.level,
+            ).difference
             if {name, BASE} <= log.results.keys()
             else None
             for log in logs.values()
         ]
         for name in methods
         if name != BASE
-    }
+    }  # fmt: skip
 
 
 def _findings(
@@ -302,16 +307,16 @@ STUDY = Study(
     ("rice",),
     _run,
     benchmarks=("flickr8k-expert", "flickr8k-cf", "composite", "pascal50s"),
-    options={
-        "images": BenchmarkOption(
-            "all", "how many images to draw", pattern=r"all|[1-9]\d{0,8}",
-            allowed="all, or a whole number from 1",
+    options=(
+        Option("images", "all", "how many images to draw", ("all", SIZE)),
+        Option("styles", "all", "styles with commas between them", (TEXT,)),
+        Option(
+            "methods",
+            "raw smoothing discode paper",
+            "decoders with spaces between them, or all",
+            (TEXT,),
         ),
-        "styles": BenchmarkOption("all", "styles with commas between them", pattern=".+"),
-        "methods": BenchmarkOption(
-            "raw smoothing discode paper", "decoders with spaces between them, or all", pattern=".+"
-        ),
-        "seed": integer_option(0, "what is random in the drawings", low=0),
-        "rendered": BenchmarkOption("", "a folder that keeps the drawn images", pattern=".*"),
-    },
-)  # fmt: skip
+        Option("seed", 0, "what is random in the drawings", (COUNT,)),
+        Option("rendered", None, "a folder that keeps the drawn images", (TEXT, None)),
+    ),
+)

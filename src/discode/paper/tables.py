@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from discode.bench.agreement import main_measure
+from discode.bench.compare import agreement_difference
 from discode.bench.layout import CellTable, TableValue
 from discode.bench.runlog import MetricResult, RunLog
 from discode.benchmarks import BENCHMARKS
@@ -21,7 +22,6 @@ from discode.paper.base import (
     StudyResult,
     StudyRuns,
     StudySetup,
-    difference_of,
     judge_name,
     run_methods,
 )
@@ -261,7 +261,10 @@ class TableStudy:
                 for model in dict.fromkeys(model for _, model in here):
                     if (a, model) in here and (b, model) in here:
                         (first, line), (second, other) = here[a, model], here[b, model]
-                        difference = difference_of(log, first, second, setup.protocol)
+                        difference = agreement_difference(
+                            log, first, second, resamples=setup.protocol.resamples,
+                            seed=setup.protocol.seed,
+                        ).difference  # fmt: skip
                         sentences[_sentence(log, model, line, other, difference)] = None
         return list(sentences)
 
@@ -344,7 +347,7 @@ def _column_of(log: RunLog, measure: str, run: str = "") -> Column:
     row = BENCHMARKS.get(log.benchmark)
     if row is None:
         return f"{log.benchmark} {measure}", run
-    options = {name: log.options.get(name, row.options[name].default) for name in row.options}
+    options = row.option_texts(log.options)
     return row.published_column.format(benchmark=row.name, measure=measure, **options), run
 
 

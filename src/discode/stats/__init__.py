@@ -8,7 +8,6 @@ from discode.stats.base import UndefinedWarning
 from discode.stats.correlation import (
     CORRELATIONS,
     kendall,
-    kendall_weighted,
     paired,
     pearson,
     ranks,
@@ -27,7 +26,6 @@ from discode.stats.preference import (
     AccuracyPlan,
     acc23,
     accuracy,
-    accuracy_by,
     credit,
     tie_calibrated,
 )
@@ -39,7 +37,7 @@ from discode.stats.resampling import (
     paired_bootstrap,
     resample,
 )
-from discode.stats.shares import auc, wilson
+from discode.stats.shares import wilson
 from discode.stats.tau import KendallPlan
 
 __all__ = [
@@ -54,14 +52,11 @@ __all__ = [
     "UndefinedWarning",
     "acc23",
     "accuracy",
-    "accuracy_by",
-    "auc",
     "bootstrap",
     "bootstrap_all",
     "credit",
     "holm",
     "kendall",
-    "kendall_weighted",
     "paired",
     "paired_bootstrap",
     "paired_effect",

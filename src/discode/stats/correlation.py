@@ -52,21 +52,6 @@ def kendall(x: ArrayLike, y: ArrayLike, *, variant: str = "b") -> float:
     return _defined(KendallPlan(a, b, variant=variant)(np.ones(len(a), dtype=np.int64)), a, b)
 
 
-def kendall_weighted(
-    x: ArrayLike, y: ArrayLike, weights: ArrayLike, *, variant: str = "b"
-) -> float:
-    """Kendall's τ where row i counts ``weights[i]`` times, a whole number from 0.
-
-    Equal to ``kendall(np.repeat(x, weights), np.repeat(y, weights))``. To weight the same rows
-    many times, keep a ``KendallPlan(x, y, variant=...)`` and call that with the weights.
-
-    >>> kendall_weighted([1, 2, 3], [1, 3, 2], [2, 1, 0], variant="b")
-    1.0
-    """
-    a, b = columns({"x": x, "y": y})
-    return _defined(KendallPlan(a, b, variant=variant)(weights), a, b)
-
-
 def pearson(x: ArrayLike, y: ArrayLike, *, weights: ArrayLike | None = None) -> float:
     """Pearson's r = cov(x, y) / (sd x · sd y) of columns (n,), in [-1, 1].
 

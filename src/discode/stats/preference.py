@@ -66,37 +66,6 @@ def accuracy(left: ArrayLike, right: ArrayLike, chosen: ArrayLike, *, ties: str 
     return float(earned.mean())
 
 
-def accuracy_by(
-    category: ArrayLike,
-    left: ArrayLike,
-    right: ArrayLike,
-    chosen: ArrayLike,
-    *,
-    ties: str = "wrong",
-) -> dict[str, float]:
-    """Return the accuracy of each category, their "mean", and the share of "ties" of all rows.
-
-    The mean is over categories (HC, HI, HM, MM of Pascal-50S), whatever their sizes.
-
-    >>> accuracy_by(["HC", "HC", "MM"], [1, 2, 5], [2, 2, 0], [1, 1, 0])
-    {'HC': 0.5, 'MM': 1.0, 'mean': 0.75, 'ties': 0.3333333333333333}
-    """
-    labels = np.asarray(category).astype(str)
-    earned = credit(left, right, chosen, ties=ties)
-    same_length({"category": 0, "left": 0}, [labels, earned])
-    names = np.unique(labels).tolist()
-    for taken in ("mean", "ties"):
-        if taken in names:
-            raise InputError(f"a category cannot be called {taken!r}: the result has that row")
-    if not names:
-        nothing = undefined("no preferences: the accuracy is undefined")
-        return {"mean": nothing, "ties": nothing}
-    result = {name: float(earned[labels == name].mean()) for name in names}
-    result["mean"] = float(np.mean(list(result.values())))
-    result["ties"] = float((np.asarray(left) == np.asarray(right)).mean())
-    return result
-
-
 class AccuracyPlan:
     """Accuracy as a function of how often each preference counts, for ``bootstrap``.
 
