@@ -29,6 +29,7 @@ import numpy as np
 from PIL import Image
 
 from discode import Readings
+from discode.backends import read_all
 from discode.backends.embedded import Embedded
 from discode.decoders import get_decoder
 from discode.pairs import Pair
@@ -185,7 +186,7 @@ def hidden_readings(file: Path, count: int) -> tuple[Readings, np.ndarray]:
     rows, image = asked("flickr8k", count)
     packed = dev_images()
     pairs = [Pair(packed[i], every["text"][row]) for i, row in zip(image, rows, strict=True)]
-    readings = Embedded(file).read(pairs, CAPTION_LAST, UNIT, hidden=True)
+    readings = read_all(Embedded(file), pairs, CAPTION_LAST, UNIT, hidden=True)
     return readings, questions.levels(np.array(every["rating"])[rows])
 
 

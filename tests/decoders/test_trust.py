@@ -205,7 +205,7 @@ def test_a_weight_left_open_is_the_models_or_the_general_one() -> None:
     model = FakeModel()
     decoded = [discode.load(model).decoder.options(), get_decoder("discode").options()]
     assert [options["trust"] for options in decoded] == [DEFAULT_TRUST] * 2
-    model.advised_trust = 40.0  # type: ignore[attr-defined]  # a backend that advises
+    model.advised_trust = 40.0  # a backend that advises
     judge = discode.load(model)
     pairs = [Pair("cat.jpg", "a cat on a mat"), Pair("cat.jpg", "a dog")]
     readings = judge.read(pairs)
@@ -219,7 +219,7 @@ def test_a_weight_left_open_is_the_models_or_the_general_one() -> None:
         given = judge.decode(pairs, readings, method)
         np.testing.assert_array_equal(given.value, discode.decode(readings, method).value)
         assert "trust=40" not in str(given.signature)
-    model.advised_trust = None  # type: ignore[attr-defined]
+    model.advised_trust = None
     assert discode.load(model).signature == discode.load(FakeModel()).signature
 
 

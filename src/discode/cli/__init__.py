@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import sys
 import warnings
-from contextlib import suppress
 from io import TextIOWrapper
 from typing import Any
 
 import typer
 import typer.core
-from PIL import _imaging
 
 import discode
 from discode.backends import KINDS
@@ -101,7 +98,9 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             # A terminal that lacks a letter, or half a character in a caption, is no reason to die.
             stream.reconfigure(errors="backslashreplace")
-    _quiet_pillow()
+    # Of a broken image its row speaks; images.py keeps libtiff silent.
+    warnings.filterwarnings("ignore", module=r"PIL\.")
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", category=UndefinedWarning)  # tables say "undefined"
     try:
         code = typer.main.get_command(app)(prog_name="discode", standalone_mode=False)
@@ -141,21 +140,6 @@ def main() -> None:
 def _say(message: str, code: int) -> int:
     print(f"discode: {printable(' '.join(message.split()))}", file=sys.stderr)
     return code
-
-
-def _quiet_pillow() -> None:
-    """Keep what Pillow and its libtiff print of a broken image off standard error: its row says it.
-
-    Only here: a program that uses the package may want to see it.
-    """
-    warnings.filterwarnings("ignore", module=r"PIL\.")
-    logging.getLogger("PIL").setLevel(logging.CRITICAL)
-    with suppress(OSError, AttributeError):  # a Pillow without libtiff, or inside one file with it
-        pillow = ctypes.CDLL(_imaging.__file__)
-        for name in ("TIFFSetErrorHandler", "TIFFSetWarningHandler"):
-            handler = getattr(pillow, name)
-            handler.argtypes, handler.restype = [ctypes.c_void_p], ctypes.c_void_p
-            handler(None)
 
 
 def _drop_output() -> None:
