@@ -54,7 +54,7 @@ ROOMS = [
 ]  # fmt: skip
 
 
-# Changes of file and calls of each flow of perf/walk.py, at most; a request varies with its threads.
+# Changes of file and calls of the flows of perf/walk.py; a request varies with its threads.
 FARTHEST = {"score": (109, 308), "bench run": (278, 714), "request": (122, 320)}
 
 
