@@ -325,16 +325,11 @@ def test_bad_batch_size() -> None:
         discode.load(FakeModel(), method=None)  # type: ignore[arg-type]  # likewise
 
 
-def test_scores_to_dict_and_jsonl(image: Path) -> None:
+def test_rows_of_scores_are_ready_for_json(image: Path) -> None:
     scores = discode.load(FakeModel(rejects="bad")).score(image, ["good", "bad"])
-    whole = json.loads(json.dumps(scores.to_dict(), allow_nan=False))
-    assert whole["scores"][1]["score"] is None
-    assert whole["scores"][1]["error"] == "rejected"
-    assert whole["scores"][1]["flags"] == ["failed"]
-    assert whole["mean"] == pytest.approx(float(scores.value[0]))
-    rows = [json.loads(line) for line in scores.to_jsonl(["x", "y"])]
+    rows = json.loads(json.dumps(list(scores.rows(["x", "y"])), allow_nan=False))
     assert [row["id"] for row in rows] == ["x", "y"]
-    assert {row["signature"] for row in rows} == {str(scores.signature)}
+    assert (rows[1]["score"], rows[1]["error"], rows[1]["flags"]) == (None, "rejected", ["failed"])
     with pytest.raises(InputError, match="one score"):
         float(scores)
     assert "Scores(" in repr(scores)

@@ -47,11 +47,15 @@ PUBLIC_MODULES = {
 # A module imports only from lines above its own (docs/architecture.md).
 ROOMS = [
     "version", "errors", "options", "files", "arrays", "pixels", "images", "pairs", "scales",
-    "prompts", "readings", "backends", "decoders", "signature", "scores", "rows", "judge",
-    "integrations", "stats",
+    "prompts", "readings", "backends", "decoders", "signature", "scores_html", "scores", "rows",
+    "judge", "integrations", "stats",
     "benchmarks", "metrics", "bulk", "bench", "paper", "http", "report", "serve",
     "__init__", "cli", "__main__",
 ]  # fmt: skip
+
+
+# Changes of file and calls of the flows of perf/walk.py; a request varies with its threads.
+FARTHEST = {"score": (109, 308), "bench run": (278, 714), "request": (122, 320)}
 
 
 @lru_cache
@@ -152,6 +156,23 @@ def test_data_flows_down() -> None:
             if path.parts[0] == package == "discode":
                 room, other = path.parts[1].removesuffix(".py"), [*rest, "__init__"][0]
                 assert ROOMS.index(other) <= ROOMS.index(room), f"{path} imports {name}"
+
+
+@pytest.mark.usefixtures("shipped")
+def test_a_call_does_not_travel_far() -> None:
+    """Changes of file and calls of one score, a small benchmark and a request (perf/walk.py)."""
+    pytest.importorskip("fastapi", reason="a request needs discode-eval[serve]")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "perf" / "walk.py")],
+        capture_output=True, text=True, check=True,
+        env=os.environ | {"PYTHONPATH": str(SOURCE)},
+    )  # fmt: skip
+    line = r"^(.+?) +\d+ files +(\d+) changes +(\d+) calls$"
+    walked = {name: (int(a), int(b)) for name, a, b in re.findall(line, done.stdout, re.M)}
+    assert walked.keys() == FARTHEST.keys()
+    for name, (changes, calls) in FARTHEST.items():
+        assert walked[name][0] <= changes, name
+        assert walked[name][1] <= calls, name
 
 
 def test_mceval_stands_on_what_is_public() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image, TiffImagePlugin
+from PIL import Image
 
 import discode
 from discode import pixels
@@ -26,24 +26,16 @@ def deep(top: float, kind: Any) -> Image.Image:
     return Image.fromarray(values.astype(kind))
 
 
-def tiff(image: Image.Image, **tags: Any) -> bytes:
-    """The bytes of a TIFF with some tags: HIGHEST=4095."""
-    directory = TiffImagePlugin.ImageFileDirectory_v2()
-    for name, value in tags.items():
-        tag = getattr(pixels, f"_{name}")
-        directory[tag] = value
-        directory.tagtype[tag] = 12 if isinstance(value, float) else 3
-    return encoded(image, "TIFF", tiffinfo=directory)
+def tiff(image: Image.Image) -> bytes:
+    return encoded(image, "TIFF")
 
 
-def png(samples: np.ndarray, significant: int = 0) -> bytes:
+def png(samples: np.ndarray) -> bytes:
     """A PNG of 16 bits (H, W, C), which Pillow does not write in colour."""
     height, width, channels = samples.shape
     rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in samples)
     head = struct.pack(">IIBBBBB", width, height, 16, {1: 0, 2: 4, 3: 2, 4: 6}[channels], 0, 0, 0)
     parts = [(b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
-    if significant:
-        parts.insert(1, (b"sBIT", bytes([significant] * channels)))
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
         for kind, data in parts
@@ -64,29 +56,21 @@ TWELVE = (RAMP * 4095).round().astype(np.uint16)
         tiff(deep(1, np.float32)),
         tiff(deep(1.00001, np.float32)),
         tiff(deep(255, np.float32)),
-        tiff(deep(65535, np.float32)),
-        tiff(deep(1.3, np.float32), HIGHEST=1.3, LOWEST=0.0),
-        tiff(Image.fromarray((RAMP + 5).astype(np.float32)), HIGHEST=6.0, LOWEST=5.0),
         tiff(deep(65535, np.uint16)),
-        tiff(deep(4095, np.uint16), HIGHEST=4095),
-        tiff(deep(4095, np.uint16), LARGEST=4095),
         tiff(deep(255, np.int32)),
         tiff(deep(65535, np.int32)),
         png(SIXTEEN[..., None]),
-        png(SIXTEEN[..., None], significant=12),
-        png(TWELVE[..., None], significant=12),
         png(np.stack([SIXTEEN] * 3, -1)),
         deep(1, np.float32),
         deep(255, np.float32),
         deep(65535, np.uint16),
         deep(255, np.int32),
-        deep(2**31 - 1, np.int32),
         Image.fromarray(GREYS).convert("I"),
         Image.fromarray(GREYS).convert("F"),
         Image.fromarray(GREYS).convert("I;16").point(lambda grey: grey * 257),
     ],
 )
-def test_deep_pixels_are_scaled_by_their_true_range(image: Any) -> None:
+def test_deep_pixels_are_scaled_by_their_range(image: Any) -> None:
     assert same(open_image(image), np.stack([GREYS] * 3, -1))
 
 
@@ -97,43 +81,27 @@ def with_pixel(value: float) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("image", "reason"),
+    "image",
     [
-        (with_pixel(np.nan), "NaN or infinite"),
-        (with_pixel(np.inf), "NaN or infinite"),
-        (with_pixel(-np.inf), "NaN or infinite"),
-        (with_pixel(-0.5), "below black, down to -0.5"),
-        (tiff(Image.fromarray((RAMP - 0.5).astype(np.float32)), HIGHEST=1.0), "below black"),
-        (tiff(deep(1.3, np.float32)), "1.3, and the file does not say of what"),
-        (tiff(deep(3000, np.float32)), "3000, and the file"),
-        (tiff(deep(1e9, np.float32)), "brightest pixel is 1e+09"),
-        (tiff(deep(4095, np.uint16)), "4095, and the file does not say of what"),
-        (tiff(deep(4095, np.uint16), LARGEST=4000), "4095, and the file"),
-        (png(TWELVE[..., None]), "whole range of 65535"),
-        (png(np.stack([TWELVE] * 3, -1)), "below a sixteenth"),
-        (png(np.stack([TWELVE, SIXTEEN], -1)), "below a sixteenth"),  # grey and alpha
-        (deep(4095, np.int32), "4095, and the file"),
-        (Image.fromarray(np.full((2, 2), -5, np.int32)), "below black"),
-        (b"II*\0" + bytes(20), "TIFF of this kind is not read; save it as PNG"),
+        *map(with_pixel, (np.nan, np.inf, -np.inf, -0.5)),
+        *(tiff(deep(top, np.float32)) for top in (1.3, 3000, 65535, 1e9)),
+        tiff(deep(4095, np.uint16)),
+        # Its white is 0.
+        tiff(deep(65535, np.uint16)).replace(
+            struct.pack("<HHIHH", 262, 3, 1, 1, 0), struct.pack("<HHIHH", 262, 3, 1, 0, 0)
+        ),
+        png(TWELVE[..., None]),
+        png(np.stack([TWELVE] * 3, -1)),
+        png(np.stack([TWELVE, SIXTEEN], -1)),  # grey and alpha
+        deep(4095, np.int32),
+        deep(2**31 - 1, np.int32),
+        Image.fromarray(np.full((2, 2), -5, np.int32)),
+        b"II*\0" + bytes(20),
     ],
 )
-def test_pixels_of_no_known_range_are_refused(image: Any, reason: str) -> None:
-    with pytest.raises(ImageError, match=r"^cannot decode <\w+>: ") as caught:
+def test_other_depths_are_refused(image: Any) -> None:
+    with pytest.raises(ImageError, match=r"^cannot decode <\w+>: "):
         open_image(image)
-    assert reason in str(caught.value)
-
-
-def test_what_a_tiff_says_of_white_is_heard() -> None:
-    def change(image: bytes, tag: int, old: int, new: int) -> bytes:
-        was = struct.pack("<HHIHH", tag, 3, 1, old, 0)
-        assert image.count(was) == 1
-        return image.replace(was, struct.pack("<HHIHH", tag, 3, 1, new, 0))
-
-    white_is_zero = change(tiff(deep(65535, np.uint16)), 262, 1, 0)
-    assert np.array_equal(np.asarray(open_image(white_is_zero))[..., 0], 255 - GREYS)
-    # Signed samples of 16 bits end at 32767.
-    signed = change(tiff(deep(32767, np.uint16), FORMAT=1), 339, 1, 2)
-    assert np.array_equal(np.asarray(open_image(signed))[..., 0], GREYS)
 
 
 def test_a_black_image_is_black() -> None:
@@ -230,7 +198,6 @@ def test_a_photograph_scores_the_same_in_any_depth() -> None:
         encoded(grey),
         tiff(Image.fromarray(values.astype(np.float32) / 255)),
         tiff(Image.fromarray(values.astype(np.uint16) * 257)),
-        tiff(Image.fromarray((values / 255 * 4095).round().astype(np.uint16)), HIGHEST=4095),
     ]
     scores = judge.score(stored, ["a cat looks at the camera"] * len(stored))
     assert np.ptp(scores.value) < 1e-5

@@ -21,8 +21,8 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from discode.arrays import is_array
 from discode.errors import ImageError, InputError
-from discode.pixels import Depth, to_rgb
 from discode.pixels import from_array as from_array  # one of this module's public names
+from discode.pixels import has_sixteen_bits, to_rgb
 
 MAX_PIXELS = 89_478_485
 """Larger images are refused, where Pillow begins to warn of decompression bombs; a JPEG may have
@@ -39,7 +39,8 @@ _MODE_BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2, "I;16N
 # Bytes per pixel, measured: what decoders take beside the result; 4 bytes for all other modes.
 _DECODER_BYTES = {"WEBP": 13, "AVIF": 10}
 _PROGRESSIVE_BYTES = 6
-_TILE_WIDTH, _TILE_LENGTH = 322, 323  # of a TIFF, which may be larger than the image
+# Tags of TIFF; a tile may be larger than the image.
+_WHITE_IS, _TILE_WIDTH, _TILE_LENGTH = 262, 322, 323
 ZEROS = bytes(64)
 """What a picture seldom ends in, and a file whose download stopped mostly does."""
 KEPT_BYTES = 64 << 20
@@ -150,10 +151,10 @@ def image_digest(image: ImageSource) -> str:
 def open_image(image: ImageInput) -> Image.Image:
     """Decode an image to upright RGB, or raise :class:`ImageError`.
 
-    Transparency is laid on white, rotation from EXIF is applied, and of an animation the
-    first frame is taken. More than 8 bits are scaled by the range of the pixels, where that is
-    known (``pixels.py``). What would not fit :data:`MAX_MEMORY` is refused before it is decoded,
-    or, if it is a JPEG, decoded at a half, a quarter or an eighth of its size.
+    Transparency is laid on white, rotation from EXIF is applied, and of an animation the first
+    frame is taken. 16 bits and floats are scaled to 8 bits (``pixels.py``). What would not fit
+    :data:`MAX_MEMORY` is refused before it is decoded, or, if it is a JPEG, decoded at a half, a
+    quarter or an eighth of its size.
     """
     given = as_image(image)
     if isinstance(given, SharedImage) and isinstance(given.source, Image.Image):
@@ -181,18 +182,21 @@ def _decode(opened: Image.Image, data: bytes, *, own: bool) -> Image.Image:
     """Decode an image; one that is not our own is not changed."""
     check_size(opened)
     _check_end(opened, data)
-    depth = Depth.of(opened, data)  # before reading EXIF, which may decode a PNG
+    sixteen_bits = has_sixteen_bits(opened)  # before reading EXIF, which may decode a PNG
+    tags = getattr(opened, "tag_v2", None) or {}
+    if sixteen_bits and tags.get(_WHITE_IS) == 0:  # which Pillow heeds up to 8 bits
+        raise ImageError("its white is 0; save it with 8 bits")
     # A copy of a large photograph is a hundred megabytes: none is made without need.
     turned = opened.getexif().get(ExifTags.Base.Orientation, 1) != 1
     reduction = check_size(opened, copies=int(turned), whole=not own)
     if reduction > 1:
         opened.draft(None, (opened.width // reduction, opened.height // reduction))
     upright = ImageOps.exif_transpose(opened) if turned else opened
-    made = to_rgb(upright, depth)
-    if made is opened and not own:
-        return made.copy()
-    made.load()
-    return made
+    rgb = to_rgb(upright, sixteen_bits=sixteen_bits)
+    if rgb is opened and not own:
+        return rgb.copy()
+    rgb.load()
+    return rgb
 
 
 def check_size(opened: Image.Image, *, copies: int = 0, whole: bool = False) -> int:
@@ -278,8 +282,10 @@ def _quieten_pillow() -> None:
     logging.getLogger("PIL").addHandler(logging.NullHandler())  # heard where logging is set up
     with suppress(OSError, AttributeError):  # not every Pillow has it, or lets it be found
         libtiff = ctypes.CDLL(import_module("PIL._imaging").__file__)
-        libtiff.TIFFSetErrorHandler(None)
-        libtiff.TIFFSetWarningHandler(None)
+        for name in ("TIFFSetErrorHandler", "TIFFSetWarningHandler"):
+            handler = getattr(libtiff, name)
+            handler.argtypes, handler.restype = [ctypes.c_void_p], ctypes.c_void_p
+            handler(None)
 
 
 def _name(image: ImageSource) -> str:

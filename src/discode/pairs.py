@@ -56,7 +56,7 @@ class Pair:
     problem: str = ""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.image, str):  # quick for most
+        if not isinstance(self.image, str | bytes | SharedImage):  # quick for most
             object.__setattr__(self, "image", as_image(self.image))
 
 
@@ -109,7 +109,7 @@ def _as_pair(given: Any, number: str) -> Pair:
     _check_ordered(references, f"pair {number}: references must be a list of captions")
     image, caption = given[:2]
     try:
-        return _pair(image, caption, references, name)
+        return pair_from(image, caption, references, where=f"pair {number}", name=name)
     except BadDataError as error:
         known = image if isinstance(image, str | os.PathLike) else ""
         return Pair(known, caption if isinstance(caption, str) else "", (), name, str(error))
@@ -215,7 +215,7 @@ def make_pairs(
     ['a dog', 'a cat']
     """
     return [
-        _pair(image, caption, group, str(number))
+        pair_from(image, caption, group, where=f"pair {number}", name=str(number))
         for number, (image, caption, group) in enumerate(pair_up(images, captions, references))
     ]
 
@@ -283,19 +283,31 @@ def is_missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def _pair(image: Any, caption: Any, references: Iterable[Any], name: str) -> Pair:
+def pair_from(
+    image: Any, caption: Any, references: Iterable[Any], *, where: str, name: str
+) -> Pair:
+    """Return a pair of what somebody has; every pair of foreign data is made here.
+
+    ``where`` begins messages, and ``name`` is the pair's id. Raises
+    :class:`~discode.errors.BadDataError` where something is missing (None, NaN), and
+    :class:`~discode.errors.InputError` where it is no image or no text.
+
+    >>> pair_from("dog.jpg", None, (), where="row 3", name="3")
+    Traceback (most recent call last):
+    discode.errors.BadDataError: row 3: the caption is missing (None)
+    """
     refs = tuple(references)
+    texts = (caption, *refs)
     for what, value in ("image", image), ("caption", caption), *(("reference", r) for r in refs):
         if is_missing(value):
-            raise BadDataError(f"pair {name}: the {what} is missing ({value})")
-    try:
-        image = as_image(image)
-    except InputError as error:
-        raise type(error)(f"pair {name}: {error}") from None
-    for text in (caption, *refs):
+            raise BadDataError(f"{where}: the {what} is missing ({value})")
+    for text in texts:
         if not isinstance(text, str):
-            raise InputError(f"pair {name}: a caption must be text, got {text!r}")
-    return Pair(image, caption, refs, name)
+            raise InputError(f"{where}: a caption must be text, got {text!r}")
+    try:
+        return Pair(image, caption, refs, name)
+    except InputError as error:
+        raise type(error)(f"{where}: {error}") from None
 
 
 def read_pairs(
@@ -417,8 +429,7 @@ class PairParser:
             by_id = columns.numbered and first_filled(row, columns.image[:-1]) is None
             image = self._path(image, where, by_id)
         caption = _field(row, columns.caption, CAPTION_COLUMNS, where)
-        pair = _pair(image, caption, references, where)
-        return Pair(pair.image, pair.caption, pair.references, name)
+        return pair_from(image, caption, references, where=where, name=name)
 
     def _path(self, image: Any, where: str, by_id: bool) -> str:
         # The captions of an image mostly come together; True is no image, though it equals 1.

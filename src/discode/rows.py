@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from discode.errors import InputError, lookup, require
-from discode.pairs import Pair, PairParser, is_missing, make_pairs
+from discode.pairs import Pair, PairParser, is_missing, pair_from
 from discode.scores import Metric, Scores
 
 MAP_COLUMNS = ("score", "raw", "error", "signature")
@@ -77,10 +77,8 @@ def _pair_of(
         column = "image_id" if numbered else "image"
         row = {column: image, "caption": caption, "references": references}
         return parser.parse(row, where, str(number))
-    try:
-        return make_pairs([image], [caption], [references])[0]
-    except InputError as error:
-        raise InputError(f"{where}: {str(error).removeprefix('pair 0: ')}") from None
+    references = (references,) if isinstance(references, str) else references
+    return pair_from(image, caption, references, where=where, name=str(number))
 
 
 class RowOptions(TypedDict, total=False):

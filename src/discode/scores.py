@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import html
-import json
 import math
 import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Protocol, overload
 
 import numpy as np
@@ -19,7 +16,6 @@ from discode.decoders import Decoded
 from discode.errors import InputError, count_of, require
 from discode.pairs import Pair
 from discode.readings import Readings
-from discode.scales import get_scale
 from discode.signature import Signature
 
 Floats = NDArray[np.float64]
@@ -27,21 +23,14 @@ Floats = NDArray[np.float64]
 Progress = Callable[[int], None]
 """Called with the number of pairs just done."""
 
-HTML_ROWS = 20
-"""Rows that a notebook shows of scores."""
-HTML_LETTERS = 80
-"""Letters that it shows of a caption; the rest is in the tooltip."""
-_HEIGHTS = "▁▂▃▄▅▆▇█"
-
 
 @dataclass(frozen=True, eq=False)
-class Scores(np.lib.mixins.NDArrayOperatorsMixin):
+class Scores:
     """N scores in the order of the input.
 
     They behave as their values do: ``len``, a loop, ``scores[0]`` (a number), ``max``,
-    ``np.asarray``, and in sums and comparisons (``scores > 0.5``), whose results are plain arrays.
-    A slice, a mask or a list of row numbers gives the ``Scores`` of those rows. Only ``==`` asks
-    whether two are the same object: values are compared by ``scores.value == other``.
+    ``np.asarray``. A slice, a mask or a list of row numbers gives the ``Scores`` of those rows.
+    Compute with ``scores.value``: ``scores[scores.value > 0.5]``.
 
     Attributes:
         value: (N,) the scores; NaN where a pair could not be judged.
@@ -179,67 +168,25 @@ class Scores(np.lib.mixins.NDArrayOperatorsMixin):
             captions=named(self.captions),
         )
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        if any(isinstance(out, Scores) for out in options.get("out", ())):
-            return NotImplemented  # they do not change
-        values = (each.value if isinstance(each, Scores) else each for each in inputs)
-        return getattr(ufunc, method)(*values, **options)
-
-    __eq__ = object.__eq__
-    __ne__ = object.__ne__
-    __hash__ = object.__hash__
-
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self.value, dtype) if copy else np.asarray(self.value, dtype)
 
     def __repr__(self) -> str:
         values = [f"{value:.4g}" for value in self.value[:6].tolist()]
         shown = ", ".join([*values, "..."] if len(self) > len(values) else values)
-        return f"Scores([{shown}], {self._summary()}, {self.signature.short})"
+        return f"Scores([{shown}], {self.summary()}, {self.signature.short})"
 
-    def _summary(self) -> str:
+    def summary(self) -> str:
+        """Return how many there are, their mean, and how many failed, in a few words."""
         failed = int(np.isnan(self.value).sum())
         words = [count_of(len(self), "score"), f"mean {self.mean():.4g}"]
         return ", ".join([*words, f"{failed} failed"] if failed else words)
 
     def _repr_html_(self) -> str:
-        """Return a table for a notebook: the first rows, with bars; its colours are the page's."""
-        try:
-            scale = get_scale(self.signature.get("scale"))
-            low, high = scale.minimum, scale.maximum
-        except InputError:  # another metric, or a scale of the caller's own: no bars
-            low, high = math.nan, math.nan
-        texts: dict[str, Sequence[str]] = {}
-        if self.images is not None:  # a file's name tells images apart
-            texts["image"] = [Path(name).name for name in self.images[:HTML_ROWS]]
-        if self.captions is not None:
-            texts["caption"] = self.captions
-        cells = [*texts, "score", *(["distribution"] if self.distribution is not None else [])]
-        left = 'style="text-align:left"'
-        lines = [
-            '<table style="font-variant-numeric:tabular-nums"><thead><tr><th></th>'
-            + "".join(f"<th {left}>{name}</th>" for name in cells)
-            + f"<th {left}></th></tr></thead><tbody>"
-        ]
-        for row, values in enumerate(self[:HTML_ROWS].rows()):
-            found = [f"<td {left}>{_clamped(column[row])}</td>" for column in texts.values()]
-            whole = 'style="text-align:left;white-space:nowrap"'
-            found.append(f"<td {whole}>{_bar(values['score'], low, high)}</td>")
-            if self.distribution is not None:
-                marks = _heights(self.distribution[row])
-                told = html.escape(" ".join(self.answers), quote=True)
-                found.append(f'<td {whole} title="{told}">{marks}</td>')
-            said = values["error"] or " ".join(values["flags"])
-            found.append(f'<td style="text-align:left;opacity:.7">{_clamped(said)}</td>')
-            lines.append(f"<tr><td>{row}</td>{''.join(found)}</tr>")
-        more = f"... and {len(self) - HTML_ROWS} more; " if len(self) > HTML_ROWS else ""
-        made = html.escape(str(self.signature), quote=True)
-        short = html.escape(self.signature.short)
-        lines.append(
-            f'</tbody></table><div style="opacity:.7" title="{made}">'
-            f"{more}{self._summary()}; {short}</div>"
-        )
-        return "\n".join(lines)
+        """Return a table for a notebook: the first rows, with bars."""
+        from discode.scores_html import scores_table  # here: only notebooks show it
+
+        return scores_table(self)
 
     def mean(self, axis: int | None = None, dtype: None = None, out: None = None) -> float:
         """Return the mean over the pairs that could be judged; NaN if none could.
@@ -280,16 +227,6 @@ class Scores(np.lib.mixins.NDArrayOperatorsMixin):
         for values in zip(*columns.values(), strict=True):
             yield dict(zip(columns, values, strict=True))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON-ready data."""
-        return {
-            "signature": str(self.signature),
-            "mean": None if math.isnan(self.mean()) else self.mean(),
-            "counts": self.counts(),
-            "answers": list(self.answers),
-            "scores": list(self.rows()),
-        }
-
     def to_pandas(self) -> Any:
         """Return a ``pandas.DataFrame``: image and caption where known, and the columns of rows.
 
@@ -300,11 +237,6 @@ class Scores(np.lib.mixins.NDArrayOperatorsMixin):
         columns |= {"raw": self.raw, "bound": self.bound}
         known = {name: column for name, column in columns.items() if column is not None}
         return require("pandas", "pandas").DataFrame(known, index=range(len(self)))
-
-    def to_jsonl(self, ids: Sequence[str] | None = None) -> Iterator[str]:
-        """Yield one JSON line per row, each with the signature: no number without it."""
-        for row in self.rows(ids):
-            yield json.dumps(row | {"signature": str(self.signature)}, ensure_ascii=False)
 
 
 def _or_none(values: Floats) -> list[float | None]:
@@ -326,39 +258,6 @@ def _lists_or_none(values: Floats) -> list[list[float | None] | None]:
 
 def _image_name(pair: Pair) -> str:
     return str(pair.image) if isinstance(pair.image, str | os.PathLike) else ""
-
-
-def _clamped(text: str) -> str:
-    """Return text for a cell: escaped, in one line, cut where it is long, whole in a tooltip."""
-    line = " ".join(text.split())
-    if len(line) <= HTML_LETTERS:
-        return html.escape(line)
-    whole = html.escape(line[: 10 * HTML_LETTERS], quote=True)
-    return f'<span title="{whole}">{html.escape(line[:HTML_LETTERS])}…</span>'
-
-
-def _bar(score: float | None, low: float, high: float) -> str:
-    """Return a score as a number, and as a bar where the ends of its scale are known."""
-    if score is None or math.isnan(low):
-        return "nan" if score is None else f"{score:.3f}"
-    width = 100 * (score - low) / (high - low)
-    return (
-        f'{score:.3f} <span style="display:inline-block;width:5em;height:.6em;border-radius:.3em;'
-        'overflow:hidden;background:rgba(128,128,128,.3)"><span style="display:block;height:100%;'
-        f'width:{min(max(width, 0.0), 100.0):.0f}%;background:#3b82f6"></span></span>'
-    )
-
-
-def _heights(distribution: Floats) -> str:
-    """Return a distribution as a row of small bars.
-
-    >>> _heights(np.array([0.0, 0.25, 0.5]))
-    '▁▅█'
-    """
-    top = float(np.nanmax(distribution, initial=0.0))
-    if not top:
-        return ""
-    return "".join(_HEIGHTS[round(7 * p / top)] for p in np.nan_to_num(distribution).tolist())
 
 
 class Metric(Protocol):

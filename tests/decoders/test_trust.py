@@ -183,7 +183,7 @@ def test_a_weight_left_open_is_the_models_or_the_general_one() -> None:
     model = FakeModel()
     decoded = [discode.load(model).decoder.options(), get_decoder("discode").options()]
     assert [options["trust"] for options in decoded] == [DEFAULT_TRUST] * 2
-    model.advised_trust = 40.0
+    model.advised_trust = 40.0  # a backend that advises
     judge = discode.load(model)
     pairs = [Pair("cat.jpg", "a cat on a mat"), Pair("cat.jpg", "a dog")]
     readings = judge.read(pairs)

@@ -120,7 +120,7 @@ def test_clair(server: Server) -> None:
     assert "|metric:clair|model:tiny|prompt:ours-" in str(scores.signature)
     own = make_clair(endpoint(server), template="{caption} {references}")
     assert "|prompt:custom-" in str(own.signature)
-    assert KEY not in repr(metric) + str(scores.signature) + str(scores.to_dict())
+    assert KEY not in repr(metric) + str(scores.signature) + str(list(scores.rows()))
 
 
 def test_g_veval(server: Server, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import warnings
@@ -98,7 +99,9 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             # A terminal that lacks a letter, or half a character in a caption, is no reason to die.
             stream.reconfigure(errors="backslashreplace")
-    warnings.filterwarnings("ignore", module=r"PIL\.")  # a broken image is said by its row
+    # Of a broken image its row speaks; images.py keeps libtiff silent.
+    warnings.filterwarnings("ignore", module=r"PIL\.")
+    logging.getLogger("PIL").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", category=UndefinedWarning)  # tables say "undefined"
     try:
         code = typer.main.get_command(app)(prog_name="discode", standalone_mode=False)

@@ -420,7 +420,7 @@ class ReadingStore:
             if column.dtype in _SQL_TYPES:
                 values[column.name] = np.array(cells, column.dtype)
             elif any(cell is not None for cell in cells):
-                empty = np.full(shape, np.nan) if -1 not in shape else None
+                empty: Any = np.full(shape, np.nan) if -1 not in shape else None
                 values[column.name] = np.stack(
                     [
                         empty if cell is None else _array(cell, column.dtype).reshape(shape)
