@@ -92,6 +92,7 @@ def test_options_that_are_named_exist(page: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     for module in ("mkdocs", "material", "mkdocstrings"):
         pytest.importorskip(module, reason="the site wants discode-eval[docs]")

@@ -23,7 +23,7 @@ from discode.backends.local.fp8 import LARGEST, Fp8Linear, check_fp8, quantize_r
 from discode.backends.local.random_weights import random_model
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
 
-pytestmark = LOCAL_MODEL_MARKS
+pytestmark = [*LOCAL_MODEL_MARKS, pytest.mark.full]
 
 
 def test_rows_are_rounded_to_three_bits() -> None:

@@ -312,6 +312,7 @@ for opening in (lambda: load_model(folder, device="cpu"), lambda: check_model(fo
 
 
 @pytest.mark.parametrize("package", ["torchvision", "num2words"])
+@pytest.mark.full
 def test_a_package_that_a_processor_needs_is_named_with_its_cure(
     package: str, tmp_path: Path
 ) -> None:

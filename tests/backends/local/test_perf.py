@@ -15,7 +15,7 @@ pytest.importorskip("torchvision", reason="the image processors of most models n
 
 from tests.helpers.local_models import LOCAL_MODEL_MARKS
 
-pytestmark = LOCAL_MODEL_MARKS
+pytestmark = [*LOCAL_MODEL_MARKS, pytest.mark.full]
 
 
 def test_packing_prints_its_table(
