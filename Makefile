@@ -19,7 +19,7 @@ demo: .venv/demo.stamp
 
 quick: lint quick-tests
 
-quick-tests:
+quick-tests: | .venv/dev.stamp
 	$(PYTEST) $(ALL_CORES) -m "not slow and not full and not data" $(PURE)
 
 test: lint most

@@ -15,6 +15,7 @@ import discode
 from discode.backends.embedded import SHIPPED
 from discode.backends.local.load import mend_torchvision
 from discode.images import demo_path
+from tests.helpers import missing_extras
 from tests.helpers.fake_model import CAPTION, FakeModel
 from tests.helpers.once import SHELF, open_shelf
 from tests.helpers.shipped import NO_MODEL
@@ -93,6 +94,11 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> str:
     store = tmp_path_factory.mktemp("recording") / "fake.db"
     discode.load(FakeModel(), store=store).score(demo_path() / "cat.jpg", CAPTION)
     return f"recorded:{store}"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Skip what needs an extra that is missing, also in the docstrings of src."""
+    config.pluginmanager.register(missing_extras)
 
 
 def is_long(item: pytest.Item) -> bool:

@@ -11,22 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 
 import discode
+from discode.backends.local.backend import Local
+from discode.backends.local.load import folder_digest
 from discode.errors import BackendError, InputError
 from discode.pairs import Pair
 from discode.prompts import CAPTION_LAST, FLEUR
 from discode.scales import FIVE, UNIT
-
-pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
-pytest.importorskip("torch", reason="local models need discode-eval[hf]")
-
-import torch
-from safetensors.torch import load_file, save_file
-
-from discode.backends.local.backend import Local
-from discode.backends.local.load import folder_digest
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, count_generated, noise_images
 from tests.helpers.tiny_remote.make import PACKED, make
 from tests.helpers.tiny_remote.modeling_cogvlm import CogVLMConfig, CogVLMForCausalLM

@@ -13,16 +13,11 @@ import pytest
 from PIL import Image
 
 import discode
+from discode.backends.local.backend import Local
 from discode.errors import InputError
 from discode.pairs import Pair
 from discode.prompts import CAPTION_LAST, FLEUR
 from discode.scales import FIVE, LETTERS, UNIT, get_scale
-
-pytest.importorskip("torch", reason="local models need discode-eval[hf]")
-pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models need it")
-
-from discode.backends.local.backend import Local
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, largest_difference, noise_images
 from tests.helpers.tiny_lvlms import FAMILIES, UNPACKED, ask, make
 

@@ -6,22 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-import discode
-from discode.errors import InputError
-from discode.prompts import FLEUR
-from discode.scales import UNIT
-
-pytest.importorskip("torch", reason="local models need discode-eval[hf]")
-pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models need it")
-
 import torch
 
+import discode
 from discode.backends.local import forward
 from discode.backends.local.backend import Local
 from discode.backends.local.calibrate import calibrate
 from discode.backends.local.packing import find_places
+from discode.errors import InputError
+from discode.prompts import FLEUR
+from discode.scales import UNIT
 from tests.helpers.local_models import LOCAL_MODEL_MARKS
 
 pytestmark = LOCAL_MODEL_MARKS

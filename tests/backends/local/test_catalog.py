@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-pytest.importorskip("torch", reason="local models need discode-eval[hf]")
-pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models need it")
-
 from discode.backends.local.catalog import CATALOG, NO_ADAPTER, STAND_IN, TINY, TRANSLATED, UNTRIED
 from tests.helpers.tiny_lvlms import FAMILIES, UNPACKED
 from tests.helpers.tiny_remote.make import PACKED as REMOTE

@@ -7,13 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-pytest.importorskip("torch", reason="local models need discode-eval[hf]")
-pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models need it")
-
 import huggingface_hub
+import pytest
 
 from discode.backends.local import hub, memory
 from discode.backends.local.check import SMALL_FILES, check_model

@@ -12,21 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import discode
+from discode.backends.local.backend import Local
 from discode.errors import BackendError
 from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import UNIT
-
-pytest.importorskip("torch", reason="local models need discode-eval[hf]")
-pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models need it")
-
-import torch
-
-from discode.backends.local.backend import Local
 from tests.helpers.local_models import (
     LOCAL_MODEL_MARKS,
     largest_difference,

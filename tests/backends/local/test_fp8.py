@@ -6,21 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from discode.errors import InputError
-from discode.pairs import Pair
-from discode.prompts import FLEUR
-from discode.scales import UNIT
-
-pytest.importorskip("torch", reason="local models need discode-eval[hf]")
-pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models need it")
-
 import torch
 
 from discode.backends.local.backend import Local
 from discode.backends.local.fp8 import LARGEST, Fp8Linear, check_fp8, quantize_rows, use_fp8
 from discode.backends.local.random_weights import random_model
+from discode.errors import InputError
+from discode.pairs import Pair
+from discode.prompts import FLEUR
+from discode.scales import UNIT
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
 
 pytestmark = [*LOCAL_MODEL_MARKS, pytest.mark.full]

@@ -8,20 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from discode.errors import InputError
-from discode.pairs import Pair
-from discode.prompts import FLEUR
-from discode.scales import FIVE, LETTERS, TEN, UNIT, Scale
-
-pytest.importorskip("torch", reason="local models need discode-eval[hf]")
-pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models need it")
-
 import torch
 
 from discode.backends.local.backend import Local
 from discode.backends.local.generate import written_before_answer
+from discode.errors import InputError
+from discode.pairs import Pair
+from discode.prompts import FLEUR
+from discode.scales import FIVE, LETTERS, TEN, UNIT, Scale
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, count_generated, noise_images
 from tests.helpers.tiny_lvlms import make
 

@@ -9,15 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from discode.pairs import Pair
-from discode.prompts import FLEUR
-from discode.scales import UNIT
-
-pytest.importorskip("torch", reason="local models need discode-eval[hf]")
-pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models need it")
-
 import torch
 
 from discode.backends.local import fused
@@ -25,6 +16,9 @@ from discode.backends.local.backend import Local
 from discode.backends.local.calibrate import packing_error
 from discode.backends.local.fp8 import Fp8Linear, quantize_rows
 from discode.backends.local.random_weights import random_model
+from discode.pairs import Pair
+from discode.prompts import FLEUR
+from discode.scales import UNIT
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
 
 pytestmark = [

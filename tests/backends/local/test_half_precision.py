@@ -7,20 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from discode.pairs import Pair
-from discode.prompts import FLEUR
-from discode.scales import UNIT
-
-pytest.importorskip("torch", reason="local models need discode[hf]")
-pytest.importorskip("transformers", reason="local models need discode[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models need it")
-
 import torch
 
 from discode.backends.local.backend import Local
 from discode.backends.local.load import load_model
+from discode.pairs import Pair
+from discode.prompts import FLEUR
 from discode.readings import Readings
+from discode.scales import UNIT
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
 from tests.helpers.tiny_lvlms import FAMILIES, UNPACKED, make
 

@@ -10,19 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from discode.errors import InputError
-from tests.helpers.local_models import (
-    LOCAL_MODEL_MARKS,
-    largest_difference,
-    noise_image,
-    run_python,
-)
-
-pytest.importorskip("torch", reason="local models need discode-eval[hf]")
-pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models need it")
-
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -30,10 +17,17 @@ from discode.backends.local import internvl
 from discode.backends.local.backend import Local
 from discode.backends.local.load import load_model
 from discode.backends.local.vocabulary import Vocabulary
+from discode.errors import InputError
 from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import UNIT
 from tests.helpers import tiny_internvl as tiny
+from tests.helpers.local_models import (
+    LOCAL_MODEL_MARKS,
+    largest_difference,
+    noise_image,
+    run_python,
+)
 from tests.helpers.tiny_lvlms import ask
 
 pytestmark = [*LOCAL_MODEL_MARKS, pytest.mark.full]

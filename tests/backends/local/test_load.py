@@ -12,23 +12,17 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-import discode
-from discode.backends.local import hub, memory
-from discode.errors import BackendError, InputError, MissingExtraError
-
-pytest.importorskip("torch", reason="local models need discode-eval[hf]")
-pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models need it")
-
 import huggingface_hub
+import pytest
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+import discode
+from discode.backends.local import hub, memory
 from discode.backends.local.backend import Local
 from discode.backends.local.load import folder_digest, load_model
+from discode.errors import BackendError, InputError, MissingExtraError
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_image, run_python
 from tests.helpers.tiny_lvlms import make
 
@@ -185,7 +179,7 @@ def test_settings_that_cannot_be(llava: Path, tmp_path: Path, settings: Any) -> 
 def test_quantising_wants_its_extra(llava: Path) -> None:
     if importlib.util.find_spec("bitsandbytes"):
         pytest.skip("bitsandbytes is installed")
-    with pytest.raises(MissingExtraError, match=r"discode\[quantize\]"):
+    with pytest.raises(MissingExtraError, match=r"discode-eval\[quantize\]"):
         discode.load(llava, device="cpu", quantize="4bit")
 
 
@@ -323,7 +317,7 @@ def test_a_package_that_a_processor_needs_is_named_with_its_cure(
     assert len(lines) == 2
     for line in lines:
         assert package in line.lower()
-        assert line.endswith("; run: pip install 'discode[hf]'")
+        assert line.endswith("; run: pip install 'discode-eval[hf]'")
         assert "on the;" not in line  # transformers' first line ends within a sentence
 
 

@@ -8,15 +8,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-
-from discode.pairs import Pair
-from discode.prompts import FLEUR
-from discode.scales import UNIT
-
-pytest.importorskip("torch", reason="local models need discode-eval[hf]")
-pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models need it")
-
 import torch
 import transformers
 
@@ -30,6 +21,9 @@ from discode.backends.local.packing import (
     stack_continuations,
     stack_layouts,
 )
+from discode.pairs import Pair
+from discode.prompts import FLEUR
+from discode.scales import UNIT
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
 from tests.helpers.tiny_lvlms import make
 

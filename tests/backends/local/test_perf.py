@@ -8,11 +8,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="local models need discode-eval[hf]")
-pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models need it")
-
-
 from tests.helpers.local_models import LOCAL_MODEL_MARKS
 
 pytestmark = [*LOCAL_MODEL_MARKS, pytest.mark.full]

@@ -12,7 +12,6 @@ from discode.errors import InputError
 from discode.prompts import CAPTION_LAST, FLEUR
 from discode.scales import FIVE, LETTERS, SCALES, TEN, UNIT, get_scale
 
-pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
 pytest.importorskip("google.protobuf", reason="it reads the files of sentencepiece")
 
 from discode.backends.local.vocabulary import TokenizedPrompt, Vocabulary

@@ -9,22 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import discode
+from discode.backends.local.backend import Local
+from discode.backends.local.load import load_model
 from discode.errors import InputError
 from discode.images import open_image
 from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import FIVE, UNIT
-
-pytest.importorskip("torch", reason="local models need discode-eval[hf]")
-pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models need it")
-
-import torch
-
-from discode.backends.local.backend import Local
-from discode.backends.local.load import load_model
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, largest_difference, noise_images
 from tests.helpers.tiny_lvlms import FAMILIES, UNPACKED, ask, make
 

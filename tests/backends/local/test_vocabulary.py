@@ -8,16 +8,11 @@ import numpy as np
 import pytest
 
 import discode
+from discode.backends.local.backend import Local
+from discode.backends.local.vocabulary import readings_from_logp
 from discode.pairs import Pair
 from discode.prompts import FLEUR
 from discode.scales import FIVE, UNIT
-
-pytest.importorskip("torch", reason="local models need discode-eval[hf]")
-pytest.importorskip("transformers", reason="local models need discode-eval[hf]")
-pytest.importorskip("torchvision", reason="the image processors of most models need it")
-
-from discode.backends.local.backend import Local
-from discode.backends.local.vocabulary import readings_from_logp
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_image, noise_images
 from tests.helpers.tiny_lvlms import FAMILIES, make
 
