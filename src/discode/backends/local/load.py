@@ -204,7 +204,7 @@ def describe(name: str, common: dict[str, Any]) -> ModelDescription:
             raise  # a model's own code may need anything
         why = short_message(error).rstrip(".")
         raise MissingExtraError(
-            f"{name} cannot be opened: {why}; run: pip install 'discode[hf]'"
+            f"{name} cannot be opened: {why}; run: pip install 'discode-eval[hf]'"
         ) from error
 
 
