@@ -1,25 +1,38 @@
-# `make demo` shows what it does, `make quick` is for while you work, `make test` is everything.
-# Each target installs what it needs into .venv on first use.
+# `make demo` shows what it does, `make quick` is for while you work, `make test` must pass before a
+# merge, and `make full` runs the rest. Each target installs what it needs into .venv on first use.
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
-ALL_CORES := -n logical --maxprocesses 4 --dist loadfile
+ALL_CORES := -n logical --maxprocesses 4 --dist loadfile --durations 30
 # What needs no model, no server and no browser.
 PURE := tests/test_*.py $(addprefix tests/,benchmarks decoders readings stats) src
 
 # One thread per process: several that all use all cores get in each other's way.
-quick test coverage: export OMP_NUM_THREADS := 1
+export OMP_NUM_THREADS := 1
+# The types are checked while the tests run.
+MAKEFLAGS += --jobs=2
 
-.PHONY: demo quick test coverage lint format docs wheel clean
+.PHONY: demo quick quick-tests test most full lowest coverage lint format docs wheel clean
 
 demo: .venv/demo.stamp
 	$(BIN)/discode demo --output demo.png
 
-quick: lint
-	$(PYTEST) $(ALL_CORES) -m "not slow and not data" $(PURE)
+quick: lint quick-tests
 
-test: lint
-	$(PYTEST) $(ALL_CORES)
+quick-tests: | .venv/dev.stamp
+	$(PYTEST) $(ALL_CORES) -m "not slow and not full and not data" $(PURE)
+
+test: lint most
+
+most: .venv/dev.stamp
+	$(PYTEST) $(ALL_CORES) -m "not full"
+
+full: .venv/dev.stamp
+	$(PYTEST) $(ALL_CORES) -m full
+	$(BIN)/python tests/lowest.py
+
+lowest: | $(BIN)/python
+	$(BIN)/python tests/lowest.py
 
 coverage: .venv/dev.stamp
 	$(PYTEST) $(ALL_CORES) --cov --cov-report term:skip-covered

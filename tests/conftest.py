@@ -13,11 +13,23 @@ from PIL import Image
 import discode
 from discode.backends.embedded import SHIPPED
 from discode.images import demo_path
+from tests.helpers import missing_extras
 from tests.helpers.fake_model import CAPTION, FakeModel
+from tests.helpers.once import SHELF, open_shelf
 from tests.helpers.shipped import NO_MODEL
 
 # Helpers that import transformers: nothing to collect in them, and it may not be installed.
 collect_ignore_glob = ["helpers/tiny_*.py", "helpers/real_*.py"]
+
+
+# Of the families of local models, those that `make test` runs; the others are for `make full`.
+FAMILIES = {"llava_next_llama", "qwen2_vl", "gemma3"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shelf(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """A place for what is made once per run."""
+    open_shelf(pytestconfig, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
@@ -34,12 +46,13 @@ def data() -> Path:
 def build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder in which training/ has run from data to artefact, on eight images."""
     for module in ("torch", "onnx", "onnxscript"):
-        pytest.importorskip(module, reason="training and its artefact want discode-eval[dev]")
-    from tests.helpers.training_stand_ins import make_build
+        pytest.importorskip(module, reason="training and its artefact need discode-eval[dev]")
+    from tests.helpers.training_stand_ins import fill_build, open_build
 
     folder = tmp_path_factory.mktemp("training")
+    SHELF.copy("training", folder, fill_build)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        make_build(folder, monkeypatch)
+        open_build(folder, monkeypatch)
         yield folder
 
 
@@ -69,12 +82,30 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"recorded:{store}"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Skip what needs an extra that is missing, also in the docstrings of src."""
+    config.pluginmanager.register(missing_extras)
+
+
+def is_long(item: pytest.Item) -> bool:
+    """Whether a test is for `make full` by what it uses: a server, a family, a further browser."""
+    fixtures = getattr(item, "fixturenames", ())
+    family = getattr(item, "callspec", None) and item.callspec.params.get("family")  # type: ignore[attr-defined]
+    return (
+        "postgres_url" in fixtures
+        or ("browser" in fixtures and not item.get_closest_marker("page"))
+        or (isinstance(family, str) and family not in FAMILIES)
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the docstrings that load the shipped model where it is missing."""
-    for item in items if not SHIPPED.is_file() else ():
+    """Mark what only `make full` runs, and skip docstrings that need a shipped model not there."""
+    for item in items:
+        if is_long(item):
+            item.add_marker(pytest.mark.full)
         if isinstance(item, pytest.DoctestItem) and item.dtest is not None:
             source = "".join(example.source for example in item.dtest.examples)
-            if re.search(r"load\(\)|[eE]mbedded", source):
+            if not SHIPPED.is_file() and re.search(r"load\(\)|[eE]mbedded", source):
                 item.add_marker(pytest.mark.skip(reason=NO_MODEL))
 
 

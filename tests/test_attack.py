@@ -18,7 +18,10 @@ COUNTS = {
     "images": 40, "captions": 15, "kill": 3, "store": 6, "addresses": 49, "requests": 20,
     "minimise": 60,
 }  # fmt: skip
-pytestmark = pytest.mark.skipif(not SHIPPED.is_file(), reason=NO_MODEL)
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not SHIPPED.is_file(), reason=NO_MODEL),
+]
 
 
 def test_every_attack_is_tried() -> None:

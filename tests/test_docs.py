@@ -80,6 +80,7 @@ def options_of(command: Any) -> set[str]:
 def test_options_that_are_named_exist(page: Path) -> None:
     if page.name == "CHANGELOG.md":
         pytest.skip("it names options of earlier versions")
+    pytest.importorskip("sqlalchemy", reason="the options of mceval need discode-eval[mceval]")
     named = re.findall(r"`(--[a-z][\w-]+)", FENCED.sub("", page.read_text(encoding="utf-8")))
     scripts = (
         path for name in ("docs", "perf", "training") for path in ROOT.glob(f"{name}/**/*.py")
@@ -92,6 +93,7 @@ def test_options_that_are_named_exist(page: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     for module in ("mkdocs", "material", "mkdocstrings"):
         pytest.importorskip(module, reason="the site wants discode-eval[docs]")

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterator
@@ -70,6 +71,7 @@ def test_import_is_light() -> None:
     code = "import sys; before = {*sys.modules}; import discode; print(*{*sys.modules} - before)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     new = {name.split(".")[0] for name in done.stdout.split()}
+    new = {name for name in new if "cython_" not in name}  # numpy's, before version 2
     assert new - sys.stdlib_module_names <= {"discode", "numpy", "PIL"}
 
 
@@ -219,19 +221,50 @@ def test_no_test_looks_at_the_clock() -> None:
             assert not re.search(r"^ *assert .*monotonic\(", text, re.M), file
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("hatchling", reason="building a wheel wants discode-eval[dev]")
-    folder = tmp_path_factory.mktemp("wheel")
+def build_package(target: str, folder: Path) -> Path:
+    pytest.importorskip("hatchling", reason="building a package needs discode-eval[dev]")
     if not (ROOT / "pyproject.toml").is_file():
         pytest.skip("the package is not tested from its checkout")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    build = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (made,) = folder.glob("*.whl")
-    return made
+    (archive,) = folder.iterdir()
+    return archive
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_package("wheel", tmp_path_factory.mktemp("wheel"))
+
+
+def test_the_notice_names_every_source_of_the_model_card() -> None:
+    card = (ROOT / "docs" / "MODEL_CARD.md").read_text(encoding="utf-8")
+    notice = (SOURCE / "discode" / "data" / "NOTICE").read_text(encoding="utf-8")
+    table = card.partition("| source | images, captions | terms |")[2].partition("\n\n")[0]
+    sources = re.findall(r"^\| ([A-Z][^|]*?) \|", table, re.MULTILINE)
+    assert sources
+    for source in sources:
+        assert f"- {source}: " in notice
+    parts = re.findall(r"([\w-]+) \(Apache-2\.0", card)
+    assert parts
+    assert all(part in notice for part in parts)
 
 
 @pytest.mark.slow
+@pytest.mark.full
+def test_the_source_archive_has_the_tests_and_no_stray_file(tmp_path: Path) -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("the package is not tested from its checkout")
+    tracked = set(listed.stdout.splitlines())
+    with tarfile.open(build_package("sdist", tmp_path)) as archive:
+        names = {member.name.partition("/")[2] for member in archive if member.isfile()}
+    assert names - tracked == {"PKG-INFO"}
+    folders = ("src/", "tests/", "docs/", "perf/", "training/")
+    assert {name for name in tracked if name.startswith(folders)} <= names
+
+
+@pytest.mark.slow
+@pytest.mark.full
 def test_the_wheel_holds_everything_that_is_used(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as file:
         names = set(file.namelist())
@@ -239,10 +272,13 @@ def test_the_wheel_holds_everything_that_is_used(wheel: Path) -> None:
         if path.is_file() and "__pycache__" not in path.parts:
             assert path.relative_to(SOURCE).as_posix() in names
     assert {f"discode/data/demo/{name}" for name in ("cat.jpg", "captions.csv")} <= names
+    licences = {name.partition(".dist-info/licenses/")[2] for name in names}
+    assert {"LICENSE", "docs/MODEL_CARD.md", "src/discode/data/NOTICE"} <= licences
     assert not {name for name in names if name.startswith(("tests", "training", "docs"))}
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_the_wheel_judges_where_only_it_is_installed(
     wheel: Path, shipped: Path, tmp_path: Path
 ) -> None:

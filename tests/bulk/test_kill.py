@@ -68,6 +68,7 @@ def test_three_kills_lose_and_repeat_nothing(tmp_path: Path, lines: Callable[...
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.full
 def test_memory_does_not_grow_with_the_input(
     tmp_path: Path, lines: Callable[..., Path], suffix: str
 ) -> None:

@@ -96,6 +96,7 @@ def test_the_same_bytes_as_in_process(tmp_path: Path, five_thousand: Path) -> No
     assert parts(tmp_path / "a") == parts(tmp_path / "b")
 
 
+@pytest.mark.full
 def test_a_killed_worker_changes_nothing(tmp_path: Path, five_thousand: Path) -> None:
     want = to_folder(make_judge(), five_thousand, tmp_path / "a", shard_size=900)
     log = tmp_path / "log"
@@ -124,6 +125,7 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path, five_thousand: Path) ->
     assert got == want
 
 
+@pytest.mark.full
 def test_tars_with_the_embedded_model_and_a_threshold(tmp_path: Path, shipped: Path) -> None:
     (tmp_path / "in").mkdir()
     for k in range(2):
@@ -140,6 +142,7 @@ def test_tars_with_the_embedded_model_and_a_threshold(tmp_path: Path, shipped: P
     assert parts(tmp_path / "a") == parts(tmp_path / "b")
 
 
+@pytest.mark.full
 def test_mistakes_are_told_in_a_line(tmp_path: Path, five_thousand: Path) -> None:
     (tmp_path / "bad.parquet").write_bytes(b"no table")
     with pytest.raises(InputError, match="cannot read"):
@@ -154,6 +157,7 @@ def test_mistakes_are_told_in_a_line(tmp_path: Path, five_thousand: Path) -> Non
         with_ray(maker(), tmp_path / "none.jsonl", tmp_path / "out4", workers=1)
 
 
+@pytest.mark.full
 def test_the_command_line_joins_the_cluster(
     tmp_path: Path, shipped: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

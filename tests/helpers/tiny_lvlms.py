@@ -22,6 +22,7 @@ from PIL import Image
 
 from tests.helpers import tiny_plain as plain
 from tests.helpers import tiny_special as special
+from tests.helpers.once import SHELF
 from tests.helpers.tiny_parts import Parts
 from tests.helpers.tiny_planted import plant
 
@@ -40,11 +41,17 @@ UNPACKED = {"paligemma", "lfm2_vl", "mllama"}
 
 
 def make(family: str, folder: Path, *, answers: bool = False, begins: str = "number") -> Path:
-    """Write a checkpoint of ``family`` into ``folder`` and return the folder.
+    """Put a checkpoint of ``family`` into ``folder`` and return the folder.
 
     It says anything at all; with ``answers`` it mostly says "0." or "1." and a digit, or ``begins``
     in another way.
     """
+    name = f"{family}-{begins if answers else 'anything'}"
+    return SHELF.copy(name, folder, lambda target: write(family, target, begins if answers else ""))
+
+
+def write(family: str, folder: Path, begins: str = "") -> None:
+    """Write a checkpoint of ``family`` into ``folder``, which answers if ``begins`` says how."""
     config, processor = FAMILIES[family]()
     processor.chat_template = processor.tokenizer.chat_template
     config.tie_word_embeddings = config.get_text_config().tie_word_embeddings = False
@@ -60,14 +67,13 @@ def make(family: str, folder: Path, *, answers: bool = False, begins: str = "num
                 weight.add_(torch.randn_like(weight), alpha=0.15)
         prompt = ask(processor, Image.new("RGB", (16, 16)), "a dog")
         embedding, head = model.get_input_embeddings().weight, model.get_output_embeddings().weight
-        if answers:
+        if begins:
             tok, end = processor.tokenizer, int(prompt["input_ids"][0, -1])
             plant(embedding, head, tok.get_vocab(), end, tok.eos_token_id, begins)
         else:
             head.mul_(25 / model.eval()(**prompt).logits.max())
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
-    return folder
 
 
 def ask(processor: Any, image: Image.Image, text: str) -> Any:

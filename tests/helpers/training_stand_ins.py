@@ -123,12 +123,9 @@ def photographs(folder: Path) -> None:
     (folder / "captions.jsonl").write_text("\n".join(lines))
 
 
-def make_build(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fill a build folder: data, two teachers and a student of three steps, and the artefact."""
-    import torch
-
-    from training import data, export, images, quantise, train
-    from training.batches import special_tokens
+def open_build(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let training/ work in a folder, on stand-ins, with batches of three images."""
+    from training import images
 
     monkeypatch.setattr(common, "BUILD", folder / "build")
     stand_ins(monkeypatch)
@@ -141,12 +138,23 @@ def make_build(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         run["layers"] = 3
     monkeypatch.setattr(common, "settings", lambda: copy.deepcopy(settings))
     monkeypatch.setattr(images, "WORKERS", 1)
-    flickr8k(folder / "flickr8k")
-    photographs(folder / "photographs")
-    command(monkeypatch, data.main, folder / "flickr8k", folder / "photographs")
-    for run in ("broad", "deep", "student"):
-        command(monkeypatch, train.main, run, "--steps", 3)
-    (common.BUILD / "student.w0").write_bytes(quantise.pack("student"))
-    with torch.no_grad():
-        model = export.load("student")
-        export.export(model, special_tokens("cpu"), common.BUILD / "tiny.onnx", version="0")
+
+
+def fill_build(folder: Path) -> None:
+    """Fill a build folder: data, two teachers and a student of three steps, and the artefact."""
+    import torch
+
+    from training import data, export, quantise, train
+    from training.batches import special_tokens
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        open_build(folder, monkeypatch)
+        flickr8k(folder / "flickr8k")
+        photographs(folder / "photographs")
+        command(monkeypatch, data.main, folder / "flickr8k", folder / "photographs")
+        for run in ("broad", "deep", "student"):
+            command(monkeypatch, train.main, run, "--steps", 3)
+        (common.BUILD / "student.w0").write_bytes(quantise.pack("student"))
+        with torch.no_grad():
+            model = export.load("student")
+            export.export(model, special_tokens("cpu"), common.BUILD / "tiny.onnx", version="0")

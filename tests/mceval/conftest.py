@@ -39,7 +39,7 @@ def _hurry(connection: Any, record: object) -> None:
     connection.execute("PRAGMA synchronous=OFF")
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.full)])
 def db(request: pytest.FixtureRequest) -> Iterator[Database]:
     """An empty database of each kind."""
     if request.param == "sqlite":

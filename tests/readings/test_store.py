@@ -297,6 +297,7 @@ def test_a_damaged_schema_is_said_in_a_line(tmp_path: Path) -> None:
         ReadingStore(path)
 
 
+@pytest.mark.full
 def test_no_damaged_byte_changes_a_reading(tmp_path: Path) -> None:
     """Anywhere in the file: an error, or a reading that is absent, but never another number."""
     path, pairs, true = tmp_path / "r.db", [PairKey(str(i), "x" * i) for i in range(60)], some(60)
@@ -382,6 +383,7 @@ RUN = """
     [(40, 16, 0.5, 0.1), (2000, 100, 0, 0.001), (2000, 401, 0, 0.002), (2000, 802, 0, 0.003)],
     ids=["while the model thinks", *(f"while it writes, {n}" for n in (1, 2, 3))],
 )
+@pytest.mark.full
 def test_kill_minus_nine_loses_one_batch_at_most(
     tmp_path: Path, image: Path, total: int, after: int, think: float, delay: float
 ) -> None:

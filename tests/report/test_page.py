@@ -106,6 +106,7 @@ def test_hostile_captions_are_text(hostile: Report) -> None:
     page.wait_for_timeout(200)  # a script would have run by now; a dialog is a complaint
 
 
+@pytest.mark.page
 def test_an_item_has_its_image_scores_bars_and_flags(hostile: Report, pages: Path) -> None:
     page = hostile.page
     log = RunLog.load(pages / "run.json")

@@ -83,6 +83,7 @@ def visit(browser: Any, client: Client) -> Iterator[Visit]:
     visit.close()
 
 
+@pytest.mark.page
 def test_an_image_is_picked_and_captions_are_ranked(visit: Visit, tmp_path: Path) -> None:
     page = visit.page
     page.set_input_files("#file", demo_path() / "cat.jpg")
@@ -432,6 +433,7 @@ def test_long_captions_are_clamped_and_can_be_opened(visit: Visit) -> None:
     assert page.get_by_label("Caption 1", exact=True).bounding_box()["height"] <= 200
 
 
+@pytest.mark.page
 def test_the_api_page_tells_what_openapi_does(browser: Any, client: Client) -> None:
     api = client.get("/openapi.json").json
     for options in ({}, {**PHONE, "color_scheme": "dark"}):

@@ -28,7 +28,7 @@ from tests.helpers.tiny_remote.make import PACKED, make
 from tests.helpers.tiny_remote.modeling_cogvlm import CogVLMConfig, CogVLMForCausalLM
 from tests.helpers.tiny_remote.modeling_minicpmv import MiniCPMV, MiniCPMVConfig
 
-pytestmark = LOCAL_MODEL_MARKS
+pytestmark = [*LOCAL_MODEL_MARKS, pytest.mark.full]
 CAPTIONS = ["a dog runs", "x", "two men on a boat near the long wharf of a harbour at night " * 4]
 
 

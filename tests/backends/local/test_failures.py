@@ -131,6 +131,7 @@ print(peak() - before, [int(x != x) for x in scores.value], scores.errors[1])
 """
 
 
+@pytest.mark.full
 def test_an_enormous_image_takes_no_memory(llava: Path, tmp_path: Path) -> None:
     if not Path("/proc/self/status").exists():
         pytest.skip("no /proc on this system to tell the peak of memory")

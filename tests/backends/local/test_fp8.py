@@ -18,7 +18,7 @@ from discode.prompts import FLEUR
 from discode.scales import UNIT
 from tests.helpers.local_models import LOCAL_MODEL_MARKS, noise_images
 
-pytestmark = LOCAL_MODEL_MARKS
+pytestmark = [*LOCAL_MODEL_MARKS, pytest.mark.full]
 
 
 def test_rows_are_rounded_to_three_bits() -> None:

@@ -104,7 +104,7 @@ def test_a_bias_and_a_soft_cap_are_those_of_the_model(dtype: str, tmp_path: Path
 
 
 def test_a_head_that_accelerate_fetches_for_each_pass(tmp_path: Path) -> None:
-    accelerate = pytest.importorskip("accelerate", reason="it comes with discode[hf]")
+    accelerate = pytest.importorskip("accelerate", reason="it comes with discode-eval[hf]")
     folder = make("llava_next_llama", tmp_path / "llava", answers=True)
     plain = Local(folder, device="cpu", dtype="bfloat16", read="forced")
     loaded = load_model(str(folder), LocalOptions(device="cpu", dtype="bfloat16"))

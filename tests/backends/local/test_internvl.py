@@ -31,7 +31,7 @@ from tests.helpers.local_models import (
 )
 from tests.helpers.tiny_lvlms import ask
 
-pytestmark = LOCAL_MODEL_MARKS
+pytestmark = [*LOCAL_MODEL_MARKS, pytest.mark.full]
 TEXT = "Caption: a dog runs.\n\nScore:"
 SYSTEM = f"<|im_start|>system\n{internvl.SYSTEM_MESSAGE}<|im_end|>\n"
 CHECKPOINTS = [("internlm2", False), ("internlm2", True), ("qwen2", False), ("qwen2", True)]

@@ -180,7 +180,7 @@ def test_settings_that_cannot_be(llava: Path, tmp_path: Path, settings: Any) -> 
 def test_quantising_wants_its_extra(llava: Path) -> None:
     if importlib.util.find_spec("bitsandbytes"):
         pytest.skip("bitsandbytes is installed")
-    with pytest.raises(MissingExtraError, match=r"\[quantize\]"):
+    with pytest.raises(MissingExtraError, match=r"discode-eval\[quantize\]"):
         discode.load(llava, device="cpu", quantize="4bit")
 
 
@@ -297,6 +297,7 @@ for opening in (lambda: load_model(folder, options), lambda: check_model(folder)
 
 
 @pytest.mark.parametrize("package", ["torchvision", "num2words"])
+@pytest.mark.full
 def test_a_package_that_a_processor_needs_is_named_with_its_cure(
     package: str, tmp_path: Path
 ) -> None:

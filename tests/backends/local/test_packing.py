@@ -132,6 +132,7 @@ def test_a_read_leaves_no_tensor_behind(llava: Path) -> None:
         gc.enable()
 
 
+@pytest.mark.full
 def test_llama4_counts_places_in_the_sequence(tmp_path: Path) -> None:
     backend = Local(make("llama4", tmp_path / "llama4"), device="cpu", read="forced")
     config = backend.runner.model.config.get_text_config()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers.local_models import LOCAL_MODEL_MARKS
 
-pytestmark = LOCAL_MODEL_MARKS
+pytestmark = [*LOCAL_MODEL_MARKS, pytest.mark.full]
 
 
 def test_packing_prints_its_table(

@@ -17,7 +17,7 @@ pytest.importorskip("google.protobuf", reason="it reads the files of sentencepie
 from discode.backends.local.vocabulary import TokenizedPrompt, Vocabulary
 from tests.helpers.real_tokenizers import FAMILIES, real_processor
 
-pytestmark = [pytest.mark.data, pytest.mark.slow]
+pytestmark = [pytest.mark.data, pytest.mark.slow, pytest.mark.full]
 PROMPTS = (FLEUR, CAPTION_LAST)
 HOSTILE = [
     "",

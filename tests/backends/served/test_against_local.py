@@ -73,7 +73,11 @@ class Model:
 
 
 # Byte-level with numbers of two digits; SentencePiece; byte-level with single digits.
-FAMILIES = ("llava_next_llama", "llava_next_mistral", "llava_next_qwen2")
+FAMILIES = (
+    "llava_next_llama",
+    pytest.param("llava_next_mistral", marks=pytest.mark.full),
+    pytest.param("llava_next_qwen2", marks=pytest.mark.full),
+)
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

@@ -110,6 +110,7 @@ def until_done(worker: Worker) -> str:
     return "still waiting"
 
 
+@pytest.mark.full
 def test_a_campaign_of_eight_people(
     db: Database, images: dict[str, list[Path]], tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -193,6 +194,7 @@ def serve(database: Path, *arguments: str) -> tuple[subprocess.Popen[str], str]:
     return running, found[1]
 
 
+@pytest.mark.full
 def test_a_killed_server_keeps_every_answer_it_confirmed(tmp_path: Path) -> None:
     path = tmp_path / "campaign.db"
     confirmed: list[tuple[int, str]] = []

@@ -71,6 +71,7 @@ def platform(browser: Any) -> Iterator[Platform]:
     assert made.complaints == []
 
 
+@pytest.mark.page
 def test_the_choice_is_the_caption_wherever_it_stands(platform: Platform) -> None:
     seen = set()
     for _ in range(40):

@@ -83,6 +83,7 @@ def done(page: Any, count: int) -> None:
     ready(page)
 
 
+@pytest.mark.page
 def test_comparing_by_keyboard(site: Site) -> None:
     page = site.visit("comparer")
     assert page.evaluate("document.querySelector('#image').naturalWidth") == 160
@@ -140,6 +141,7 @@ def test_looking_closely(site: Site) -> None:
     page.get_by_role("button", name="Close").click()
 
 
+@pytest.mark.page
 def test_revising_with_the_changes_shown(site: Site) -> None:
     page = site.visit("reviser")
     area = page.get_by_label("Improve this caption")
@@ -489,6 +491,7 @@ def test_without_scripts(site: Site) -> None:
     assert site.count(Pass) == 1
 
 
+@pytest.mark.page
 def test_organising(site: Site) -> None:
     worker = site.visit("comparer", "Carl <i>Sloppy</i>")
     worker.keyboard.press("1")
@@ -553,6 +556,7 @@ def only_open(session: Session, image: int) -> None:
     session.execute(update(Slot).where(Slot.image_id != image).values(state="closed"))
 
 
+@pytest.mark.page
 def test_inviting_on_a_page(site: Site) -> None:
     admin = site.visit("admin", "Boss")
     admin.get_by_role("link", name="Invitations").click()
