@@ -194,9 +194,9 @@ def test_options_that_cannot_be(llava: Path) -> None:
     refused(run(*command, "--dtype", "int3"), "dtype=int3", "bfloat16")
     refused(run(*command, "--device", "warp"), "device 'warp' cannot be used")
     refused(run(*command, "-M", "quantize=3bit"), "quantize=3bit", "4bit")
-    refused(run(*command, "-M", "batch_captions=0", "--device", "cpu"), "give 1 or more")
+    refused(run(*command, "-M", "batch_captions=0", "--device", "cpu"), "batch_captions=0")
     refused(run(*command, "--threads", 2), "'threads'")
-    refused(run("score", CAT, "a cat", "-M", "quantize=4bit"), "not for the embedded model")
+    refused(run("score", CAT, "a cat", "-M", "quantize=4bit"), "'quantize'")
 
 
 @pytest.mark.parametrize("columns", ["80", "60"])
