@@ -367,7 +367,7 @@ def test_score_mistakes(tmp_path: Path, recording: str) -> None:
     refused(run("score", "--model", recording), "give an image")
     refused(run("score", CAT, "--model", recording), "at least one caption")
     refused(run("score", CAT, CAPTION, "--model", "embeded"), "did you mean 'embedded'")
-    refused(run("score", CAT, CAPTION, "--model", recording, "--threads", 2), "not for a recording")
+    refused(run("score", CAT, CAPTION, "--model", recording, "--threads", 2), "'threads'")
     refused(run("score", CAT, CAPTION, "--model", recording, "--input", "x.csv"), "not both")
     refused(run("score", "--input", tmp_path / "x.csv", "--model", recording), "no such file")
     refused(
