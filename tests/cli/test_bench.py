@@ -234,7 +234,7 @@ def test_a_recording_is_not_stored_again(tmp_path: Path, recording: str) -> None
         (("-m", "bleu-4", "--model", "embeded"), "model is for the judge"),
         (("-m", "cidr"), "did you mean 'cider'"),
         (("-m", "discode", "-M", "thread=2"), "did you mean 'threads'"),
-        (("-m", "discode", "--model", "recorded:x.db", "-M", "threads=1"), "not for a recording"),
+        (("-m", "discode", "--model", "recorded:x.db", "-M", "threads=1"), "'threads'"),
     ],
 )
 def test_mistakes_are_told_before_the_data_is_read(

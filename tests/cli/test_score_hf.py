@@ -191,12 +191,12 @@ def test_folders_that_are_no_judge(llava: Path, tmp_path: Path, change: Any, wor
 
 def test_options_that_cannot_be(llava: Path) -> None:
     command = ("score", CAT, "a cat", "--model", llava)
-    refused(run(*command, "--dtype", "int3"), "dtype='int3' is not allowed", "bfloat16")
+    refused(run(*command, "--dtype", "int3"), "dtype=int3", "bfloat16")
     refused(run(*command, "--device", "warp"), "device 'warp' cannot be used")
-    refused(run(*command, "-M", "quantize=3bit"), "quantize='3bit' is not allowed", "4bit")
-    refused(run(*command, "-M", "batch_captions=0", "--device", "cpu"), "give 1 or more")
+    refused(run(*command, "-M", "quantize=3bit"), "quantize=3bit", "4bit")
+    refused(run(*command, "-M", "batch_captions=0", "--device", "cpu"), "batch_captions=0")
     refused(run(*command, "--threads", 2), "'threads'")
-    refused(run("score", CAT, "a cat", "-M", "quantize=4bit"), "not for the embedded model")
+    refused(run("score", CAT, "a cat", "-M", "quantize=4bit"), "'quantize'")
 
 
 @pytest.mark.parametrize("columns", ["80", "60"])

@@ -82,6 +82,22 @@ def test_it_stops_for_a_while_or_for_good() -> None:
     asyncio.run(run())
 
 
+def test_a_fork_has_a_loop_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    throttle = RequestThrottle(concurrency=1)
+
+    async def run() -> None:
+        await throttle.acquire()
+        waiting = asyncio.create_task(throttle.acquire())
+        await asyncio.sleep(0)
+        throttle.release("done")
+        await waiting
+
+    asyncio.run(run())
+    monkeypatch.setattr(throttles.os, "getpid", lambda: -1)
+    asyncio.run(run())
+    assert throttle.sent == 4
+
+
 def test_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
 

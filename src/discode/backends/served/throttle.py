@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -58,13 +59,20 @@ class RequestThrottle:
     def __post_init__(self) -> None:
         self.limit = min(INITIAL_LIMIT, self.concurrency)
         self._ceiling, self._step, self._period = self.concurrency, 1, _SOONEST
-        self._in_flight = self._refused = 0
+        self._refused = 0
         self._tried = self._until = self._next = 0.0
         self._reopens = math.inf
+        self._begin()
+
+    def _begin(self) -> None:
+        """Belong to the event loop of this process; a fork has one of its own."""
+        self._process, self._in_flight = os.getpid(), 0
         self._turn, self._changed, self._over = asyncio.Lock(), asyncio.Event(), asyncio.Event()
 
     async def acquire(self) -> None:
         """Wait until a request may be sent; raise :class:`StoppedError` if none may be any more."""
+        if self._process != os.getpid():
+            self._begin()
         async with self._turn:  # the first in the queue waits for a change, the others for it
             while (wait := self._seconds_to_wait()) != 0:
                 self._changed.clear()
