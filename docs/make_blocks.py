@@ -13,7 +13,7 @@ from pathlib import Path
 from discode.bulk.columns import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
-FOLDERS = ("src/discode", "perf", "training", "docs")
+FOLDERS = ("src/discode", "src/mceval", "perf", "training", "docs")
 
 
 def first_line(module: Path) -> str:

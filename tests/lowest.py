@@ -51,9 +51,9 @@ def check(folder: Path, project: dict[str, Any], extras: tuple[str, ...]) -> Non
     venv.create(folder / "venv", with_pip=True)
     python = folder / "venv" / "bin" / "python"
     named = f"{ROOT}[{','.join(extras)}]" if extras else str(ROOT)
-    install = [python, "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
-    subprocess.run([*install, "-c", constraints, named, *TOOLS], check=True)
-    quick = ["make", "--no-print-directory", "-C", ROOT, "quick-tests", f"BIN={python.parent}"]
+    install = [str(python), "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
+    subprocess.run([*install, "-c", str(constraints), named, *TOOLS], check=True)
+    quick = ["make", "--no-print-directory", "-C", str(ROOT), "quick-tests", f"BIN={python.parent}"]
     quick += ["--old-file", ".venv/dev.stamp"]  # the tools are in the new environment
     # old versions use what newer ones of their own dependencies deprecate
     options = ["-W ignore::DeprecationWarning", *(f"--deselect={name}" for name in BITS)]

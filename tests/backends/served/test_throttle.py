@@ -93,7 +93,7 @@ def test_a_fork_has_a_loop_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
         await waiting
 
     asyncio.run(run())
-    monkeypatch.setattr(throttles.os, "getpid", lambda: -1)
+    monkeypatch.setattr("os.getpid", lambda: -1)
     asyncio.run(run())
     assert throttle.sent == 4
 
