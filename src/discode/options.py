@@ -282,7 +282,12 @@ def options_text(options: Mapping[str, object]) -> str:
     >>> options_text({"tau": 1.0, "alpha_clip": (0.0, 1.0), "order": None})
     'alpha_clip=0:1,order=none,tau=1'
     """
-    return ",".join(f"{name}={option_text(value)}" for name, value in sorted(options.items()))
+    return ",".join(f"{name}={text}" for name, text in option_texts(options))
+
+
+def option_texts(options: Mapping[str, object]) -> list[tuple[str, str]]:
+    """Return the names of options with their values as they are typed, sorted by name."""
+    return [(name, option_text(value)) for name, value in sorted(options.items())]
 
 
 def option_text(value: object) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from discode.decoders import Decoder, named_decoder
 from discode.decoders.base import current_names
-from discode.options import option_text
+from discode.options import option_texts
 from discode.prompts import Prompt
 from discode.readings import Identity
 from discode.scales import Scale
@@ -33,8 +33,8 @@ class SignedDecoder:
     @classmethod
     def of(cls, decoder: Decoder) -> SignedDecoder:
         """Return what a signature says of a decoder."""
-        options = {name: _clean(option_text(value)) for name, value in decoder.options().items()}
-        return cls(_clean(decoder.name), tuple(sorted(options.items())))
+        texts = option_texts(decoder.options())
+        return cls(_clean(decoder.name), tuple((name, _clean(text)) for name, text in texts))
 
     @classmethod
     def read(cls, text: str) -> SignedDecoder:
