@@ -1,4 +1,4 @@
-"""Renew the comparison of three captioners in README.md and the tutorial, and its plot.
+"""Renew the comparison of three captioners in the tutorial, and its plot.
 
     python docs/make_compare.py FLICKR8K
 
@@ -19,12 +19,11 @@ from make_outputs import ROOT, run
 
 COMMAND = "discode compare human-1.jsonl human-2.jsonl five-words.jsonl --plot captioners.png"
 IMAGES = 100
-PAGES = {"README.md": 1, "docs/tutorial/comparing.md": 0}
-"""Each page, and the first of the two tables that it shows."""
+PAGE = ROOT / "docs/tutorial/comparing.md"
 
 
 def main() -> None:
-    """Score, compare, and put what is printed into the pages."""
+    """Score, compare, and put what is printed into the page."""
     data = Path(sys.argv[1]).resolve()
     names = (data / "Flickr_8k.testImages.txt").read_text().split()[:IMAGES]
     lines = (data / "Flickr8k.token.txt").read_text(encoding="utf-8").splitlines()
@@ -47,13 +46,11 @@ def main() -> None:
     end = re.search(r"^groups that differ.*$", printed, re.M)
     assert end is not None, printed
     tables = printed[: end.end()].split("\n\n", 1)
-    for page, first_table in PAGES.items():
-        path = ROOT / page
-        block = f"$ {COMMAND}\n" + "\n\n".join(tables[first_table:]) + "\n...\n```"
-        text = path.read_text(encoding="utf-8")
-        shown = re.search(rf"\$ {re.escape(COMMAND)}\n.*?```", text, re.S)
-        assert shown is not None, page
-        path.write_text(text[: shown.start()] + block + text[shown.end() :], encoding="utf-8")
+    block = f"$ {COMMAND}\n" + "\n\n".join(tables) + "\n...\n```"
+    text = PAGE.read_text(encoding="utf-8")
+    shown = re.search(rf"\$ {re.escape(COMMAND)}\n.*?```", text, re.S)
+    assert shown is not None, PAGE
+    PAGE.write_text(text[: shown.start()] + block + text[shown.end() :], encoding="utf-8")
 
 
 if __name__ == "__main__":
