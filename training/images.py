@@ -82,6 +82,7 @@ class Photos:
             style: torch.zeros(shape, dtype=torch.uint8, device=device) for style in styles
         }
         self.row = {style: torch.full((n,), -1, device=device) for style in styles}
+        self.share = dict.fromkeys(styles, 0.0)  # of all images, rendered
         self.device = device
         self._decoded: list[tuple[str, np.ndarray, Tensor]] = []
         self._thread = Thread(target=self._read, args=(list(self.wanted),), daemon=True)
@@ -110,15 +111,19 @@ class Photos:
             start = int((self.row[style] >= 0).sum())
             self.styled[style][start : start + len(at)] = pixels.to(self.device)
             self.row[style][at] = start + torch.arange(len(at), device=self.device)
+            self.share[style] += len(at) / len(self.ready)
         else:
             self.pixels[at] = pixels.to(self.device)
             self.ready[at] = True
         return True
 
-    def wait(self, share: float = 1.0) -> None:
-        """Wait until this share of the photographs is there."""
-        while self.ready.float().mean() < share:
-            if not self.arrive():
+    def wait(self, share: float = 1.0, patience: float = 60) -> None:
+        """Wait until this share of the photographs is there, or none came for so many seconds."""
+        last = time.monotonic()
+        while self.ready.float().mean() < share and time.monotonic() - last < patience:
+            if self.arrive():
+                last = time.monotonic()
+            else:
                 time.sleep(0.2)
 
 

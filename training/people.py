@@ -64,8 +64,12 @@ def features(
 
 
 def fit(known: np.ndarray, people: np.ndarray) -> np.ndarray:
-    """Return the weights of the features, by least squares."""
-    return np.linalg.lstsq(known, people, rcond=None)[0]
+    """Return the weights of the features, by least squares; the first is constant.
+
+    A trifle of a ridge keeps two teachers that agree from cancelling each other.
+    """
+    ridge = 1e-3 * len(known) * np.diag(np.arange(known.shape[1]) > 0)
+    return np.asarray(np.linalg.solve(known.T @ known + ridge, known.T @ people))
 
 
 def write_scale(device: str) -> None:

@@ -162,7 +162,8 @@ class Boxes:
             for name in names.values():
                 beside[name].update(other for other in names.values() if other != name)
         self.things = sorted(beside)
-        self.words = {name: {name, plural(name)} for name in self.things if " " not in name}
+        words = [name for name in self.things if " " not in name]
+        self.named = {word: name for name in words for word in (name, plural(name))}
         often = {name: sum(row.values()) + 1 for name, row in beside.items()}
         self.beside = {
             name: {other: n / often[other] ** 0.5 for other, n in row.items()}
@@ -190,15 +191,12 @@ class Boxes:
 
     def named_absent(self, image: str, text: str, captions: Sequence[str]) -> int:
         """Return how many things a text names that have no box and are in no caption."""
-        there, said = self.count.get(image), set(text.split())
+        there = self.count.get(image)
         if there is None:
             return 0
+        named = {self.named[word] for word in text.split() if word in self.named} - there.keys()
         told = {word for caption in captions for word in caption.split()}
-        return sum(
-            1
-            for name, words in self.words.items()
-            if name not in there and said & words and not told & {*words, *_also(name)}
-        )
+        return sum(1 for name in named if not told & {name, plural(name), *_also(name)})
 
 
 def _also(name: str) -> list[str]:

@@ -1,9 +1,9 @@
 """One stretch on a machine with a GPU: python -m training.stretch TEACHER_MINUTES FINAL_MINUTES
 
 Everything after ``training.data ... --only images`` and ``--only text``, in one process, so that
-images, labels and compiled layers are shared: the former file is measured, a teacher is trained,
-both teach the final run, which is measured. Parcels of images may arrive while it runs, and
-``python -m training.images`` may render styles beside it. Weights are saved as it goes.
+images, labels and compiled layers are shared: a teacher is trained, it and the former file teach
+the final run, and the final and the former model are measured. Parcels of images may arrive while
+it runs, ``python -m training.images`` may render styles beside it; weights are saved as it goes.
 """
 
 from __future__ import annotations
@@ -23,16 +23,14 @@ def main() -> None:
     minutes = [float(word) for word in sys.argv[1:]]
     device = "cuda" if torch.cuda.is_available() else "cpu"
     world = World(common.config(), device)
-    former = evaluate.load("former", device)
-    torch.compiler.set_stance("force_eager")
-    questions.add(teachers.questions_of(former, world))
-    measure(world, "former")
     for name, time in zip(("deep", "final"), minutes, strict=True):
         train(world, name, time)
-    measure(world, "final")
-    for name in ("former", "final"):
+    torch.compiler.set_stance("force_eager")  # what follows has many shapes
+    questions.add(teachers.questions_of(evaluate.load("former", device), world))
+    for name in ("final", "former"):
+        measure(world, name)
         evaluate.test(name, world.special)
-        world.log("read test", name)
+        world.log(name, "is measured")
 
 
 if __name__ == "__main__":

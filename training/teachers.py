@@ -31,9 +31,10 @@ UNWRITTEN = ("stated", "icons", "charts")
 def learn_from(sampler: Sampler, teachers: list[CaptionJudge], world: World) -> None:
     """Let teachers write captions, and rate the pool by similarity and by what they think."""
     torch.compiler.set_stance("force_eager")
+    boxes = statements.Boxes()
     for teacher in teachers:
-        add_written(sampler, teacher, world)
-    world.log(len(sampler.lists.machine_owner), "captions by machines")
+        add_written(sampler, teacher, boxes, world)
+    world.log(len(sampler.lists.machine_owner), "captions by machines:", world.written[::20_000])
     owner = sampler.lists.machine_owner
     texts = common.load_json("captions.json")["machine"] + world.written
     meaning = torch.from_numpy(parts.sentence_embeddings(texts)).to(world.device)
@@ -54,14 +55,15 @@ def learn_from(sampler: Sampler, teachers: list[CaptionJudge], world: World) -> 
     torch.compiler.set_stance("default")
 
 
-def add_written(sampler: Sampler, teacher: CaptionJudge, world: World) -> None:
+def add_written(
+    sampler: Sampler, teacher: CaptionJudge, boxes: statements.Boxes, world: World
+) -> None:
     """Let a teacher write captions of the photographs, at every temperature."""
     about, settings = common.load_json("images.json"), common.config()["write"]
     tokens = common.load_json("tokenizer.json")["tokens"]
     skipped = [i for i, name in enumerate(about["sources"]) if name in UNWRITTEN]
     source = torch.tensor(about["train_source"])
     chosen = torch.nonzero(~torch.isin(source, torch.tensor(skipped)))[:, 0].to(world.device)
-    boxes = statements.Boxes()
     first = sampler.labels.first.tolist()
     captions = common.load_json("captions.json")["train"]
     for temperature in settings["temperatures"]:

@@ -200,19 +200,19 @@ def restyle(
     drawn = np.random.default_rng(seed).random(len(chosen))
     edge = 0.0
 
-    def rows(share: float) -> Tensor:
+    def within(share: float) -> np.ndarray:
         nonlocal edge
         edge += share
-        within = (drawn >= edge - share) & (drawn < edge)
-        return torch.from_numpy(np.flatnonzero(within)).to(chosen.device)
+        return (drawn >= edge - share) & (drawn < edge)
 
     for style, share in augment["styles"].items():
-        part = (photos.row[style] >= 0).float().mean().clamp(min=augment["rendered"]).item()
-        at = rows(share / part)
-        place = photos.row[style][chosen[at]]
-        at, place = at[place >= 0], place[place >= 0]
-        pixels[at] = photos.styled[style][place]
-    return pixels, rows(augment["rough"])
+        part = max(photos.share[style], augment["rendered"])
+        row = photos.row[style][chosen]
+        restyled = torch.from_numpy(within(share / part)).to(chosen.device) & (row >= 0)
+        styled = photos.styled[style][row.clamp(min=0)]  # nothing here waits for the GPU
+        pixels = torch.where(restyled[:, None, None, None], styled, pixels)
+    rough = np.flatnonzero(within(augment["rough"]))
+    return pixels, torch.from_numpy(rough).to(chosen.device)
 
 
 class Schedule:
@@ -321,9 +321,7 @@ def train(world: World, name: str, minutes: float | None = None, steps: int | No
 
 def measure(world: World, name: str) -> None:
     """Write a trained run's figures on dev."""
-    torch.compiler.set_stance("force_eager")  # what follows has many shapes
     figures = evaluate.dev(name, world.special)
-    torch.compiler.set_stance("default")
     (common.BUILD / f"{name}.json").write_text(json.dumps(figures, indent=1))
     world.log(name, figures)
 
@@ -338,6 +336,7 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     world = World(common.config(args.run), device)
     train(world, args.run, args.minutes, args.steps)
+    torch.compiler.set_stance("force_eager")  # what follows has many shapes
     measure(world, args.run)
 
 
