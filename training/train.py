@@ -32,6 +32,8 @@ from training.packing import Answers, run
 from training.teachers import learn_from
 
 CHECKPOINT_EVERY = 500
+COMPILING = 25
+"""Seconds that a second run of a process compiles."""
 UNTIMED = 3
 """Steps before the clock starts: compiling is not training."""
 
@@ -260,12 +262,18 @@ class World:
         print(f"[{time.time() - self._began:6.1f}]", *words, flush=True)
 
 
-def train(world: World, name: str, minutes: float | None = None, steps: int | None = None) -> None:
-    """Train a run and save it."""
+def train(
+    world: World,
+    name: str,
+    minutes: float | None = None,
+    steps: int | None = None,
+    end: float | None = None,
+) -> None:
+    """Train a run and save it: for so many minutes or steps, or until a time (as time.time())."""
     config, device, photos = common.config(name), world.device, world.photos
     optim, augment, seed = config["optim"], config["augment"], config["run"]["seed"]
     sampler = Sampler(config, world.labels, world.lists)
-    photos.wait(0.04 if minutes else 1.0)
+    photos.wait(1.0 if steps else 0.04)
     sampler.arrived(photos.ready)
     if teachers := config["run"].get("teachers"):
         photos.wait()
@@ -285,6 +293,8 @@ def train(world: World, name: str, minutes: float | None = None, steps: int | No
         if device == "cuda":
             torch.cuda.set_rng_state(saved["dropout_cuda"])
         world.log("goes on from step", step)
+    if end is not None:
+        minutes = (end - time.time() - COMPILING + elapsed) / 60
     schedule = Schedule(steps, minutes or optim["minutes"], optim["warmup"], elapsed)
     while (done := schedule.done(step)) < 1:
         for group in pupil.adam.param_groups:
