@@ -108,7 +108,8 @@ class Lists:
             torch.cat([part.ids for part in texts]), torch.cat([part.lengths for part in texts])
         )
         edges = np.cumsum([0, *(len(part.ids) for part in texts)]).tolist()
-        self.true, self.wrong, self.statement, self.machine = edges[1], *edges[1:4]
+        self.true: int = edges[1]  # how many are true; then where the others begin
+        self.wrong, self.statement, self.machine = (int(edge) for edge in edges[1:4])
         data = np.load(common.BUILD / "text.npz")
 
         def get(name: str) -> Tensor:
@@ -344,4 +345,4 @@ def _padded(captions: tuple[Tensor, Tensor], slots: int) -> tuple[Tensor, Tensor
 
 def _blocks(images: Tensor, captions: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield images and their captions a few thousand at a time."""
-    return zip(images.split(4096), captions.split(4096), strict=True)
+    return zip(torch.split(images, 4096), torch.split(captions, 4096), strict=True)

@@ -6,6 +6,8 @@ Models are selected on dev images alone; agreement with people is measured on th
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -85,7 +87,7 @@ def test(name: str, special: Special) -> None:
     bpe = Bpe(tokenizer["tokens"], tokenizer["merges"])
     slots = common.config()["data"]["long_tokens"]
     model, photos = load(name, device), images.decode("test")
-    arrays: dict[str, np.ndarray] = {}
+    arrays: dict[str, Any] = {}
     pairs = agreement.judged_pairs(folder, common.load_json("images.json")["test"])
     for domain in agreement.DOMAINS:
         pixels = photos if domain == "photo" else images.rendered("test", domain)

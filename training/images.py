@@ -84,6 +84,7 @@ class Photos:
         self.row = {style: torch.full((n,), -1, device=device) for style in styles}
         self.share = dict.fromkeys(styles, 0.0)  # of all images, rendered
         self.device = device
+        self.arrived = 0  # parcels, renderings among them
         self._decoded: list[tuple[str, np.ndarray, Tensor]] = []
         self._thread = Thread(target=self._read, args=(list(self.wanted),), daemon=True)
         self._thread.start()
@@ -106,6 +107,7 @@ class Photos:
         if not self._decoded:
             return False
         style, numbers, pixels = self._decoded.pop(0)
+        self.arrived += 1
         at = torch.from_numpy(numbers).long().to(self.device)
         if style:
             start = int((self.row[style] >= 0).sum())
@@ -117,10 +119,18 @@ class Photos:
             self.ready[at] = True
         return True
 
-    def wait(self, share: float = 1.0, patience: float = 60) -> None:
-        """Wait until this share of the photographs is there, or none came for so many seconds."""
+    def wait(self, share: float = 1.0, *, styles: bool = False, patience: float = 60) -> None:
+        """Wait until this share of the photographs is there, or none came for so many seconds.
+
+        With ``styles``, wait for their renderings, too.
+        """
         last = time.monotonic()
-        while self.ready.float().mean() < share and time.monotonic() - last < patience:
+
+        def missing() -> bool:
+            late = styles and self.arrived < len(self.wanted)
+            return late or bool(self.ready.float().mean() < share)
+
+        while missing() and time.monotonic() - last < patience:
             if self.arrive():
                 last = time.monotonic()
             else:

@@ -9,8 +9,22 @@ from __future__ import annotations
 import argparse
 
 import torch
+from torch import Tensor
 
 from training import common
+
+
+def mean(runs: list[str], shares: list[float] | None = None) -> tuple[int, dict[str, Tensor]]:
+    """Return how many layers trained runs have, and the mean of their weights."""
+    saved = [torch.load(common.BUILD / f"{run}.pt", weights_only=True) for run in runs]
+    shares = shares or [1 / len(runs)] * len(runs)
+    weights = {
+        key: torch.stack(
+            [share * one["weights"][key].float() for share, one in zip(shares, saved, strict=True)]
+        ).sum(0)
+        for key in saved[0]["weights"]
+    }
+    return saved[0]["layers"], weights
 
 
 def main() -> None:
@@ -20,16 +34,10 @@ def main() -> None:
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--shares", type=float, nargs="+", help="equal unless given")
     args = parser.parse_args()
-    shares = args.shares or [1 / len(args.runs)] * len(args.runs)
-    saved = [torch.load(common.BUILD / f"{run}.pt", weights_only=True) for run in args.runs]
-    mean = {
-        key: sum(
-            share * one["weights"][key].float() for share, one in zip(shares, saved, strict=True)
-        ).half()
-        for key in saved[0]["weights"]
-    }
-    torch.save({"layers": saved[0]["layers"], "weights": mean}, common.BUILD / f"{args.name}.pt")
-    print(args.name, dict(zip(args.runs, shares, strict=True)))
+    layers, weights = mean(args.runs, args.shares)
+    half = {key: value.half() for key, value in weights.items()}
+    torch.save({"layers": layers, "weights": half}, common.BUILD / f"{args.name}.pt")
+    print(args.name, "is the mean of", *args.runs)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def learn_from(sampler: Sampler, teachers: list[CaptionJudge], world: World) -> 
     s, left = zip(
         *(
             sampler.labels.likeness(i, m)
-            for i, m in zip(owner.split(4096), meaning.split(4096), strict=True)
+            for i, m in zip(torch.split(owner, 4096), torch.split(meaning, 4096), strict=True)
         ),
         strict=True,
     )
@@ -67,7 +67,7 @@ def add_written(
     first = sampler.labels.first.tolist()
     captions = common.load_json("captions.json")["train"]
     for temperature in settings["temperatures"]:
-        for rows in chosen.split(WRITTEN_TOGETHER):
+        for rows in torch.split(chosen, WRITTEN_TOGETHER):
             pixels = world.photos.pixels[rows]
             ids, lengths = writer.write(teacher, pixels, world.special, temperature)
             texts = writer.spelt(ids, lengths, tokens)
@@ -86,7 +86,7 @@ def pool_opinion(teacher: CaptionJudge, sampler: Sampler, world: World) -> Tenso
     """Return a teacher's ratings of every image's pool (images, P), on 0 ... 1."""
     result = torch.empty(sampler.pool.captions.shape, device=world.device)
     values = torch.arange(11, device=world.device) / 10
-    for rows in torch.arange(len(result), device=world.device).split(TOGETHER):
+    for rows in torch.split(torch.arange(len(result), device=world.device), TOGETHER):
         captions = sampler.lists.all[sampler.pool.captions[rows]]
         pixels = world.photos.pixels[rows]
         says = evaluate.ask(teacher, pixels, captions, world.special, exact=False)
@@ -125,7 +125,7 @@ def rate_pool(sampler: Sampler, opinions: list[Tensor], scale: Tensor, machine: 
     """Replace the pool's ratings by what S and the teachers say together."""
     pool, labels, lists = sampler.pool, sampler.labels, sampler.lists
     high = float(labels.settings["other_high"])
-    for rows in torch.arange(len(pool.captions), device=labels.device).split(4096):
+    for rows in torch.split(torch.arange(len(pool.captions), device=labels.device), 4096):
         captions = pool.captions[rows]
         s, left = labels.similarity(rows, captions.clamp(max=lists.true - 1))
         written = (captions - lists.machine).clamp(min=0)
@@ -147,7 +147,7 @@ def questions_of(teacher: CaptionJudge, world: World) -> dict[str, list[str]]:
     result: dict[str, list[str]] = {}
     for kind, temperature in (("machine: likeliest", 0.0), ("machine: drawn", 0.8)):
         texts: list[str] = []
-        for pixels in images.decode("dev").split(512):
+        for pixels in torch.split(images.decode("dev"), 512):
             shown = pixels.to(world.device)
             texts += writer.spelt(*writer.write(teacher, shown, world.special, temperature), tokens)
         result[kind] = texts

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training import common, evaluate, images
+from training import common, evaluate, images, mix
 from training.batches import Batch, Lists, Sampler, special_tokens
 from training.images import Photos
 from training.labels import Labels
@@ -48,7 +48,7 @@ class Pupil:
             about["layers"], dropout=optim["dropout"], vision_dropout=optim["vision_dropout"]
         ).to(device)
         if "start" in about:
-            model.load_state_dict(mean_weights(about["start"], device))
+            model.load_state_dict(mix.mean(about["start"])[1])
         model.vision.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a known gap in torch's stubs
         self.name, self.model = name, model.train()
         self.average = copy.deepcopy(model).requires_grad_(False).eval()
@@ -87,12 +87,6 @@ class Pupil:
         temp = common.BUILD / f"{self.name}.pt.part"
         torch.save({"layers": len(self.model.layers), "weights": weights}, temp)
         temp.replace(common.BUILD / f"{self.name}.pt")
-
-
-def mean_weights(runs: list[str], device: str) -> dict[str, Tensor]:
-    """Return the mean of trained weights: runs of one descent lie in one valley."""
-    states = [evaluate.load(name, device).state_dict() for name in runs]
-    return {key: torch.stack([state[key] for state in states]).mean(0) for key in states[0]}
 
 
 def compile_for(model: CaptionJudge, device: str) -> None:
@@ -273,11 +267,12 @@ def train(
     config, device, photos = common.config(name), world.device, world.photos
     optim, augment, seed = config["optim"], config["augment"], config["run"]["seed"]
     sampler = Sampler(config, world.labels, world.lists)
-    photos.wait(1.0 if steps else 0.04)
+    photos.wait(1.0 if steps else 0.04, styles=steps is not None)
     sampler.arrived(photos.ready)
     if teachers := config["run"].get("teachers"):
         photos.wait()
         sampler.arrived(photos.ready)
+        torch.manual_seed(seed)  # what teachers write is drawn
         learn_from(sampler, [evaluate.load(teacher, device) for teacher in teachers], world)
     pupil = Pupil(name, config, device)
     size = sum(p.numel() for p in pupil.model.parameters())
