@@ -20,7 +20,7 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +142,12 @@ def main() -> None:
         raise SystemExit(__doc__)
     kind, repo, folder, *rest = sys.argv[1:]
     target = Path(folder)
-    kinds = {"coco": coco, "stated": stated, "icons": icons, "charts": charts}
+    kinds: dict[str, Callable[..., Iterator[tuple[Row, bytes]]]] = {
+        "coco": coco,
+        "stated": stated,
+        "icons": icons,
+        "charts": charts,
+    }
     rows = kinds[kind](Path(repo), *map(Path, rest))
     lines = []
     for row, file in rows:
