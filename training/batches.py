@@ -6,7 +6,9 @@ So a run that was stopped goes on without remembering where its dice were.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -76,43 +78,131 @@ class Batch:
 
     images: Tensor  # (B,)
     packed: Packed
-    clean: Packed  # the same captions without words around them: what teachers rate
     target: Tensor  # (B, S, 11)
     true: Tensor  # (B, S) numbers of true captions, -1 for made-up ones
     spoiled: Tensor  # (B, S, S) whether the second is the first spoiled, or another's that is alike
     generator: torch.Generator  # what else is drawn for this batch, its crops, is drawn from this
 
 
+@dataclass
+class Pool:
+    """Other captions that an image is trained with, and their ratings (images, P).
+
+    First come those near by words (``near`` columns), which know the own caption they are near to,
+    then hard ones, then ``machine`` columns of captions that machines wrote.
+    """
+
+    captions: Tensor  # numbers among all captions
+    rating: Tensor
+    source: Tensor  # (images, near) the own caption that one is near to, -2 where none
+    machine: int = 0
+
+
+class Lists:
+    """All captions as one list: true, wrong, stated, written by machines; and whose they are."""
+
+    def __init__(self, slots: int, device: str) -> None:
+        names = ("train", "wrong", "statement", "machine")
+        texts = [Captions.load(name, slots, device) for name in names]
+        self.all = Captions(
+            torch.cat([part.ids for part in texts]), torch.cat([part.lengths for part in texts])
+        )
+        edges = np.cumsum([0, *(len(part.ids) for part in texts)]).tolist()
+        self.true: int = edges[1]  # how many are true; then where the others begin
+        self.wrong, self.statement, self.machine = (int(edge) for edge in edges[1:4])
+        data = np.load(common.BUILD / "text.npz")
+
+        def get(name: str) -> Tensor:
+            return torch.from_numpy(data[name]).to(device)
+
+        self.wrong_first, self.wrong_source = get("wrong_first"), get("wrong_source").long()
+        self.wrong_penalty = get("wrong_penalty").float()
+        self.statement_first = get("statement_first")
+        self.statement_rating = get("statement_rating").float()
+        self.machine_owner = get("machine_owner").long()
+        self.machine_penalty = get("machine_penalty").float()
+        self.before = get("extra_before")
+        self.extra = Captions.load("extra", slots, device)
+
+    def add_machine(self, ids: Tensor, lengths: Tensor, owner: Tensor, penalty: Tensor) -> None:
+        """Add captions that a model wrote."""
+        ids = F.pad(ids, (0, self.all.ids.shape[1] - ids.shape[1]))
+        self.all = Captions(torch.cat([self.all.ids, ids]), torch.cat([self.all.lengths, lengths]))
+        self.machine_owner = torch.cat([self.machine_owner, owner])
+        self.machine_penalty = torch.cat([self.machine_penalty, penalty])
+
+
 class Sampler:
     """Draws batches."""
 
-    def __init__(self, config: dict[str, Any], labels: Labels) -> None:
+    def __init__(self, config: dict[str, Any], labels: Labels, lists: Lists | None = None) -> None:
         self.config, self.labels, self.device = config, labels, labels.device
-        slots = config["data"]["caption_tokens"]
-        true, wrong = (Captions.load(name, slots, self.device) for name in ("train", "wrong"))
-        self.captions = len(true.ids)
-        self.all = Captions(
-            torch.cat([true.ids, wrong.ids]), torch.cat([true.lengths, wrong.lengths])
-        )
-        self.extra = Captions.load("extra", slots, self.device)
-        text = np.load(common.BUILD / "text.npz")
-        self.before = torch.from_numpy(text["extra_before"]).to(self.device)
-        self.wrong_first = torch.from_numpy(text["wrong_first"]).long().to(self.device)
-        self.wrong_source = torch.from_numpy(text["wrong_source"]).long().to(self.device)
-        self.wrong_penalty = torch.from_numpy(text["wrong_penalty"]).float().to(self.device)
+        self.lists = lists or Lists(config["data"]["caption_tokens"], self.device)
         self.stop = common.load_json("tokenizer.json")["tokens"].index(".")
-        self.quota = self._quota()
+        self.ready = torch.ones(labels.images, dtype=torch.bool, device=self.device)
+        self.pool = self.draw_pool()
 
     def _quota(self) -> list[tuple[Tensor, int]]:
-        """Return each source's images, and how many of them a batch holds."""
+        """Return each source's images that are there, and how many of them a batch holds."""
         about, size = common.load_json("images.json"), self.config["batch"]["images"]
         source = torch.tensor(about["train_source"], device=self.device)
         shares = [self.config["shares"].get(name, 0.0) for name in about["sources"]]
-        pools = [torch.nonzero(source == number)[:, 0] for number in range(len(shares))]
+        pools = [
+            torch.nonzero((source == number) & self.ready)[:, 0] for number in range(len(shares))
+        ]
         shares = [share if len(pool) else 0.0 for share, pool in zip(shares, pools, strict=True)]
         edges = np.rint(np.cumsum(shares) / sum(shares) * size).astype(int)
         counts = np.diff(edges, prepend=0).tolist()
         return [(pool, n) for pool, n in zip(pools, counts, strict=True) if n]
+
+    @cached_property
+    def quota(self) -> list[tuple[Tensor, int]]:
+        """Return what a batch is drawn from."""
+        return self._quota()
+
+    def arrived(self, ready: Tensor) -> None:
+        """Draw from these images from now on."""
+        self.ready = ready
+        self.__dict__.pop("quota", None)
+
+    def draw_pool(self) -> Pool:
+        """Choose each image's other captions, once; ratings are by similarity alone."""
+        kinds, labels, device = self.config["pool"], self.labels, self.device
+        g = torch.Generator(device=device).manual_seed(0)
+        images = torch.arange(labels.images, device=device)
+        shape = (labels.images, kinds["near"])
+        pick = torch.rand(shape, device=device, generator=g) * labels.count[:, None]
+        source = labels.first[:-1, None] + pick.long()
+        rank = torch.randint(0, labels.near.shape[1], shape, device=device, generator=g)
+        near = labels.near[source, rank]
+        other = labels.owner[near] != images[:, None]
+        captions = torch.cat([near, self._hard(images, kinds["hard"], g)], dim=1)
+        rating = torch.cat([labels.of(i, c) for i, c in _blocks(images, captions)])
+        return Pool(captions, rating, torch.where(other, source, -2))
+
+    def add_machine(self, rating: Tensor) -> None:
+        """Give every image columns of the captions that machines wrote, hard ones where none did.
+
+        ``rating`` is that of each of them, penalties left out.
+        """
+        pool, lists, n = self.pool, self.lists, self.config["pool"]["machine"]
+        order = torch.randperm(len(rating), device=self.device)
+        order = order[lists.machine_owner[order].argsort(stable=True)]
+        count = torch.bincount(lists.machine_owner, minlength=len(pool.captions))
+        step = torch.arange(n, device=self.device)
+        place = (count.cumsum(0) - count)[:, None] + step % count.clamp(min=1)[:, None]
+        which = order[place.clamp(max=len(order) - 1)]
+        there = (count > 0)[:, None].expand(-1, n)
+        rated = (rating - lists.machine_penalty)[which].clamp(0)
+        columns = slice(self.config["pool"]["near"], self.config["pool"]["near"] + n)
+        captions = torch.where(there, lists.machine + which, pool.captions[:, columns])
+        rated = torch.where(there, rated, pool.rating[:, columns])
+        self.pool = Pool(
+            torch.cat([pool.captions, captions], 1),
+            torch.cat([pool.rating, rated], 1),
+            pool.source,
+            n,
+        )
 
     def _hard(self, images: Tensor, n: int, generator: torch.Generator) -> Tensor:
         ranks = self.labels.hard.shape[1]
@@ -120,27 +210,28 @@ class Sampler:
         rank = ((u * math.log(ranks)).exp().long() - 1).clamp(0, ranks - 1)
         return self.labels.hard[images[:, None], rank].long()
 
-    def rate(self, images: Tensor, captions: Tensor) -> Tensor:
-        """Rate true and wrong captions (B, N) on 0 ... 10."""
-        wrong = (captions - self.captions).clamp(min=0)
-        spoiled = (self.labels.own[self.wrong_source[wrong]] - self.wrong_penalty[wrong]).clamp(0)
-        true = self.labels.of(images, captions.clamp(max=self.captions - 1))
-        return torch.where(captions >= self.captions, spoiled, true)
+    def _of_pool(
+        self, images: Tensor, first: int, last: int, n: int, g: torch.Generator
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Draw n different columns: the captions, their ratings and which columns they are."""
+        random = torch.rand(len(images), last - first, device=self.device, generator=g)
+        column = first + random.argsort(1)[:, :n]
+        rows = images[:, None]
+        return self.pool.captions[rows, column], self.pool.rating[rows, column], column
 
     def _some(
-        self, first: Tensor, count: Tensor, n: int, images: Tensor, g: torch.Generator
-    ) -> Tensor:
-        """Draw n different captions of each image's own list; hard ones where it is too short."""
-        start = (
-            torch.rand(len(images), 1, device=self.device, generator=g) * count[:, None]
-        ).long()
+        self, edges: Tensor, n: int, images: Tensor, g: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """Draw n different captions of each image's own list; say which of them there are."""
+        first, count = edges[images, None], edges.diff()[images, None]
+        start = (torch.rand(len(images), 1, device=self.device, generator=g) * count).long()
         step = torch.arange(n, device=self.device)
-        chosen = first[:, None] + (start + step) % count.clamp(min=1)[:, None]
-        return torch.where(step < count[:, None], chosen, self._hard(images, n, g))
+        chosen = first + (start + step) % count.clamp(min=1)
+        return chosen.clamp(max=edges[-1] - 1).clamp(min=0), step < count
 
     def draw(self, number: int) -> Batch:
         """Return batch ``number``."""
-        kinds, device, labels = self.config["batch"], self.device, self.labels
+        kinds, device, labels, lists = self.config["batch"], self.device, self.labels, self.lists
         g = torch.Generator(device=device).manual_seed(number)
         images = torch.cat(
             [
@@ -149,81 +240,109 @@ class Sampler:
             ]
         )
         b, first, count = len(images), labels.first[images], labels.count[images]
-        wrong, wrongs = self.wrong_first[images], self.wrong_first.diff()[images]
-        random = (b, kinds["random"])
-        own = self._some(first, count, kinds["own"], images, g)
-        whole = own[:, : kinds["near"]]  # the first is the image's own, others may be hard ones
-        rank = torch.randint(0, labels.near.shape[1], whole.shape, device=device, generator=g)
-        near = labels.near[whole, rank]
-        captions = torch.cat(
+        near, hard = self.config["pool"]["near"], self.config["pool"]["hard"]
+        total = self.pool.captions.shape[1]
+
+        own, there = self._some(labels.first, kinds["own"], images, g)
+        spare, spare_rating, _ = self._of_pool(images, near, near + hard, kinds["own"], g)
+        own = torch.where(there, own, spare)
+        own_rating = torch.where(there, labels.own[own], spare_rating)
+        alike, alike_rating, column = self._of_pool(images, 0, near, kinds["near"], g)
+        alike_to = self.pool.source[images[:, None], column]
+        others, others_rating, _ = self._of_pool(images, near, near + hard, kinds["hard"], g)
+        machine, machine_rating, _ = self._of_pool(
+            images, total - self.pool.machine, total, kinds["machine"], g
+        )
+        shape = (b, kinds["random"])
+        random = torch.randint(0, lists.true, shape, device=device, generator=g)
+        wrong, there = self._some(lists.wrong_first, kinds["wrong_word"], images, g)
+        wrong_of = torch.where(there, lists.wrong_source[wrong], -2)
+        less = labels.own[lists.wrong_source[wrong]] - lists.wrong_penalty[wrong]
+        spare, spare_rating, _ = self._of_pool(images, near, near + hard, kinds["wrong_word"], g)
+        wrong = torch.where(there, lists.wrong + wrong, spare)
+        wrong_rating = torch.where(there, less.clamp(0), spare_rating)
+        stated, there = self._some(lists.statement_first, kinds["statement"], images, g)
+        spare, spare_rating, _ = self._of_pool(images, near, near + hard, kinds["statement"], g)
+        stated_rating = torch.where(there, lists.statement_rating[stated], spare_rating)
+        stated = torch.where(there, lists.statement + stated, spare)
+
+        captions = torch.cat([own, alike, others, machine, random, wrong, stated], dim=1)
+        random_rating = labels.of(images, random)
+        rating = torch.cat(
             [
-                own,
-                near,
-                self._hard(images, kinds["hard"], g),
-                torch.randint(0, self.captions, random, device=device, generator=g),
-                self._some(self.captions + wrong, wrongs, kinds["wrong_word"], images, g),
+                own_rating,
+                alike_rating,
+                others_rating,
+                machine_rating,
+                random_rating,
+                wrong_rating,
+                stated_rating,
             ],
             dim=1,
         )
-        long, long_rating = self._long(images, captions, kinds["own"], g)
-        rating = torch.cat([self.rate(images, captions), long_rating], dim=1)
-        target = soft(rating, labels.spread(images))
+        long, long_rating = self._long(captions, rating, kinds["own"], g)
+        target = soft(torch.cat([rating, long_rating], dim=1), labels.spread(images))
         slots = self.config["data"]["long_tokens"]
-        ids, lengths = self.all[captions]
-        short = F.pad(ids, (0, slots - ids.shape[-1])), lengths
+        ids, lengths = self._around(_padded(lists.all[captions], slots), g)
         written = first + (torch.rand(b, device=device, generator=g) * count).long()
-
-        def pack(captions: tuple[Tensor, Tensor]) -> Packed:
-            ids = torch.cat([captions[0], long[0]], dim=1)
-            lengths = torch.cat([captions[1], long[1]], dim=1)
-            return Packed(ids, lengths, self.all[written], kinds["room"])
-
-        true = F.pad(torch.where(captions < self.captions, captions, -1), (0, 1), value=-1)
-        made = (captions - self.captions).clamp(min=0)
-        origin = torch.where(captions >= self.captions, self.wrong_source[made], -2)
-        mine, theirs = (labels.owner[c] == images[:, None] for c in (whole, near))
-        places = slice(kinds["own"], kinds["own"] + kinds["near"])
-        origin[:, places] = torch.where(mine & ~theirs, whole, -2)
-        spoiled = F.pad(captions[:, :, None] == origin[:, None], (0, 1, 0, 1))
-        return Batch(images, pack(self._around(short, g)), pack(short), target, true, spoiled, g)
+        packed = Packed(
+            torch.cat([ids, long[0]], dim=1),
+            torch.cat([lengths, long[1]], dim=1),
+            lists.all[written],
+            kinds["room"],
+        )
+        true = F.pad(torch.where(captions < lists.true, captions, -1), (0, 1), value=-1)
+        nothing = torch.full_like(captions, -2)
+        places = kinds["own"], kinds["own"] + kinds["near"]
+        nothing[:, places[0] : places[1]] = alike_to
+        end = captions.shape[1] - kinds["statement"]
+        nothing[:, end - kinds["wrong_word"] : end] = wrong_of
+        spoiled = F.pad(captions[:, :, None] == nothing[:, None], (0, 1, 0, 1))
+        return Batch(images, packed, target, true, spoiled, g)
 
     def _around(self, captions: tuple[Tensor, Tensor], g: torch.Generator) -> tuple[Tensor, Tensor]:
         """Put words before or after a share of the captions."""
         ids, lengths = captions
         which = torch.randint(
-            0, len(self.extra.ids), lengths.shape, device=self.device, generator=g
+            0, len(self.lists.extra.ids), lengths.shape, device=self.device, generator=g
         )
         chosen = torch.rand(lengths.shape, device=self.device, generator=g)
-        chosen, extra = chosen < self.config["batch"]["extra"], self.extra[which]
+        chosen, extra = chosen < self.config["batch"]["extra"], self.lists.extra[which]
         slots = ids.shape[-1]
         front, back = join(extra, captions, slots), join(captions, extra, slots)
-        before = self.before[which]
+        before = self.lists.before[which]
         joined = torch.where(before[..., None], front[0], back[0])
         length = torch.where(before, front[1], back[1])
         return torch.where(chosen[..., None], joined, ids), torch.where(chosen, length, lengths)
 
     def _long(
-        self, images: Tensor, captions: Tensor, own: int, g: torch.Generator
+        self, captions: Tensor, ratings: Tensor, own: int, g: torch.Generator
     ) -> tuple[tuple[Tensor, Tensor], Tensor]:
         """Join two or three captions to a long one, sometimes with a wrong part."""
-        b, slots, device = len(images), self.config["data"]["long_tokens"], self.device
-        chosen = captions.gather(
-            1, torch.rand(b, own, device=device, generator=g).argsort(1)[:, :3]
-        )
-        other = captions.gather(
-            1, torch.randint(0, captions.shape[1], (b, 1), device=device, generator=g)
-        )
+        b, slots, device = len(captions), self.config["data"]["long_tokens"], self.device
+        column = torch.rand(b, own, device=device, generator=g).argsort(1)[:, :3]
+        other = torch.randint(0, captions.shape[1], (b, 1), device=device, generator=g)
         place = torch.randint(0, 6, (b, 1), device=device, generator=g)  # in half of them, nowhere
-        chosen = torch.where(torch.arange(3, device=device) == place, other, chosen)
+        column = torch.where(torch.arange(3, device=device) == place, other, column)
+        chosen, rating = captions.gather(1, column), ratings.gather(1, column)
         parts = 2 + torch.randint(0, 2, (b, 1), device=device, generator=g)
         used = torch.arange(3, device=device) < parts
-        rating = self.rate(images, chosen)
         mean = (rating * used).sum(1, keepdim=True) / parts
         least = rating.masked_fill(~used, 99).amin(1, keepdim=True)
-        text = self.all[chosen[:, :1]]
+        text = self.lists.all[chosen[:, :1]]
         stop = torch.full((b, 1, 1), self.stop, device=device)
         for k in (1, 2):
-            ids, length = self.all[chosen[:, k : k + 1]]
+            ids, length = self.lists.all[chosen[:, k : k + 1]]
             text = join(text, (stop, used[:, k : k + 1].long()), slots)
             text = join(text, (ids, torch.where(used[:, k : k + 1], length, 0)), slots)
         return text, 0.4 * mean + 0.6 * least
+
+
+def _padded(captions: tuple[Tensor, Tensor], slots: int) -> tuple[Tensor, Tensor]:
+    ids, lengths = captions
+    return F.pad(ids, (0, slots - ids.shape[-1])), lengths
+
+
+def _blocks(images: Tensor, captions: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield images and their captions a few thousand at a time."""
+    return zip(torch.split(images, 4096), torch.split(captions, 4096), strict=True)

@@ -12,6 +12,7 @@ import io
 import json
 import random
 import re
+import shutil
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,7 @@ import numpy as np
 from PIL import Image
 
 from discode.backends.embedded.tokenizer import Bpe, byte_alphabet
-from training import common, extras, parts, questions, sources
+from training import common, extras, parts, people, questions, sources, statements
 from training.sources import SPLITS, Item
 from training.wrong_words import PENALTY, SPLICED, WORDS, add_number, splice, swap, swap_people
 
@@ -169,12 +170,21 @@ def choose_vocabulary(bpe: Bpe, texts: list[str], size: int) -> Bpe:
 
 
 def write_images(items: dict[str, list[Item]], settings: dict[str, Any]) -> None:
-    """Write the images of all splits."""
-    for split, rows in items.items():
-        paths = [item.path for item in rows]
-        kind, name = ("WebP", "train_quality") if split == "train" else ("JPEG", "quality")
-        packed = pack_images(paths, settings["image_size"], settings[name], kind)
-        common.save_arrays(f"{split}.npz", packed)
+    """Write the images of all splits; those of training in parcels, each a draw from all sources.
+
+    So training may begin with the first parcel while the others are still on their way.
+    """
+    size = settings["image_size"]
+    for split in ("dev", "test"):
+        paths = [item.path for item in items[split]]
+        common.save_arrays(f"{split}.npz", pack_images(paths, size, settings["quality"]))
+    numbers = np.random.default_rng(0).permutation(len(items["train"]))
+    parcels = -(-len(numbers) // settings["parcel"])
+    for parcel, part in enumerate(np.array_split(numbers, parcels)):
+        paths = [items["train"][i].path for i in part]
+        packed = pack_images(paths, size, settings["train_quality"], "WebP")
+        packed |= {"number": part.astype(np.int32), "parcels": np.array(parcels)}
+        common.save_arrays(f"train_{parcel:02}.npz", packed)
 
 
 def vocabulary_of(file: Path) -> Bpe:
@@ -193,6 +203,9 @@ def write_text(items: dict[str, list[Item]], settings: dict[str, Any]) -> None:
     wrong = wrong_captions(items["train"], settings["perturbations"], seed=0)
     made = [row for rows in wrong for row in rows]
     extra, before = extras.draw(settings["extras"], seed=0)
+    stated = statements.make(items["train"], seed=0)
+    written = statements.machine_captions(items["train"])
+    common.save_json("captions.json", {"train": captions, "machine": [row[1] for row in written]})
 
     full = parts.language_tokenizer()
     instruction = parts.instruction()
@@ -205,12 +218,14 @@ def write_text(items: dict[str, list[Item]], settings: dict[str, Any]) -> None:
     common.save_json("tokenizer.json", {"tokens": bpe.tokens, "merges": bpe.merges})
 
     arrays: dict[str, Any] = {}
-    for name, rows in (
+    for name, texts in (
         ("train", captions),
         ("wrong", [row[1] for row in made]),
         ("extra", extra),
+        ("statement", [text for rows in stated for text, _ in rows]),
+        ("machine", [text for _, text, _ in written]),
     ):
-        arrays[name], arrays[f"{name}_offset"] = common.ragged([bpe.encode(" " + t) for t in rows])
+        arrays[name], arrays[f"{name}_offset"] = common.ragged([bpe.encode(" " + t) for t in texts])
     for split in ("train", "dev"):  # captions of image i: first[i] ... first[i + 1]
         counts = [len(item.captions) for item in items[split]]
         arrays[f"{split}_first"] = np.cumsum([0, *counts])
@@ -218,12 +233,18 @@ def write_text(items: dict[str, list[Item]], settings: dict[str, Any]) -> None:
     arrays["wrong_source"] = np.array([row[0] for row in made], np.int32)
     arrays["wrong_penalty"] = np.array([row[2] for row in made], np.float16)
     arrays["extra_before"] = np.array(before)
+    arrays["own"] = np.array([statements.specificity(text) for text in captions], np.float16)
+    arrays["statement_first"] = np.cumsum([0, *map(len, stated)])
+    arrays["statement_rating"] = np.array([r for rows in stated for _, r in rows], np.float16)
+    arrays["machine_owner"] = np.array([row[0] for row in written], np.int32)
+    arrays["machine_penalty"] = np.array([row[2] for row in written], np.float16)
     arrays["instruction"] = np.array(bpe.encode(instruction), np.int32)
     np.savez_compressed(common.BUILD / "text.npz", **arrays)
     parts.save_language(bpe, full)
     parts.save_vision()
     lengths = np.diff(arrays["train_offset"])
     print(f"{len(captions)} captions, {len(made)} wrong ones, {len(bpe.tokens)} tokens")
+    print(f"{sum(map(len, stated))} statements, {len(written)} captions by machines")
     print(f"tokens per caption: mean {lengths.mean():.1f}, 99 % {np.quantile(lengths, 0.99):.0f}")
 
 
@@ -232,12 +253,15 @@ def write_meaning(items: dict[str, list[Item]], settings: dict[str, Any]) -> Non
     captions = {s: [t for item in items[s] for t in item.captions] for s in ("train", "dev")}
     tfidf = TfIdf(captions["train"])
     for split, texts in captions.items():
-        np.savez_compressed(common.BUILD / f"{split}_words.npz", **tfidf(texts))
+        common.save_arrays(f"{split}_words.npz", tfidf(texts))
         embedded = parts.sentence_embeddings(texts)
         scale = np.abs(embedded).max(axis=1, keepdims=True) / 127  # int8, a scale per row
         q = np.round(embedded / scale).astype(np.int8)
         common.save_arrays(f"{split}_meaning.npz", {"q": q, "scale": scale.astype(np.float32)})
-    print(questions.write([list(item.captions) for item in items["dev"]]), "dev questions")
+    people.write_scale("cpu")
+    names = [item.path.name for item in items["dev"]]
+    asked = questions.write(names, [list(item.captions) for item in items["dev"]])
+    print(asked, "dev questions")
 
 
 STEPS = {"images": write_images, "text": write_text, "meaning": write_meaning}
@@ -249,12 +273,15 @@ def main() -> None:
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--limit", type=int, help="use this many images per source and split")
     parser.add_argument("--only", choices=STEPS, help="one of the three steps")
+    parser.add_argument("--labels", type=Path, help="a folder of boxes, statements and ratings")
     parser.add_argument("--vocabulary", type=Path, help="a finished file, to keep its vocabulary")
     args = parser.parse_args()
     settings = common.config()["data"]
+    common.BUILD.mkdir(exist_ok=True, parents=True)
+    if args.labels:
+        shutil.copytree(args.labels, common.BUILD / "labels", dirs_exist_ok=True)
     if args.vocabulary:
         settings["file"] = args.vocabulary
-    common.BUILD.mkdir(exist_ok=True, parents=True)
 
     items: dict[str, list[Item]] = {split: [] for split in SPLITS}
     about: dict[str, Any] = {"sources": [folder.name for folder in args.folders]}

@@ -6,12 +6,14 @@ Models are selected on dev images alone; agreement with people is measured on th
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from discode.backends.embedded.tokenizer import Bpe, normalise
-from training import common, images, questions
+from training import agreement, common, images, questions
 from training.agreement import expected
 from training.batches import Captions
 from training.model import CaptionJudge
@@ -23,11 +25,16 @@ GROUP, BATCH = 16, 64
 
 @torch.no_grad()
 def ask(
-    model: CaptionJudge, pixels: Tensor, captions: tuple[Tensor, Tensor], special: Special
+    model: CaptionJudge,
+    pixels: Tensor,
+    captions: tuple[Tensor, Tensor],
+    special: Special,
+    *,
+    exact: bool = True,
 ) -> Answers:
-    """Return what a model says of uint8 images with N captions each."""
+    """Return what a model says of uint8 images with N captions each; in bf16 unless ``exact``."""
     device = pixels.device.type
-    with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
+    with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda" and not exact):
         return run(model, images.normal(pixels), Packed(*captions), special, mirror=True)
 
 
@@ -55,16 +62,43 @@ def read_pairs(
     return stems, digits
 
 
-def dev(model: CaptionJudge, special: Special) -> dict[str, dict[str, float]]:
-    """Return a model's figures on dev images, by source."""
+def dev(name: str, special: Special) -> dict[str, dict[str, float]]:
+    """Return a trained model's figures on dev images, by source; keep its answers.
+
+    What it said is written as ``agreement dev`` writes it of a finished file.
+    """
     asked, tokenizer = common.load_json("questions.json"), common.load_json("tokenizer.json")
     bpe = Bpe(tokenizer["tokens"], tokenizer["merges"])
     flat, offset = common.ragged([bpe.encode(" " + normalise(text)) for text in asked["text"]])
     slots, device = common.config()["data"]["long_tokens"], str(special.instruction.device)
     captions = Captions.pad(flat, offset, slots, device)
     pixels = images.decode("dev")
-    read = read_pairs(model, pixels, np.array(asked["image"]), captions, special)
-    return questions.figures(expected(*read), asked)
+    stem, digits = read_pairs(
+        load(name, device), pixels, np.array(asked["image"]), captions, special
+    )
+    np.savez_compressed(common.BUILD / f"{name}_dev.npz", stem=stem, digits=digits)
+    return questions.figures(expected(stem, digits), asked)
+
+
+def test(name: str, special: Special) -> None:
+    """Write what a trained model says of the judged pairs, as ``agreement read`` does of a file."""
+    folder, device = common.BUILD / "judged", str(special.instruction.device)
+    tokenizer = common.load_json("tokenizer.json")
+    bpe = Bpe(tokenizer["tokens"], tokenizer["merges"])
+    slots = common.config()["data"]["long_tokens"]
+    model, photos = load(name, device), images.decode("test")
+    arrays: dict[str, Any] = {}
+    pairs = agreement.judged_pairs(folder, common.load_json("images.json")["test"])
+    for domain in agreement.DOMAINS:
+        pixels = photos if domain == "photo" else images.rendered("test", domain)
+        for which in ("expert", "crowd") if domain == "photo" else ("expert",):
+            image, texts = pairs[which]
+            rows = common.ragged([bpe.encode(" " + text) for text in texts])
+            captions = Captions.pad(*rows, slots, device)
+            stem, digits = read_pairs(model, pixels, image, captions, special)
+            arrays[f"{which}_{domain}_stem"] = stem
+            arrays[f"{which}_{domain}_digits"] = digits
+    np.savez_compressed(common.BUILD / f"{name}_test.npz", **arrays)
 
 
 def load(name: str, device: str) -> CaptionJudge:

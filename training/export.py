@@ -250,4 +250,4 @@ def export(model: CaptionJudge, special: Special, path: Path, version: str) -> N
 
 if __name__ == "__main__":
     torch.set_grad_enabled(False)
-    export(load(sys.argv[1]), special_tokens("cpu"), Path(sys.argv[2]), version="2")
+    export(load(sys.argv[1]), special_tokens("cpu"), Path(sys.argv[2]), version="3")

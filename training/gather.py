@@ -1,6 +1,8 @@
-"""Collect images of public repositories: python -m training.gather KIND REPO FOLDER [CAPTIONS]
+"""Collect images of public repositories: python -m training.gather KIND REPO FOLDER [LABELS]
 
-    coco     photographs of COCO, from hai4h/cnn-edge-detection; CAPTIONS is a captions.jsonl
+    coco     photographs of COCO, from hai4h/cnn-edge-detection; LABELS is a captions.jsonl
+    stated   more of them, with statements for captions; LABELS is the folder of captions.jsonl and
+             statements.jsonl.gz
     icons    coloured icons and their names, from hfg-gmuend/openmoji
     charts   charts and their titles, from vis-nlp/Chart-to-text (the part from Statista)
 
@@ -12,17 +14,21 @@ every look-up would parse a tree of 118,000 entries.
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
+import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
 CHARTS = 1500
+STATED = 24_000
+"""Photographs without captions that are taken for their statements."""
 LEFT_OUT = {"flags", "symbols", "component", "extras-unicode"}  # groups of icons
 DEV_EVERY = 20
 """Every 20th icon and chart is for dev."""
@@ -58,6 +64,24 @@ def blobs(repo: Path, wanted: list[str]) -> Iterator[bytes | None]:
 def coco(repo: Path, captions: Path) -> Iterator[tuple[Row, bytes]]:
     """Yield the captioned photographs."""
     rows = [json.loads(line) for line in captions.read_text(encoding="utf-8").splitlines()]
+    yield from _photographs(repo, rows)
+
+
+def stated(repo: Path, folder: Path) -> Iterator[tuple[Row, bytes]]:
+    """Yield photographs that have no captions, with statements of COCO-QA for captions."""
+    lines = (folder / "captions.jsonl").read_text(encoding="utf-8").splitlines()
+    captioned = {json.loads(line)["image"] for line in lines}
+    rows = []
+    with gzip.open(folder / "statements.jsonl.gz", "rt", encoding="utf-8") as file:
+        for row in map(json.loads, file):
+            texts = [item["statement"] for item in row["items"] if item.get("statement")]
+            if texts and row["image"] not in captioned and row["split"] == "train":
+                rows.append({"image": row["image"], "split": "train", "captions": texts[:6]})
+    random.Random(0).shuffle(rows)
+    yield from _photographs(repo, rows[:STATED])
+
+
+def _photographs(repo: Path, rows: list[Row]) -> Iterator[tuple[Row, bytes]]:
     found = hashes(repo, "train2017/")
     for row, file in zip(rows, blobs(repo, [found[r["image"]] for r in rows]), strict=True):
         if file is not None:
@@ -118,11 +142,13 @@ def main() -> None:
         raise SystemExit(__doc__)
     kind, repo, folder, *rest = sys.argv[1:]
     target = Path(folder)
-    rows = (
-        coco(Path(repo), Path(rest[0]))
-        if kind == "coco"
-        else {"icons": icons, "charts": charts}[kind](Path(repo))
-    )
+    kinds: dict[str, Callable[..., Iterator[tuple[Row, bytes]]]] = {
+        "coco": coco,
+        "stated": stated,
+        "icons": icons,
+        "charts": charts,
+    }
+    rows = kinds[kind](Path(repo), *map(Path, rest))
     lines = []
     for row, file in rows:
         path = target / row["image"]

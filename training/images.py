@@ -2,16 +2,19 @@
 
     python -m training.images        render the training images in the styles of config.toml
 
-Images are kept as uint8 (n, side, side, 3), and again so for each style that a run trains with.
+Images are kept as uint8 (n, side, side, 3). Those of training come in parcels, each a draw from all
+of them, and some parcels again in each style: what has arrived, or was rendered, is trained with.
 """
 
 from __future__ import annotations
 
 import io
 import math
+import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import torch
@@ -22,51 +25,161 @@ from torch.nn import functional as F
 from discode.paper.styles import render
 from training import common
 
-CHUNK = 64
-WORKERS = 16
+WORKERS = 14
+TESTED = ("sketch", "painting", "quickdraw", "clipart", "infograph", "noisy")
+FIRST = "train_00.npz"
 
 
-def files(split: str) -> list[bytes]:
-    """Return a split's image files."""
-    data = np.load(common.BUILD / f"{split}.npz")
+def parcel(name: str) -> tuple[np.ndarray, list[bytes]]:
+    """Return the numbers of a parcel's images, and their files."""
+    data = np.load(common.BUILD / name)
     raw, offset = data["bytes"].tobytes(), data["offset"]
-    return [raw[a:b] for a, b in pairwise(offset)]
+    files = [raw[a:b] for a, b in pairwise(offset)]
+    return data["number"] if "number" in data else np.arange(len(files)), files
 
 
-def decode(split: str) -> Tensor:
-    """Return a split as uint8 (n, side, side, 3)."""
-    packed = files(split)
+def parcels() -> list[str]:
+    """Return the names of all parcels, wherever they still are."""
+    return [f"train_{i:02}.npz" for i in range(int(np.load(common.BUILD / FIRST)["parcels"]))]
+
+
+def pixels_of(files: list[bytes]) -> Tensor:
+    """Return images as uint8 (n, side, side, 3)."""
     side = common.config()["data"]["image_size"]
-    pixels = np.empty((len(packed), side, side, 3), np.uint8)
+    pixels = np.empty((len(files), side, side, 3), np.uint8)
 
     def put(number: int) -> None:
-        pixels[number] = np.asarray(Image.open(io.BytesIO(packed[number])).convert("RGB"))
+        pixels[number] = np.asarray(Image.open(io.BytesIO(files[number])).convert("RGB"))
 
     with ThreadPoolExecutor(WORKERS) as pool:
-        list(pool.map(put, range(len(packed))))
+        list(pool.map(put, range(len(files))))
     return torch.from_numpy(pixels)
 
 
-def _render(job: tuple[Path, int, str, list[bytes]]) -> None:
-    path, first, style, packed = job
-    pixels = np.load(path, mmap_mode="r+")
-    for number, file in enumerate(packed, start=first):
-        pixels[number] = np.asarray(render(Image.open(io.BytesIO(file)), style, seed=number))
+def decode(split: str) -> Tensor:
+    """Return dev or test images."""
+    return pixels_of(parcel(f"{split}.npz")[1])
 
 
-def rendered(style: str) -> Tensor:
-    """Return the training images in a style; kept on disk."""
-    cache = common.BUILD / f"train_{style}.npy"
-    if not cache.exists():
+class Photos:
+    """The training images, filled as parcels and their renderings arrive.
+
+    ``styled[style]`` and ``row``: rendered images, and where in them each image is, or -1.
+    """
+
+    def __init__(self, styles: list[str], device: str) -> None:
         side = common.config()["data"]["image_size"]
-        packed = files("train")
-        part = Path(f"{cache}.part.npy")
-        np.lib.format.open_memmap(part, "w+", np.uint8, (len(packed), side, side, 3))
-        jobs = [(part, i, style, packed[i : i + CHUNK]) for i in range(0, len(packed), CHUNK)]
-        with ProcessPoolExecutor(WORKERS) as pool:
-            list(pool.map(_render, jobs))
-        part.replace(cache)
-    return torch.from_numpy(np.load(cache))
+        n = len(common.load_json("images.json")["train"])
+        names = parcels()
+        rendered = common.config()["augment"]["parcels"]
+        self.wanted = [(name, "") for name in names]
+        self.wanted += [(name, style) for name in names[:rendered] for style in styles]
+        self.pixels = torch.zeros(n, side, side, 3, dtype=torch.uint8, device=device)
+        self.ready = torch.zeros(n, dtype=torch.bool, device=device)
+        size = sum(map(len, np.array_split(np.arange(n), len(names))[:rendered]))
+        shape = (size if styles else 0, side, side, 3)
+        self.styled = {
+            style: torch.zeros(shape, dtype=torch.uint8, device=device) for style in styles
+        }
+        self.row = {style: torch.full((n,), -1, device=device) for style in styles}
+        self.share = dict.fromkeys(styles, 0.0)  # of all images, rendered
+        self.device = device
+        self.arrived = 0  # parcels, renderings among them
+        self._decoded: list[tuple[str, np.ndarray, Tensor]] = []
+        self._thread = Thread(target=self._read, args=(list(self.wanted),), daemon=True)
+        self._thread.start()
+
+    def _read(self, wanted: list[tuple[str, str]]) -> None:
+        while wanted:
+            for name, style in wanted:
+                file = common.BUILD / (rendering(name, style) if style else name)
+                if file.exists():
+                    wanted.remove((name, style))
+                    numbers, files = parcel(name)
+                    pixels = torch.from_numpy(np.load(file)) if style else pixels_of(files)
+                    self._decoded.append((style, numbers, pixels))
+                    break
+            else:
+                time.sleep(0.5)
+
+    def arrive(self) -> bool:
+        """Take what has been read since; say whether there was something."""
+        if not self._decoded:
+            return False
+        style, numbers, pixels = self._decoded.pop(0)
+        self.arrived += 1
+        at = torch.from_numpy(numbers).long().to(self.device)
+        if style:
+            start = int((self.row[style] >= 0).sum())
+            self.styled[style][start : start + len(at)] = pixels.to(self.device)
+            self.row[style][at] = start + torch.arange(len(at), device=self.device)
+            self.share[style] += len(at) / len(self.ready)
+        else:
+            self.pixels[at] = pixels.to(self.device)
+            self.ready[at] = True
+        return True
+
+    def wait(self, share: float = 1.0, *, styles: bool = False, patience: float = 60) -> None:
+        """Wait until this share of the photographs is there, or none came for so many seconds.
+
+        With ``styles``, wait for their renderings, too.
+        """
+        last = time.monotonic()
+
+        def missing() -> bool:
+            late = styles and self.arrived < len(self.wanted)
+            return late or bool(self.ready.float().mean() < share)
+
+        while missing() and time.monotonic() - last < patience:
+            if self.arrive():
+                last = time.monotonic()
+            else:
+                time.sleep(0.2)
+
+
+def rendering(name: str, style: str) -> str:
+    """Return the file of a parcel in a style."""
+    return f"{name.removesuffix('.npz')}_{style}.npy"
+
+
+def _render(job: tuple[str, str]) -> None:
+    name, style = job
+    file = common.BUILD / rendering(name, style)
+    if file.exists():
+        return
+    while not (common.BUILD / name).exists():
+        time.sleep(1)
+    numbers, files = parcel(name)
+    pixels = [
+        np.asarray(render(Image.open(io.BytesIO(raw)), style, seed=int(number)))
+        for number, raw in zip(numbers, files, strict=True)
+    ]
+    part = Path(f"{file}.part.npy")
+    np.save(part, np.stack(pixels))
+    part.replace(file)
+
+
+def rendered(split: str, style: str) -> Tensor:
+    """Return dev or test images in a style; kept on disk."""
+    file = common.BUILD / rendering(f"{split}.npz", style)
+    if not file.exists():
+        _render((f"{split}.npz", style))
+    return torch.from_numpy(np.load(file))
+
+
+def render_all() -> None:
+    """Render parcels in every style that a run trains with, the first parcels first.
+
+    The test images are rendered in all styles, to measure by.
+    """
+    every = common.settings()["runs"].values()
+    styles = sorted({name for run in every for name in run.get("augment", {}).get("styles", {})})
+    some = parcels()[: common.config()["augment"]["parcels"]]
+    jobs = [(name, style) for name in some for style in styles]
+    jobs += [("test.npz", style) for style in TESTED]
+    with ProcessPoolExecutor(WORKERS) as pool:
+        list(pool.map(_render, jobs))
+    print("rendered", len(jobs), "parcels", flush=True)
 
 
 def normal(pixels: Tensor) -> Tensor:
@@ -160,9 +273,4 @@ def augment(
 
 
 if __name__ == "__main__":
-    every = common.settings()["runs"].values()
-    for name in sorted(
-        {name for run in every for name in run.get("augment", {}).get("styles", {})}
-    ):
-        rendered(name)
-        print("rendered", name, flush=True)
+    render_all()

@@ -1,11 +1,10 @@
 """Pseudo ratings: how well a caption fits an image, judged by the image's own captions.
 
-S(image, caption) is the similarity of the caption to the image's references (0.8 MiniLM cosine +
-0.2 tf-idf cosine), mean and maximum over the references averaged, leaving the caption itself out.
-The rating on 0 ... 10 is linear in S between a random caption and a good one, where both marks
-depend on how many references there were: one reference says less than five. Own captions are
-ranked among themselves where enough references can tell; where not, they all get the mean rating
-of own captions, and a wide target that says so. Test images and human judgments take no part.
+S(image, caption) is the similarity of the caption to the image's references (MiniLM's cosine), mean
+and maximum over the references averaged, leaving the caption itself out. The rating on 0 ... 10 is
+what people say of captions with such an S, held to so many references: ``people.py`` fits that on
+dev images. Own captions are good whatever they resemble: 8 to 9.5 by how much they tell
+(``statements.py``). Test images and the judgments on them take no part.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ SAME_WORDS = 0.95
 class References:
     """The captions of a split, as references of its images, on one device."""
 
-    def __init__(self, split: str, minilm_weight: float, device: str) -> None:
-        self.device, self.weight = device, minilm_weight
+    def __init__(self, split: str, device: str) -> None:
+        self.device = device
         dtype = torch.float16 if device == "cuda" else torch.float32
         data = np.load(common.BUILD / f"{split}_meaning.npz")
         meaning = torch.from_numpy(data["q"].astype(np.float32) * data["scale"]).to(device)
@@ -57,13 +56,18 @@ class References:
         references, real = self._of(images, limit)
         usable = real[:, :, None] & (references[:, :, None] != captions[:, None])
         left = usable.sum(1)
-        result = torch.zeros(captions.shape, device=self.device)
-        for features, share in ((self.meaning, self.weight), (self.words, 1 - self.weight)):
-            cosine = (features[references] @ features[captions].transpose(1, 2)).float()
-            mean = (cosine * usable).sum(1) / left.clamp(min=1)
-            most = cosine.masked_fill(~usable, -1).amax(1).clamp(min=-1)
-            result += share * 0.5 * (mean + most)
-        return torch.where(left > 0, result, 0.0), left
+        cosine = self.meaning[references] @ self.meaning[captions].transpose(1, 2)
+        mean = (cosine * usable).sum(1) / left.clamp(min=1)
+        most = cosine.masked_fill(~usable, -1).amax(1)
+        return torch.where(left > 0, 0.5 * (mean + most), 0.0), left
+
+    def likeness(self, images: Tensor, meaning: Tensor, limit: int = MOST) -> tuple[Tensor, Tensor]:
+        """Return S of one other caption's meaning (B, 384) per image (B,), and the references."""
+        references, real = self._of(images, limit)
+        cosine = (self.meaning[references] * meaning[:, None]).sum(-1)
+        left = real.sum(1)
+        most = cosine.masked_fill(~real, -1).amax(1)
+        return 0.5 * ((cosine * real).sum(1) / left.clamp(min=1) + most), left
 
     def centre(self, images: Tensor) -> Tensor:
         """Return the mean meaning of the images' references (B, 384)."""
@@ -75,20 +79,15 @@ class References:
         """Return S of all captions to the images (n, captions); own captions are not left out."""
         references, real = self._of(images, MOST)
         left = real.sum(1).clamp(min=1)[:, None]
-        dtype = self.words.dtype
-        s = torch.zeros(len(images), len(self.owner), dtype=dtype, device=self.device)
-        for features, share in (
-            (self.meaning.to(dtype), self.weight),
-            (self.words, 1 - self.weight),
-        ):
-            mean, most = torch.zeros_like(s), torch.full_like(s, -1)
-            for slot in range(int(real.sum(1).max())):
-                cosine = features[references[:, slot]] @ features.T
-                missing = ~real[:, slot, None]
-                mean += cosine.masked_fill(missing, 0) / left
-                torch.maximum(most, cosine.masked_fill_(missing, -1), out=most)
-            s.add_(mean.add_(most), alpha=share * 0.5)
-        return s
+        features = self.meaning.to(self.words.dtype)
+        mean = torch.zeros(len(images), len(self.owner), dtype=features.dtype, device=self.device)
+        most = torch.full_like(mean, -1)
+        for slot in range(int(real.sum(1).max())):
+            cosine = features[references[:, slot]] @ features.T
+            missing = ~real[:, slot, None]
+            mean += cosine.masked_fill(missing, 0) / left
+            torch.maximum(most, cosine.masked_fill_(missing, -1), out=most)
+        return mean.add_(most).mul_(0.5)
 
     def nearest(self, ranks: int, block: int = 256) -> Tensor:
         """Return the most similar captions of other images (images, ranks), block by block.
@@ -122,51 +121,18 @@ class Labels(References):
     """Ratings of the training captions."""
 
     def __init__(self, settings: dict[str, Any], device: str) -> None:
-        super().__init__("train", settings["minilm_weight"], device)
+        super().__init__("train", device)
         self.settings = settings
-        self.low, self.high = self._marks()
-        enough = settings["own_references"]
-        rows = torch.split(torch.arange(len(self.owner), device=device), 4096)
-        pairs = [self.similarity(self.owner[part], part[:, None]) for part in rows]
-        own, left = (torch.cat(column) for column in zip(*pairs, strict=True))
-        known = left[:, 0] >= enough - 1
-        order = own[known, 0].sort().values
-        rank = torch.searchsorted(order, own[:, 0].contiguous()) / max(1, len(order))
-        low, high = settings["own_low"], settings["own_high"]
-        self.own = torch.where(known, low + (high - low) * rank, (low + high) / 2)
+        self.scale = torch.tensor(common.load_json("people.json")["scale"], device=device)
+        own = np.load(common.BUILD / "text.npz")["own"]
+        self.own = torch.from_numpy(own).float().to(device)
         self.hard = self.nearest(settings["hard_ranks"])
         self.near = self.alike(settings["near_ranks"])
 
-    def _marks(self) -> tuple[Tensor, Tensor]:
-        """Return S of a random and of a good caption, by the number of references (7,)."""
-        generator = torch.Generator(device=self.device).manual_seed(0)
-        low, high = torch.zeros(MOST + 1), torch.ones(MOST + 1)
-        for limit in range(1, MOST + 1):
-            images = torch.nonzero(self.count >= limit)[:, 0]
-            held = torch.nonzero(self.count > limit)[:, 0][:4000]
-            if limit > 1 and len(images) < 30:
-                low[limit] = low[limit - 1]
-            else:
-                pick = torch.randint(
-                    0, len(images), (4000,), device=self.device, generator=generator
-                )
-                shape = (4000, 25)
-                captions = torch.randint(
-                    0, len(self.owner), shape, device=self.device, generator=generator
-                )
-                s, left = self.similarity(images[pick], captions, limit)
-                low[limit] = s[left == limit].quantile(0.85)
-            if len(held) < (1 if limit == 1 else 30):
-                high[limit] = high[limit - 1] if limit > 1 else 1.0
-            else:  # a caption held to the references before it
-                s, _ = self.similarity(held, self.first[held + 1][:, None] - 1, limit)
-                high[limit] = s.quantile(0.85)
-        return low.to(self.device), high.to(self.device)
-
     def rate(self, s: Tensor, left: Tensor) -> Tensor:
         """Turn similarities, held to so many references, into ratings on 0 ... other_high."""
-        low, high = self.low[left], self.high[left]
-        return ((s - low) / (high - low)).clamp(0, 1) * float(self.settings["other_high"])
+        powers = torch.stack([torch.ones_like(s), s, s * s], dim=-1)
+        return (powers * self.scale[left]).sum(-1).clamp(0, float(self.settings["other_high"]))
 
     def of(self, images: Tensor, captions: Tensor) -> Tensor:
         """Rate training captions (B, N) for training images (B,)."""

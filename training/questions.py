@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import kendalltau
+from scipy.stats import kendalltau, mannwhitneyu, pearsonr, spearmanr
 
-from training import common, extras
+from training import common, extras, people, statements
 from training.labels import References
 from training.wrong_words import OPPOSITES, PENALTY, PEOPLE, swap
 
@@ -24,6 +24,9 @@ TRIED = 300
 COMPARED = 400
 """Images per source that are asked about the nearest caption by words."""
 OTHERS = 1500
+EMPTY = ("an image of something", "a photo of things", "there are some objects in the picture")
+"""Fluent, true and empty; none of them is trained."""
+COLUMNS = ("image", "text", "kind", "base", "rating")
 Row = tuple[int, str, str, int, float]  # image, text, kind, base, rating
 
 
@@ -38,10 +41,9 @@ def _gender(text: str, references: list[str]) -> str | None:
     return None
 
 
-def write(captions: list[list[str]]) -> int:
+def write(names: list[str], captions: list[list[str]]) -> int:
     """Write questions.json: columns image, text, kind, base (a question's number) and rating."""
-    settings = common.config()["labels"]
-    references = References("dev", settings["minilm_weight"], "cpu")
+    references = References("dev", "cpu")
     source = np.array(common.load_json("images.json")["dev_source"])
     owner = references.owner.numpy()
     flat = [text for texts in captions for text in texts]
@@ -90,15 +92,83 @@ def write(captions: list[list[str]]) -> int:
                 for name, shout in extras.DEV.items():
                     rows.append((image, f"{flat[away]} {shout}", f"after: {name}", wrong, 0.0))
     rows += by_words
-    names = ("image", "text", "kind", "base", "rating")
-    columns = [[row[i] for row in rows] for i in range(len(names))]
-    common.save_json("questions.json", dict(zip(names, columns, strict=True)))
+    rows += [(i, text, "graded", -1, r) for i, text, r in people.rated(names) if people.chooses(i)]
+    rows += things(names, captions)
+    for image in range(0, len(names), 10):
+        rows += [(image, text, "empty", -1, 0.0) for text in EMPTY]
+    return save(rows)
+
+
+def save(rows: list[Row]) -> int:
+    """Write questions.json, and return how many there are."""
+    columns = [[row[i] for row in rows] for i in range(len(COLUMNS))]
+    common.save_json("questions.json", dict(zip(COLUMNS, columns, strict=True)))
     return len(rows)
+
+
+def things(names: list[str], captions: list[list[str]]) -> list[Row]:
+    """Return what images are asked about things: those with a box, random and likely others."""
+    rng, boxes = random.Random(2), statements.Boxes()
+    rows: list[Row] = []
+    for image, name in enumerate(names):
+        if not boxes.count.get(name):
+            continue
+        there = sorted(boxes.count[name])
+        absent = {
+            kind: boxes.absent(name, captions[image], 2, rng, likely=kind == "likely")
+            for kind in ("random", "likely")
+        }
+        for kind, some in {"true": rng.sample(there, min(2, len(there))), **absent}.items():
+            rows += [
+                (image, f"there is {statements.a(x)}", f"there is: {kind}", -1, 0.0) for x in some
+            ]
+    return rows
+
+
+def add(written: dict[str, list[str]]) -> None:
+    """Add captions that a machine wrote of every dev image, by kind: own ones are to be above."""
+    asked = common.load_json("questions.json")
+    rows: list[Row] = list(zip(*(asked[name] for name in COLUMNS), strict=True))
+    own: dict[int, int] = {}
+    said: dict[int, set[str]] = {}
+    for number, (image, text, kind, _, _) in enumerate(rows):
+        if kind == "own":
+            own.setdefault(image, number)
+            said.setdefault(image, set()).add(text)
+    for kind, texts in written.items():
+        rows += [
+            (image, text, kind, own[image], 0.0)
+            for image, text in enumerate(texts)
+            if image in own and text not in said[image]
+        ]
+    save(rows)
 
 
 def levels(rating: np.ndarray) -> np.ndarray:
     """Put pseudo ratings of other images' captions into four levels, most in the lowest."""
     return np.asarray(np.digitize(rating, np.quantile(rating, [0.55, 0.8, 0.92])))
+
+
+def _kinds(kind: np.ndarray, inside: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the questions of each kind."""
+    return {str(k): np.flatnonzero(inside & (kind == k)) for k in np.unique(kind[inside])}
+
+
+def _alone(score: np.ndarray, rating: np.ndarray, at: dict[str, np.ndarray]) -> dict[str, float]:
+    """Return figures of questions that stand for themselves: graded, things, empty."""
+    rows: dict[str, float] = {}
+    if "graded" in at:
+        pair = score[at["graded"]], rating[at["graded"]]
+        rows["graded, Spearman"] = 100 * float(spearmanr(*pair).statistic)
+        rows["graded, Pearson"] = 100 * float(pearsonr(*pair).statistic)
+    for kind in ("random", "likely"):
+        if f"there is: {kind}" in at:
+            yes, no = score[at["there is: true"]], score[at[f"there is: {kind}"]]
+            above = mannwhitneyu(yes, no).statistic / len(yes) / len(no)
+            rows[f"there is a THING, {kind}"] = 100 * float(above)
+    if "empty" in at:
+        rows["mean empty"] = float(score[at["empty"]].mean())
+    return rows
 
 
 def figures(score: np.ndarray, asked: dict[str, Any] | None = None) -> dict[str, dict[str, float]]:
@@ -113,12 +183,13 @@ def figures(score: np.ndarray, asked: dict[str, Any] | None = None) -> dict[str,
         rows: dict[str, float] = {}
         for k in dict.fromkeys(asked["kind"]):
             at = np.flatnonzero((kind == k) & (source == number))
-            if not len(at) or k == "own":
+            if not len(at) or base[at[0]] < 0:
                 continue
             if k.startswith("after: "):
                 rows[k] = float((score[at] - score[base[at]]).mean())
             elif k != "hard":
                 rows[k] = 100 * float((score[at] < score[base[at]]).mean())
+        rows |= _alone(score, rating, _kinds(kind, source == number))
         other = (source == number) & np.isin(kind, ("hard", "random"))
         own = (source == number) & (kind == "own")
         if not other.any():

@@ -1,8 +1,9 @@
 """Train a run of config.toml: python -m training.train RUN [--minutes M | --steps N]
 
 The schedule is a cosine over the run's minutes, so that no run is cut before its end; with --steps
-it is one over so many steps, the same on every machine. A run with teachers learns from the labels
-and from the teachers' mean opinion of the same captions on the same crop, before it was restyled.
+it is one over so many steps, the same on every machine. A run with teachers learns the ratings of
+similarity and teachers together, as people's ratings weigh them (``people.py``), and learns from
+captions that the teachers wrote, too (``writer.py``).
 
 A run can be stopped and goes on from its checkpoint. The weights are saved before anything is
 evaluated: build/RUN.pt (averaged over training, fp16) and build/RUN.json (figures on dev).
@@ -22,13 +23,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training import common, evaluate, images
-from training.batches import Batch, Sampler, special_tokens
+from training import common, evaluate, images, mix
+from training.batches import Batch, Lists, Sampler, special_tokens
+from training.images import Photos
 from training.labels import Labels
 from training.model import CaptionJudge
-from training.packing import Answers, Special, run
+from training.packing import Answers, run
+from training.teachers import learn_from
 
 CHECKPOINT_EVERY = 500
+COMPILING = 25
+"""Seconds that a second run of a process compiles."""
 UNTIMED = 3
 """Steps before the clock starts: compiling is not training."""
 
@@ -43,7 +48,7 @@ class Pupil:
             about["layers"], dropout=optim["dropout"], vision_dropout=optim["vision_dropout"]
         ).to(device)
         if "start" in about:
-            model.load_state_dict(mean_weights(about["start"], device))
+            model.load_state_dict(mix.mean(about["start"])[1])
         model.vision.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a known gap in torch's stubs
         self.name, self.model = name, model.train()
         self.average = copy.deepcopy(model).requires_grad_(False).eval()
@@ -84,12 +89,6 @@ class Pupil:
         temp.replace(common.BUILD / f"{self.name}.pt")
 
 
-def mean_weights(runs: list[str], device: str) -> dict[str, Tensor]:
-    """Return the mean of trained weights: runs of one descent lie in one valley."""
-    states = [evaluate.load(name, device).state_dict() for name in runs]
-    return {key: torch.stack([state[key] for state in states]).mean(0) for key in states[0]}
-
-
 def compile_for(model: CaptionJudge, device: str) -> None:
     """Compile what is compiled on a GPU."""
     if device == "cuda":
@@ -97,21 +96,6 @@ def compile_for(model: CaptionJudge, device: str) -> None:
             layer.compile(dynamic=False)
         if common.config()["optim"]["compile_vision"]:
             model.vision.compile(dynamic=False)
-
-
-@torch.no_grad()
-def opinion(
-    teachers: list[CaptionJudge], x: Tensor, batch: Batch, special: Special
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the teachers' mean answers (B, S, 11), which are there (B, S), and e (B, 384)."""
-    said = meant = kept = torch.zeros((), device=x.device)
-    batch.clean.written = None
-    with autocast(x.device.type):
-        for teacher in teachers:
-            says = run(teacher, x, batch.clean, special)
-            said = said + says.joint().softmax(-1) / len(teachers)
-            meant, kept = meant + says.image, says.kept
-    return said, kept, F.normalize(meant, dim=-1)
 
 
 def autocast(device: str) -> torch.autocast:
@@ -137,9 +121,9 @@ def one_hump(said: Tensor, widest: float = 1.5) -> Tensor:
 
 
 def loss_of(
-    answers: Answers, batch: Batch, labels: Labels, weights: dict[str, float], lesson: Tensor | None
+    answers: Answers, batch: Batch, labels: Labels, weights: dict[str, float]
 ) -> dict[str, Tensor]:
-    """Return the parts of the loss, weighted; ``lesson`` is the teachers' meaning of an image."""
+    """Return the parts of the loss, weighted."""
     e, target, kept = answers.image, batch.target, answers.kept
     values = torch.arange(11, device=target.device)
     joint = answers.joint()
@@ -163,7 +147,7 @@ def loss_of(
         similar, sim = text @ centre.T * 20, text @ e.T * 20
         align = align - (similar.softmax(-1) * sim.log_softmax(-1)).sum(-1).mean() / 4
         align = align - (similar.T.softmax(-1) * sim.T.log_softmax(-1)).sum(-1).mean() / 4
-    parts = {
+    return {
         "score": (score * kept).sum() / kept.sum(),
         "caption": weights["caption"] * answers.caption_loss,
         "align": weights["align"] * align,
@@ -171,9 +155,6 @@ def loss_of(
         "rank": weights["rank"] * rank / ahead.sum().clamp(min=1),
         "contrast": weights["contrast"] * contrast / pairs.sum().clamp(min=1),
     }
-    if lesson is not None:
-        parts["image"] = weights["image"] * (1 - (e * lesson.float()).sum(-1)).mean()
-    return parts
 
 
 def optimiser(model: CaptionJudge, settings: dict[str, Any], fused: bool) -> torch.optim.AdamW:
@@ -205,23 +186,29 @@ def optimiser(model: CaptionJudge, settings: dict[str, Any], fused: bool) -> tor
 
 
 def restyle(
-    photos: Tensor, styled: dict[str, Tensor], chosen: Tensor, augment: dict[str, Any], seed: Any
+    photos: Photos, chosen: Tensor, augment: dict[str, Any], seed: Any
 ) -> tuple[Tensor, Tensor]:
-    """Return the chosen images, each style's share of them restyled, and which are to be rough."""
-    pixels = photos[chosen]
+    """Return the chosen images, each style's share of them restyled, and which are to be rough.
+
+    Where only a part was rendered, that part is restyled the more often.
+    """
+    pixels = photos.pixels[chosen]
     drawn = np.random.default_rng(seed).random(len(chosen))
     edge = 0.0
 
-    def rows(share: float) -> Tensor:
+    def within(share: float) -> np.ndarray:
         nonlocal edge
         edge += share
-        within = (drawn >= edge - share) & (drawn < edge)
-        return torch.from_numpy(np.flatnonzero(within)).to(chosen.device)
+        return (drawn >= edge - share) & (drawn < edge)
 
     for style, share in augment["styles"].items():
-        at = rows(share)
-        pixels[at] = styled[style][chosen[at]]
-    return pixels, rows(augment["rough"])
+        part = max(photos.share[style], augment["rendered"])
+        row = photos.row[style][chosen]
+        restyled = torch.from_numpy(within(share / part)).to(chosen.device) & (row >= 0)
+        styled = photos.styled[style][row.clamp(min=0)]  # nothing here waits for the GPU
+        pixels = torch.where(restyled[:, None, None, None], styled, pixels)
+    rough = np.flatnonzero(within(augment["rough"]))
+    return pixels, torch.from_numpy(rough).to(chosen.device)
 
 
 class Schedule:
@@ -247,38 +234,51 @@ class Schedule:
         return min(1, (step + 1) / self.warmup) * (0.49 * (1 + math.cos(math.pi * done)) + 0.02)
 
 
-def main() -> None:
-    """Train, save, evaluate on dev."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("run")
-    parser.add_argument("--minutes", type=float)
-    parser.add_argument("--steps", type=int)
-    args = parser.parse_args()
-    config = common.config(args.run)
+class World:
+    """What runs share: images, labels, captions."""
+
+    def __init__(self, config: dict[str, Any], device: str) -> None:
+        began = time.time()
+        self.device, self._began = device, began
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+        torch.backends.cudnn.benchmark = True
+        every = common.settings()["runs"].values()
+        styles = {style for run in every for style in run.get("augment", {}).get("styles", {})}
+        self.photos = Photos(sorted(styles), device)
+        self.labels = Labels(config["labels"], device)
+        self.lists = Lists(config["data"]["caption_tokens"], device)
+        self.special = special_tokens(device)
+        self.written: list[str] = []  # captions by teachers, as texts
+        self.log("labels of", self.labels.images, "images;", len(self.lists.all.ids), "captions")
+
+    def log(self, *words: object) -> None:
+        """Print with the time."""
+        print(f"[{time.time() - self._began:6.1f}]", *words, flush=True)
+
+
+def train(
+    world: World,
+    name: str,
+    minutes: float | None = None,
+    steps: int | None = None,
+    end: float | None = None,
+) -> None:
+    """Train a run and save it: for so many minutes or steps, or until a time (as time.time())."""
+    config, device, photos = common.config(name), world.device, world.photos
     optim, augment, seed = config["optim"], config["augment"], config["run"]["seed"]
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    torch.backends.cudnn.benchmark = True
-    began = time.time()
-
-    def log(*words: object) -> None:
-        print(f"[{time.time() - began:6.1f}]", *words, flush=True)
-
-    photos = images.decode("train").to(device)
-    styled = {style: images.rendered(style).to(device) for style in augment["styles"]}
-    log(len(photos), "images, also as:", *styled)
-    labels = Labels(config["labels"], device)
-    sampler = Sampler(config, labels)
-    special = special_tokens(device)
-    pupil = Pupil(args.run, config, device)
-    teachers = [evaluate.load(name, device) for name in config["run"].get("teachers", ())]
-    for teacher in teachers:
-        teacher.vision.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as above
-        compile_for(teacher, device)
+    sampler = Sampler(config, world.labels, world.lists)
+    photos.wait(1.0 if steps else 0.04, styles=steps is not None)
+    sampler.arrived(photos.ready)
+    if teachers := config["run"].get("teachers"):
+        photos.wait()
+        sampler.arrived(photos.ready)
+        torch.manual_seed(seed)  # what teachers write is drawn
+        learn_from(sampler, [evaluate.load(teacher, device) for teacher in teachers], world)
+    pupil = Pupil(name, config, device)
     size = sum(p.numel() for p in pupil.model.parameters())
-    log(f"{size / 1e6:.1f} M parameters, {len(teachers)} teachers")
+    world.log(f"{name}: {size / 1e6:.1f} M parameters, {int(photos.ready.sum())} images so far")
 
-    checkpoint = common.BUILD / f"{args.run}.checkpoint.pt"
+    checkpoint = common.BUILD / f"{name}.checkpoint.pt"
     step, elapsed = 0, 0.0
     if checkpoint.exists():
         saved = torch.load(checkpoint, weights_only=True)
@@ -287,32 +287,26 @@ def main() -> None:
         torch.set_rng_state(saved["dropout"])
         if device == "cuda":
             torch.cuda.set_rng_state(saved["dropout_cuda"])
-        log("goes on from step", step)
-    minutes = args.minutes or optim["minutes"]
-    schedule = Schedule(args.steps, minutes, optim["warmup"], elapsed)
+        world.log("goes on from step", step)
+    if end is not None:
+        minutes = (end - time.time() - COMPILING + elapsed) / 60
+    schedule = Schedule(steps, minutes or optim["minutes"], optim["warmup"], elapsed)
     while (done := schedule.done(step)) < 1:
         for group in pupil.adam.param_groups:
             group["lr"] = group["base"] * schedule.rate(step, done)
+        if photos.arrive():
+            sampler.arrived(photos.ready)
         batch = sampler.draw(1_000_000 * (seed + 1) + step)
-        dice = batch.generator.get_state()
-        lesson = None
-        if teachers:
-            plain = images.augment(photos[batch.images], augment["crop"], batch.generator)
-            said, kept, lesson = opinion(teachers, plain, batch, special)
-            shares = config["loss"]["distil_wrong"], config["loss"]["distil"]
-            trust = (torch.where(batch.true < 0, *shares) * kept)[..., None]
-            batch.target = (1 - trust) * batch.target + trust * said
-            batch.generator.set_state(dice)  # teachers and pupil see the same crop
-        pixels, rough = restyle(photos, styled, batch.images, augment, [seed, step])
+        pixels, rough = restyle(photos, batch.images, augment, [seed, step])
         x = images.augment(pixels, augment["crop"], batch.generator, rough)
         with autocast(device):
-            answers = run(pupil.model, x, batch.packed, special)
-        losses = loss_of(answers, batch, labels, config["loss"], lesson)
+            answers = run(pupil.model, x, batch.packed, world.special)
+        losses = loss_of(answers, batch, world.labels, config["loss"])
         pupil.learn(losses, min(optim["ema"], (step + 1) / (step + 20)))
         step += 1
         if step % 100 == 0:
-            shown = {name: round(value.item(), 3) for name, value in losses.items()}
-            log(step, f"{100 * done:.1f} %", shown)
+            shown = {key: round(value.item(), 3) for key, value in losses.items()}
+            world.log(step, f"{100 * done:.1f} %", shown, int(photos.ready.sum()))
         if step % CHECKPOINT_EVERY == 0:
             state = {
                 "pupil": pupil.state(),
@@ -327,11 +321,28 @@ def main() -> None:
             part.replace(checkpoint)
             pupil.save()
     pupil.save()
-    log("trained", step, "steps in", round(schedule.elapsed), "s")
+    world.log(name, "trained", step, "steps in", round(schedule.elapsed), "s")
+
+
+def measure(world: World, name: str) -> None:
+    """Write a trained run's figures on dev."""
+    figures = evaluate.dev(name, world.special)
+    (common.BUILD / f"{name}.json").write_text(json.dumps(figures, indent=1))
+    world.log(name, figures)
+
+
+def main() -> None:
+    """Train, save, evaluate on dev."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run")
+    parser.add_argument("--minutes", type=float)
+    parser.add_argument("--steps", type=int)
+    args = parser.parse_args()
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    world = World(common.config(args.run), device)
+    train(world, args.run, args.minutes, args.steps)
     torch.compiler.set_stance("force_eager")  # what follows has many shapes
-    figures = evaluate.dev(pupil.average, special)
-    (common.BUILD / f"{args.run}.json").write_text(json.dumps(figures, indent=1))
-    log(args.run, figures)
+    measure(world, args.run)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gzip
 import hashlib
 import json
 import random
@@ -113,7 +114,7 @@ def photographs(folder: Path) -> None:
     """Write a second source: images with one, two or six captions."""
     rng = random.Random(1)
     lines = []
-    for split, counts in (("train", (1, 2, 6, 1)), ("dev", (1, 5))):
+    for split, counts in (("train", (1, 2, 6, 1)), ("dev", (1, 5, 1))):
         for number, count in enumerate(counts):
             colour, name = rng.choice(COLOURS), f"{split}/{number}.png"
             (folder / split).mkdir(parents=True, exist_ok=True)
@@ -123,6 +124,66 @@ def photographs(folder: Path) -> None:
     (folder / "captions.jsonl").write_text("\n".join(lines))
 
 
+def labels(folder: Path) -> None:
+    """Write what boxes, answers, verbs, machines and people say of the second source."""
+    folder.mkdir()
+    names = [f"train/{number}.png" for number in range(4)]
+    rows: dict[str, list[dict[str, Any]]] = {
+        "objects": [
+            {"image": name, "count": {"dog": 1, "cup": 3}, "largest": {"dog": 0.4, "cup": 0.1}}
+            for name in (*names, "dev/0.png", "dev/1.png", "dev/2.png")
+        ]
+        + [
+            {
+                "image": f"{thing}.png",
+                "count": {thing: 1, "dog": 2},
+                "largest": {thing: 0.2, "dog": 1},
+            }
+            for thing in (
+                "bus",
+                "car",
+                "sofa",
+                "bed",
+                "kite",
+                "bird",
+                "pizza",
+                "tie",
+                "boat",
+                "cake",
+            )
+        ],
+        "statements": [
+            {
+                "image": name,
+                "items": [
+                    {
+                        "type": "object",
+                        "answer": answer,
+                        "statement": f"A {answer} is on the beach.",
+                    }
+                ],
+            }
+            for name, answer in zip(names, ("dog", "horse", "kite", "boat"), strict=True)
+        ],
+        "verbs": [{"image": names[0], "people_doing": {"run": 1}, "nobody": ["ski", "surf"]}],
+        "machine_captions": [
+            {"image": names[1], "caption": "A dog. Two cars. A cup.", "absent_objects": ["car"]}
+        ],
+        "ratings_dev": [
+            {
+                "image": f"dev/{number % 3}.png",
+                "caption": f"A {COLOURS[number % 4]} dog.",
+                "score": number % 6,
+                "method": "c2i_intrasim",
+            }
+            for number in range(12)
+        ],
+    }
+    for name, some in rows.items():
+        text = "\n".join(map(json.dumps, some))
+        (folder / f"{name}.jsonl.gz").write_bytes(gzip.compress(text.encode()))
+
+
 def open_build(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let training/ work in a folder, on stand-ins, with batches of three images."""
     from training import images
@@ -130,7 +191,11 @@ def open_build(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(common, "BUILD", folder / "build")
     stand_ins(monkeypatch)
     settings = common.settings()
-    settings["batch"] |= {"images": 3, "own": 3, "hard": 1, "random": 1, "wrong_word": 1}
+    settings["batch"] |= {"images": 3, "own": 3, "near": 1, "hard": 1, "machine": 1}
+    settings["batch"] |= {"random": 1, "wrong_word": 1, "statement": 2}
+    settings["pool"] = {"near": 2, "hard": 4, "machine": 2}
+    settings["data"]["parcel"] = 5
+    settings["augment"]["parcels"] = 1
     settings["labels"]["hard_ranks"] = 10
     settings["shares"] = {"flickr8k": 0.6, "photographs": 0.4}
     for run in settings["runs"].values():
@@ -141,20 +206,24 @@ def open_build(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fill_build(folder: Path) -> None:
-    """Fill a build folder: data, two teachers and a student of three steps, and the artefact."""
+    """Fill a build folder: data, a teacher and its pupil of three steps, and the artefact."""
     import torch
 
-    from training import data, export, quantise, train
+    from training import data, export, images, mix, quantise, train
     from training.batches import special_tokens
 
     with pytest.MonkeyPatch.context() as monkeypatch:
         open_build(folder, monkeypatch)
         flickr8k(folder / "flickr8k")
         photographs(folder / "photographs")
-        command(monkeypatch, data.main, folder / "flickr8k", folder / "photographs")
-        for run in ("broad", "deep", "student"):
-            command(monkeypatch, train.main, run, "--steps", 3)
-        (common.BUILD / "student.w0").write_bytes(quantise.pack("student"))
+        labels(folder / "labels")
+        sources = folder / "flickr8k", folder / "photographs"
+        command(monkeypatch, data.main, *sources, "--labels", folder / "labels")
+        images.render_all()
+        command(monkeypatch, train.main, "deep", "--steps", 3)
+        command(monkeypatch, mix.main, "former", "deep")  # as if it had shipped before
+        command(monkeypatch, train.main, "final", "--steps", 3)
+        (common.BUILD / "final.w0").write_bytes(quantise.pack("final"))
         with torch.no_grad():
-            model = export.load("student")
+            model = export.load("final")
             export.export(model, special_tokens("cpu"), common.BUILD / "tiny.onnx", version="0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from discode.shift import render
+from PIL import Image
 
 from discode.backends.embedded.tokenizer import Bpe
 from tests.helpers.training_stand_ins import command
@@ -19,13 +22,18 @@ from training import (
     evaluate,
     export,
     images,
+    mix,
     packing,
+    people,
     quantise,
+    statements,
+    teachers,
     train,
     unpack,
+    writer,
 )
 from training.batches import Captions, Sampler, special_tokens
-from training.labels import SAME_WORDS, Labels, soft
+from training.labels import MOST, SAME_WORDS, Labels, soft
 from training.wrong_words import KINDS, PENALTY, WORDS, add_number, splice, swap
 
 pytestmark = [
@@ -37,9 +45,9 @@ pytestmark = [
 
 
 def test_packed_equals_one_caption_at_a_time(build: Path) -> None:
-    model, special = evaluate.load("student", "cpu"), special_tokens("cpu")
+    model, special = evaluate.load("final", "cpu"), special_tokens("cpu")
     captions = Captions.load("train", 24, "cpu")
-    pixels = images.decode("train")[:2]
+    pixels = images.decode("dev")[:2]
     rows = torch.arange(10).view(2, 5)
     says = evaluate.ask(model, pixels, captions[rows], special)
     for i in range(2):
@@ -144,10 +152,10 @@ def test_stems_and_words() -> None:
 
 
 def test_figures_and_weights_are_there(build: Path) -> None:
-    figures = json.loads((common.BUILD / "student.json").read_text())
+    figures = json.loads((common.BUILD / "final.json").read_text())
     assert figures.keys() == {"flickr8k", "photographs"}
     assert {"tau_c", "nearest", "random", "after: score"} <= figures["flickr8k"].keys()
-    saved = torch.load(common.BUILD / "student.pt", weights_only=True)
+    saved = torch.load(common.BUILD / "final.pt", weights_only=True)
     assert saved["layers"] == 3
 
 
@@ -157,7 +165,7 @@ def test_a_run_may_start_from_a_finished_file_and_from_a_mean(
     file = common.BUILD / "tiny.onnx"
     command(monkeypatch, unpack.main, file, "unpacked")
     with torch.no_grad():
-        model = export.load("student").state_dict()
+        model = export.load("final").state_dict()
     found = torch.load(common.BUILD / "unpacked.pt", weights_only=True)
     assert found["layers"] == 3
     assert {name for name in model if name.endswith("weight")} <= found["weights"].keys()
@@ -166,11 +174,15 @@ def test_a_run_may_start_from_a_finished_file_and_from_a_mean(
     tokenizer = common.load_json("tokenizer.json")
     assert data.vocabulary_of(file).tokens == tokenizer["tokens"]
     assert [list(pair) for pair in data.vocabulary_of(file).merges] == tokenizer["merges"]
-    one, other, mean = (
-        train.mean_weights(names, "cpu") for names in (["broad"], ["deep"], ["broad", "deep"])
-    )
+    runs = ["deep", "final"]
+    (_, one), (_, other), (_, mean) = mix.mean(runs[:1]), mix.mean(runs[1:]), mix.mean(runs)
     for name, value in mean.items():
         assert torch.allclose(value, (one[name] + other[name]) / 2, atol=1e-6), name
+    command(monkeypatch, mix.main, "mixed", *runs, "--shares", 0.25, 0.75)
+    mixed = torch.load(common.BUILD / "mixed.pt", weights_only=True)["weights"]
+    for name, value in mixed.items():
+        wanted = 0.25 * one[name] + 0.75 * other[name]
+        assert torch.allclose(value.float(), wanted, rtol=1e-3, atol=1e-3), name
 
 
 def test_a_run_goes_on_from_its_checkpoint(
@@ -180,7 +192,7 @@ def test_a_run_goes_on_from_its_checkpoint(
     monkeypatch.setattr(evaluate, "dev", lambda *_: {})
     settings = common.settings()
     for name in ("whole", "killed"):
-        settings["runs"][name] = settings["runs"]["student"]
+        settings["runs"][name] = settings["runs"]["final"]
     monkeypatch.setattr(common, "settings", lambda: settings)
     command(monkeypatch, train.main, "whole", "--steps", 4)
     capsys.readouterr()
@@ -208,7 +220,7 @@ def test_a_run_goes_on_from_its_checkpoint(
 
 
 def sampler_of(**batch: float) -> Sampler:
-    config = common.config("student")
+    config = common.config("final")
     config["batch"] |= batch
     return Sampler(config, Labels(config["labels"], "cpu"))
 
@@ -218,9 +230,10 @@ def test_a_batch_is_a_function_of_its_number(build: Path) -> None:
     one, other, again = sampler.draw(5), sampler.draw(6), sampler.draw(5)
     assert torch.equal(one.packed.ids, again.packed.ids)
     assert torch.equal(one.target, again.target)
-    photos = images.decode("train")
+    photos = images.Photos([], "cpu")
+    photos.wait()
     rough = torch.tensor([0, 2])
-    crops = [images.augment(photos[b.images], 0.6, b.generator, rough) for b in (one, again)]
+    crops = [images.augment(photos.pixels[b.images], 0.6, b.generator, rough) for b in (one, again)]
     assert torch.equal(*crops)
     assert not torch.equal(one.packed.ids, other.packed.ids)
 
@@ -240,27 +253,46 @@ def test_sources_have_their_shares_and_no_caption_stands_twice(build: Path) -> N
 def test_words_around_a_caption_keep_its_target(build: Path) -> None:
     plain, loud = sampler_of(extra=0.0).draw(3), sampler_of(extra=1.0).draw(3)
     assert torch.equal(plain.target, loud.target)
-    assert torch.equal(plain.packed.ids, plain.clean.ids)
-    assert torch.equal(loud.clean.ids, plain.clean.ids)
-    assert (loud.packed.lengths[:, :-1] > loud.clean.lengths[:, :-1]).all()
+    assert (loud.packed.lengths[:, :-1] > plain.packed.lengths[:, :-1]).all()
     assert torch.equal(loud.true, plain.true)  # the meaning wanted is the plain caption's
 
 
-def test_few_references_leave_doubt(build: Path) -> None:
-    settings = common.config()["labels"]
-    labels = Labels(settings, "cpu")
-    middle = (settings["own_low"] + settings["own_high"]) / 2
-    few = torch.nonzero(labels.count < settings["own_references"])[:, 0]
+def test_own_captions_are_good_and_few_references_leave_doubt(build: Path) -> None:
+    labels = Labels(common.config()["labels"], "cpu")
+    assert ((labels.own >= 8) & (labels.own <= 9.5)).all()
+    few = torch.nonzero(labels.count < labels.settings["own_references"])[:, 0]
     assert labels.count[few].tolist() == [1, 2, 1]
+    assert (labels.spread(few) == labels.settings["spread_few"]).all()
     own = labels.of(few, labels.first[few][:, None])
-    assert own.flatten().tolist() == pytest.approx([middle] * 3)
-    assert (labels.spread(few) == settings["spread_few"]).all()
-    target = soft(own, labels.spread(few))
-    assert target[..., 10].max() < 0.5  # not all of them are perfect
-    many = torch.nonzero(labels.count >= settings["own_references"])[:, 0]
-    ranked = labels.own[labels.first[many]]
-    assert (ranked >= settings["own_low"]).all()
-    assert len(set(ranked.tolist())) > 1
+    assert torch.equal(own[:, 0], labels.own[labels.first[few]])
+    assert soft(own, labels.spread(few))[..., 10].max() < 0.5  # not all of them are perfect
+
+
+def test_people_set_the_scale(build: Path) -> None:
+    scale = common.load_json("people.json")["scale"]
+    assert len(scale) == MOST + 1
+    assert scale != people.PLAIN
+    names = common.load_json("images.json")["dev"]
+    rated = people.rated(names)
+    assert len(rated) == 12
+    assert {row[2] for row in rated} == {0, 2, 4, 6, 8, 10}
+    scaling = {row[0] for row in people.calibrating(names)}
+    asked = common.load_json("questions.json")
+    choosing = {
+        i for i, kind in zip(asked["image"], asked["kind"], strict=True) if kind == "graded"
+    }
+    assert choosing
+    assert scaling
+    assert not choosing & scaling
+
+
+def test_a_fit_finds_the_weights_and_does_not_blow_up() -> None:
+    rng = np.random.default_rng(0)
+    known = np.column_stack([np.ones(4000), rng.random((4000, 2))])
+    weights = people.fit(known, known @ [1.0, 2.0, 3.0])
+    assert weights == pytest.approx([1, 2, 3], abs=0.05)
+    same = people.fit(np.column_stack([known, known[:, 2]]), known @ [1.0, 2.0, 3.0])
+    assert same[2:] == pytest.approx([1.5, 1.5], abs=0.05)
 
 
 def test_nearest_are_of_other_images_whatever_the_block(build: Path) -> None:
@@ -313,12 +345,12 @@ def test_the_schedule_ends_where_it_should(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_run_replaces_settings() -> None:
-    student, deep = common.config("student"), common.config("deep")
-    assert student["augment"]["styles"]
+    final, deep = common.config("final"), common.config("deep")
+    assert final["augment"]["styles"]
     assert not deep["augment"]["styles"]
-    assert student["optim"]["warmup"] == deep["optim"]["warmup"]
-    assert student["run"]["teachers"] == ["broad", "deep"]
-    assert "runs" not in student
+    assert final["optim"]["warmup"] == deep["optim"]["warmup"]
+    assert final["run"]["teachers"] == ["former", "deep"]
+    assert "runs" not in final
     with pytest.raises(SystemExit, match="no run 'x'"):
         common.config("x")
 
@@ -330,18 +362,30 @@ def test_held_out_styles_are_never_trained() -> None:
         assert augment["rough"] + sum(augment["styles"].values()) < 1
 
 
-def test_styles_are_rendered_once_and_have_their_shares(build: Path) -> None:
-    photos, sketch = images.decode("train"), images.rendered("sketch")
-    assert sketch.shape == photos.shape == (12, 256, 256, 3)
-    assert (common.BUILD / "train_sketch.npy").exists()
-    assert torch.equal(images.rendered("sketch"), sketch)
-    chosen = torch.arange(12).repeat(50)
-    shares = {"styles": {"sketch": 0.3}, "rough": 0.25}
-    pixels, rough = train.restyle(photos, {"sketch": sketch}, chosen, shares, 0)
-    drawn = (pixels == sketch[chosen]).flatten(1).all(1)
+def test_images_arrive_in_parcels_and_styles_have_their_shares(build: Path) -> None:
+    photos = images.Photos(["sketch"], "cpu")
+    photos.wait()
+    while photos.share["sketch"] == 0:
+        photos.arrive()
+    assert photos.pixels.shape == (12, 256, 256, 3)
+    about = common.load_json("images.json")
+    for name in images.parcels():
+        numbers, files = images.parcel(name)
+        for number, pixels in zip(numbers, images.pixels_of(files), strict=True):
+            assert torch.equal(photos.pixels[number], pixels), about["train"][number]
+    numbers, files = images.parcel(images.parcels()[0])
+    rows = photos.row["sketch"]
+    assert torch.nonzero(rows >= 0)[:, 0].tolist() == sorted(numbers.tolist())
+    with Image.open(io.BytesIO(files[0])) as first:
+        wanted = np.asarray(render(first, "sketch", seed=int(numbers[0])))
+    assert np.array_equal(photos.styled["sketch"][rows[numbers[0]]].numpy(), wanted)
+    chosen = torch.from_numpy(numbers).long().repeat(200)
+    shares = {"styles": {"sketch": 0.3}, "rough": 0.25, "rendered": 1.0}
+    pixels, rough = train.restyle(photos, chosen, shares, 0)
+    drawn = (pixels == photos.styled["sketch"][rows[chosen]]).flatten(1).all(1)
     assert 0.2 < drawn.float().mean() < 0.4
-    assert torch.equal(pixels[~drawn], photos[chosen][~drawn])
-    assert 0.15 < len(rough) / 600 < 0.35
+    assert torch.equal(pixels[~drawn], photos.pixels[chosen][~drawn])
+    assert 0.15 < len(rough) / len(chosen) < 0.35
     assert not drawn[rough].any()
 
 
@@ -367,8 +411,7 @@ def test_one_hump_has_the_mean_and_one_top() -> None:
 
 
 def test_a_spoiled_caption_knows_what_it_was(build: Path) -> None:
-    config = common.config("student")
-    sampler = Sampler(config, Labels(config["labels"], "cpu"))
+    sampler = sampler_of()
     batch = sampler.draw(3)
     assert batch.spoiled.any()
     for image, whole, spoiled in batch.spoiled.nonzero().tolist():
@@ -379,6 +422,99 @@ def test_a_spoiled_caption_knows_what_it_was(build: Path) -> None:
             continue
         wanted = (batch.target[image] * torch.arange(11)).sum(-1)
         assert wanted[whole] > wanted[spoiled]
+
+
+def test_boxes_answers_and_verbs_tell_what_is_true() -> None:
+    boxes = statements.Boxes.__new__(statements.Boxes)
+    boxes.count, boxes.largest = (
+        {"a.png": {"dog": 1, "cup": 3}},
+        {"a.png": {"dog": 0.4, "cup": 0.1}},
+    )
+    boxes.things = ["bed", "bird", "boat", "bus", "cake", "car", "cup", "dog", "kite", "pizza"]
+    boxes.beside = {"dog": {"car": 3.0, "bed": 1.0}, "cup": {"bed": 2.0}}
+    rng = random.Random(0)
+    for _ in range(30):
+        for text, rating in statements.of_boxes("a.png", ["a bus"], boxes, rng):
+            words = set(text.split())
+            assert "bus" not in words  # a caption says it, boxes do not
+            negative, named = "no" in words, words & {"dog", "dogs", "cup", "cups"}
+            if not named:
+                assert rating == (statements.TRUE_LOW if negative else statements.ABSENT)
+            elif negative:
+                assert rating == statements.ABSENT
+            elif words & {"two", "four", "five"} or {"three", "dogs"} <= words:
+                assert rating <= statements.WRONG_COUNT[0]
+    row = {"items": [{"type": "color", "answer": "red", "statement": "The dog is red."}]}
+    answers = {"color": ["blue", "red", "green", "white"]}
+    told = dict(statements.of_answers(row, ["a white dog"], answers, rng))
+    wrong = {text: rating for text, rating in told.items() if "red" not in text}
+    assert told["the dog is red"] == statements.STATED
+    assert wrong.keys() <= {"the dog is blue", "the dog is green"}
+    assert set(wrong.values()) == {statements.SWAPPED["color"]}
+    verbs = {"people_doing": {"run": 1, "hold": 2}, "nobody": ["ski"]}
+    doing = dict(statements.of_verbs(verbs, rng))
+    (yes,) = (rating for text, rating in doing.items() if "running" in text)
+    (no,) = (rating for text, rating in doing.items() if "skiing" in text)
+    assert yes > 7 > 2 > no
+
+
+def test_a_shorter_caption_is_a_little_worse() -> None:
+    caption = "two brown dogs playing in the snow near a fence"
+    for seed in range(20):
+        text, points = statements.shortened(caption, random.Random(seed)) or ("", 0.0)
+        assert len(text.split()) < len(caption.split())
+        assert set(text.split()) <= set(caption.split())
+        assert 0.5 < points < 2.5
+    assert statements.shortened("a dog", random.Random(0)) is None
+    assert statements.specificity(caption) > statements.specificity("a dog")
+
+
+def test_what_a_model_writes_costs_what_the_captioning_loss_says(
+    build: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, special = evaluate.load("final", "cpu"), special_tokens("cpu")
+    pixels = images.decode("dev")[:2]
+    drawn, said = writer._drawn, []
+
+    def record(logits: torch.Tensor, temperature: float) -> torch.Tensor:
+        said.append(logits.log_softmax(-1))
+        return drawn(logits, temperature)
+
+    monkeypatch.setattr(writer, "_drawn", record)
+    ids, lengths = writer.write(model, pixels, special, temperature=1.0, longest=5)
+    nothing = torch.zeros(1, 1, 8, dtype=torch.long), torch.ones(1, 1, dtype=torch.long)
+    for row, length in enumerate(lengths.tolist()):
+        text = ids[row, :length]
+        packed = packing.Packed(*nothing, (text[None], lengths[row : row + 1]))
+        with torch.no_grad():
+            shown = images.normal(pixels[row : row + 1])
+            loss = packing.run(model, shown, packed, special).caption_loss
+        assert loss is not None
+        tokens = [*text.tolist(), special.end]
+        told = [said[step][row, token].item() for step, token in enumerate(tokens)]
+        assert float(loss) == pytest.approx(-np.mean(told), rel=1e-4)
+    bpe = Bpe(**common.load_json("tokenizer.json"))
+    ids = torch.tensor([bpe.encode(" red dog")])
+    assert writer.spelt(ids, torch.tensor([ids.shape[1]]), bpe.tokens) == ["red dog"]
+
+
+def test_teachers_are_weighed_and_machines_pay_for_what_is_not_there(build: Path) -> None:
+    config = common.config("final")
+    world = train.World(config, "cpu")
+    world.photos.wait()
+    sampler = Sampler(config, world.labels, world.lists)
+    before = sampler.pool.rating.clone()
+    teachers.learn_from(sampler, [evaluate.load("former", "cpu")], world)
+    pool, lists = sampler.pool, sampler.lists
+    assert pool.captions.shape[1] == before.shape[1] + config["pool"]["machine"]
+    assert not torch.equal(pool.rating[:, : before.shape[1]], before)
+    assert ((pool.rating >= 0) & (pool.rating <= 9.5)).all()
+    written = pool.captions[:, -config["pool"]["machine"] :] - lists.machine
+    assert (written >= 0).all()
+    owners = lists.machine_owner[written]
+    assert (owners == torch.arange(len(owners))[:, None]).all()
+    assert lists.machine_penalty[0] == 2.0  # "two cars", of which no box knows
+    assert len(lists.machine_owner) == 1 + 2 * 12  # another LVLM's, and two of each image
 
 
 def test_the_file_is_measured(
@@ -396,7 +532,7 @@ def test_the_file_is_measured(
     command(monkeypatch, agreement.main, "dev", file)
     asked = common.load_json("questions.json")
     with torch.no_grad():
-        model, special = export.load("student"), special_tokens("cpu")
+        model, special = export.load("final"), special_tokens("cpu")
     image, text = asked["image"][0], asked["text"][0]
     bpe = Bpe(**common.load_json("tokenizer.json"))
     flat, offset = common.ragged([bpe.encode(" " + text)])

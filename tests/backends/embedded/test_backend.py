@@ -65,10 +65,10 @@ def test_artefact_equals_the_trained_model(build: Path) -> None:
     from training import evaluate, export, images
     from training.batches import Captions, special_tokens
 
-    trained, special = export.load("student"), special_tokens("cpu")
+    trained, special = export.load("final"), special_tokens("cpu")
     captions = Captions.load("train", 24, "cpu")
     rows = torch.arange(5)[None]
-    pixels = images.decode("train")[:1]
+    pixels = images.decode("dev")[:1]
     says = evaluate.ask(trained, pixels, captions[rows], special)
     ids, lengths = captions[rows[0]]
     session = Embedded(build / "build" / "tiny.onnx", threads=1)._run_session()

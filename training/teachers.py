@@ -1,0 +1,154 @@
+"""Learning from teachers: captions that they write, and what they think of an image's pool.
+
+A teacher looks at the clean photograph and its mirror image. How much its opinion counts beside the
+similarity to the references is what people's ratings of dev images say: a least-squares fit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from discode.backends.embedded.tokenizer import Bpe
+from training import common, evaluate, images, parts, people, statements, writer
+from training.agreement import expected
+from training.batches import Captions, Sampler
+from training.labels import MOST, References
+from training.model import CaptionJudge
+
+if TYPE_CHECKING:
+    from training.train import World
+
+TOGETHER, WRITTEN_TOGETHER = 128, 2048
+"""Images at a time that teachers rate, and write captions of."""
+UNWRITTEN = ("stated", "icons", "charts")
+"""Sources whose few captions cannot rate what a machine writes."""
+
+
+def learn_from(sampler: Sampler, teachers: list[CaptionJudge], world: World) -> None:
+    """Let teachers write captions, and rate the pool by similarity and by what they think."""
+    torch.compiler.set_stance("force_eager")
+    boxes = statements.Boxes()
+    for teacher in teachers:
+        add_written(sampler, teacher, boxes, world)
+    world.log(len(sampler.lists.machine_owner), "captions by machines:", world.written[::20_000])
+    owner = sampler.lists.machine_owner
+    texts = common.load_json("captions.json")["machine"] + world.written
+    meaning = torch.from_numpy(parts.sentence_embeddings(texts)).to(world.device)
+    s, left = zip(
+        *(
+            sampler.labels.likeness(i, m)
+            for i, m in zip(torch.split(owner, 4096), torch.split(meaning, 4096), strict=True)
+        ),
+        strict=True,
+    )
+    likeness, held = torch.cat(s), torch.cat(left)
+    sampler.add_machine(sampler.labels.rate(likeness, held))
+    world.log("the pool has", tuple(sampler.pool.captions.shape))
+    opinions = [pool_opinion(teacher, sampler, world) for teacher in teachers]
+    world.log("teachers have rated it")
+    scale = torch.tensor(weights(teachers, world), device=world.device)
+    rate_pool(sampler, opinions, scale, likeness)
+    torch.compiler.set_stance("default")
+
+
+def add_written(
+    sampler: Sampler, teacher: CaptionJudge, boxes: statements.Boxes, world: World
+) -> None:
+    """Let a teacher write captions of the photographs, at every temperature."""
+    about, settings = common.load_json("images.json"), common.config()["write"]
+    tokens = common.load_json("tokenizer.json")["tokens"]
+    skipped = [i for i, name in enumerate(about["sources"]) if name in UNWRITTEN]
+    source = torch.tensor(about["train_source"])
+    chosen = torch.nonzero(~torch.isin(source, torch.tensor(skipped)))[:, 0].to(world.device)
+    first = sampler.labels.first.tolist()
+    captions = common.load_json("captions.json")["train"]
+    for temperature in settings["temperatures"]:
+        for rows in torch.split(chosen, WRITTEN_TOGETHER):
+            pixels = world.photos.pixels[rows]
+            ids, lengths = writer.write(teacher, pixels, world.special, temperature)
+            texts = writer.spelt(ids, lengths, tokens)
+            numbers = rows.tolist()
+            own = [captions[first[i] : first[i + 1]] for i in numbers]
+            absent = [
+                boxes.named_absent(about["train"][i], text, said)
+                for i, text, said in zip(numbers, texts, own, strict=True)
+            ]
+            penalty = torch.tensor(absent, device=world.device) * settings["named_absent"]
+            sampler.lists.add_machine(ids, lengths, rows, penalty)
+            world.written += texts
+
+
+def pool_opinion(teacher: CaptionJudge, sampler: Sampler, world: World) -> Tensor:
+    """Return a teacher's ratings of every image's pool (images, P), on 0 ... 1."""
+    result = torch.empty(sampler.pool.captions.shape, device=world.device)
+    values = torch.arange(11, device=world.device) / 10
+    for rows in torch.split(torch.arange(len(result), device=world.device), TOGETHER):
+        captions = sampler.lists.all[sampler.pool.captions[rows]]
+        pixels = world.photos.pixels[rows]
+        says = evaluate.ask(teacher, pixels, captions, world.special, exact=False)
+        result[rows] = (says.joint().float().softmax(-1) * values).sum(-1)
+    return result
+
+
+def weights(teachers: list[CaptionJudge], world: World) -> list[list[float]]:
+    """Return what 1, S, S² and each teacher's opinion are worth, by the number of references."""
+    rows = people.calibrating(common.load_json("images.json")["dev"])
+    if not rows:
+        return [[c / 2 for c in people.PLAIN[0]] + [5.0 / len(teachers)] * len(teachers)] * (
+            MOST + 1
+        )
+    tokenizer, slots = common.load_json("tokenizer.json"), common.config()["data"]["long_tokens"]
+    bpe = Bpe(tokenizer["tokens"], tokenizer["merges"])
+    flat, offset = common.ragged([bpe.encode(" " + row[1]) for row in rows])
+    captions = Captions.pad(flat, offset, slots, world.device)
+    pixels, image = images.decode("dev"), np.array([row[0] for row in rows])
+    said = [
+        expected(*evaluate.read_pairs(teacher, pixels, image, captions, world.special))
+        for teacher in teachers
+    ]
+    references = References("dev", world.device)
+    meaning = people.meaning_of(rows, world.device)
+    ratings = np.array([row[2] for row in rows])
+    result = []
+    for limit in range(MOST + 1):
+        known = people.features(references, rows, meaning, max(1, limit))
+        result.append(people.fit(np.column_stack([known, *said]), ratings).tolist())
+    world.log("S and teachers weigh", [[round(w, 2) for w in row] for row in result])
+    return result
+
+
+def rate_pool(sampler: Sampler, opinions: list[Tensor], scale: Tensor, machine: Tensor) -> None:
+    """Replace the pool's ratings by what S and the teachers say together."""
+    pool, labels, lists = sampler.pool, sampler.labels, sampler.lists
+    high = float(labels.settings["other_high"])
+    for rows in torch.split(torch.arange(len(pool.captions), device=labels.device), 4096):
+        captions = pool.captions[rows]
+        s, left = labels.similarity(rows, captions.clamp(max=lists.true - 1))
+        written = (captions - lists.machine).clamp(min=0)
+        by_machine = captions >= lists.machine
+        s = torch.where(by_machine, machine[written], s)
+        left = torch.where(by_machine, labels.count[rows, None].clamp(max=MOST), left)
+        known = [torch.ones_like(s), s, s * s, *(opinion[rows] for opinion in opinions)]
+        rating = (torch.stack(known, dim=-1) * scale.float()[left]).sum(-1)
+        rating = rating - torch.where(by_machine, lists.machine_penalty[written], 0)
+        own = (captions < lists.true) & (
+            labels.owner[captions.clamp(max=lists.true - 1)] == rows[:, None]
+        )
+        pool.rating[rows] = torch.where(own, pool.rating[rows], rating.clamp(0, high))
+
+
+def questions_of(teacher: CaptionJudge, world: World) -> dict[str, list[str]]:
+    """Return captions that a teacher writes of the dev images, by kind."""
+    tokens: list[Any] = common.load_json("tokenizer.json")["tokens"]
+    result: dict[str, list[str]] = {}
+    for kind, temperature in (("machine: likeliest", 0.0), ("machine: drawn", 0.8)):
+        texts: list[str] = []
+        for pixels in torch.split(images.decode("dev"), 512):
+            shown = pixels.to(world.device)
+            texts += writer.spelt(*writer.write(teacher, shown, world.special, temperature), tokens)
+        result[kind] = texts
+    return result
