@@ -4,6 +4,7 @@
 FROM python:3.12-slim AS build
 WORKDIR /build
 COPY pyproject.toml README.md LICENSE ./
+COPY docs/MODEL_CARD.md docs/
 COPY src src
 RUN python -m venv /opt/discode \
     && /opt/discode/bin/pip install --no-cache-dir '.[serve]'

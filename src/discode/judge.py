@@ -240,6 +240,8 @@ class Judge:
             stored, places = self.store.get(run, keys, hidden=hidden)
             yield [owners[place] for place in places], stored
             missing = sorted({*missing} - {*places})
+            if not missing:
+                return
         for numbers, block in self._ask([pairs[owners[place][0]] for place in missing], hidden):
             places = [missing[number] for number in numbers]
             if self.store is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,7 @@ class Shelf:
         source = self.folder / name
         with (self.folder / f"{name}.lock").open("a+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not lock.tell():  # whatever a failed attempt left is no use
+            if not os.fstat(lock.fileno()).st_size:  # what a failed attempt left is no use
                 shutil.rmtree(source, ignore_errors=True)
                 fill(source)
                 lock.write("filled")
