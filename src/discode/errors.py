@@ -116,6 +116,16 @@ def suggest(name: str, allowed: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
+def shortened(value: object) -> str:
+    """Return a value for a message, short enough for one line.
+
+    >>> shortened("x" * 100)
+    "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx..."
+    """
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:37]}..."
+
+
 def count_of(count: int, thing: str) -> str:
     """Return a number of things in words.
 

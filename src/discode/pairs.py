@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from PIL import Image
 
 from discode.arrays import as_numpy, is_array
-from discode.errors import BadDataError, InputError, count_of, suggest
+from discode.errors import BadDataError, InputError, count_of, shortened, suggest
 from discode.files import parse_json, read_rows
 from discode.images import (
     IMAGE_SUFFIXES,
@@ -446,7 +446,9 @@ class PairParser:
         elif isinstance(image, os.PathLike):  # of a frame in memory
             image = os.fspath(image)
         if not isinstance(image, str | int) or isinstance(image, bool):
-            raise InputError(f"{where}: an image is a file name or a number, not {image!r}")
+            raise InputError(
+                f"{where}: an image is a file name or a number, not {shortened(image)}"
+            )
         name = str(image)
         if not name.strip():
             raise InputError(f"{where} has an empty image name")

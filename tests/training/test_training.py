@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from discode.shift import render
 from PIL import Image
 
 from discode.backends.embedded.tokenizer import Bpe
+from discode.paper.styles import render
 from tests.helpers.training_stand_ins import command
 from training import (
     agreement,

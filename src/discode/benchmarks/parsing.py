@@ -7,7 +7,7 @@ from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from discode.errors import InputError
+from discode.errors import InputError, shortened
 from discode.files import parse_json
 
 
@@ -69,7 +69,7 @@ def get_text(row: Any, name: str, where: str) -> str:
     """Return a field of a row that must be text and not empty."""
     value = get_field(row, name, where)
     if not isinstance(value, str) or not value.strip():
-        raise InputError(f"{where}: {name} must be text, not {_shortened(value)}")
+        raise InputError(f"{where}: {name} must be text, not {shortened(value)}")
     return value
 
 
@@ -77,14 +77,14 @@ def get_list(row: Any, name: str, where: str) -> list[Any]:
     """Return a field of a row that must be a list."""
     value = get_field(row, name, where)
     if not isinstance(value, list):
-        raise InputError(f"{where}: {name} must be a list, not {_shortened(value)}")
+        raise InputError(f"{where}: {name} must be a list, not {shortened(value)}")
     return value
 
 
 def as_texts(value: Any, name: str, where: str) -> tuple[str, ...]:
     """Return a value that must be a list of texts, each run of white space as one space."""
     if not isinstance(value, list) or not all(isinstance(x, str) and x.strip() for x in value):
-        raise InputError(f"{where}: {name} must be a list of texts, not {_shortened(value)}")
+        raise InputError(f"{where}: {name} must be a list of texts, not {shortened(value)}")
     return tuple(" ".join(item.split()) for item in value)
 
 
@@ -96,7 +96,7 @@ def as_number(value: Any, name: str, where: str, low: float, high: float) -> flo
         number = float("nan")
     if not low <= number <= high:
         raise InputError(
-            f"{where}: {name} must be a number from {low:g} to {high:g}, not {_shortened(value)}"
+            f"{where}: {name} must be a number from {low:g} to {high:g}, not {shortened(value)}"
         )
     return number
 
@@ -105,18 +105,8 @@ def as_whole_number(value: Any, name: str, where: str, low: int, high: int) -> i
     """Return a value that must be a whole number from ``low`` to ``high``."""
     number = as_number(value, name, where, low, high)
     if number != int(number):
-        raise InputError(f"{where}: {name} must be a whole number, not {_shortened(value)}")
+        raise InputError(f"{where}: {name} must be a whole number, not {shortened(value)}")
     return int(number)
-
-
-def _shortened(value: Any) -> str:
-    """Return a value for a message, short enough for one line.
-
-    >>> _shortened("x" * 100)
-    "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx..."
-    """
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:37]}..."
 
 
 def letters_and_digits(caption: str) -> str:
