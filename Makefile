@@ -29,7 +29,6 @@ most: .venv/dev.stamp
 
 full: .venv/dev.stamp
 	$(PYTEST) $(ALL_CORES) -m full
-	$(BIN)/python tests/lowest.py
 
 lowest: | $(BIN)/python
 	$(BIN)/python tests/lowest.py

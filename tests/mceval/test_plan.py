@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from typing import Any
 
@@ -29,7 +30,7 @@ def test_the_formula_by_enumeration(people: int, consensus: str, a: float, hard:
     expected = wrong = 0.0
     for share, accuracy in ((1 - hard, a), (hard, 0.5)):
         for votes in itertools.product((0, 1), repeat=people):
-            p = share * np.prod([accuracy if vote else 1 - accuracy for vote in votes])
+            p = share * math.prod(accuracy if vote else 1 - accuracy for vote in votes)
             found = verdict(rules, votes)
             expected += p * (found.state == "agreed")
             wrong += p * (found.choice == 0)
