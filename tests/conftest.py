@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from PIL import Image
 
 import discode
 from discode.backends.embedded import SHIPPED
+from discode.errors import mend_torchvision
 from discode.images import demo_path
 from tests.helpers import missing_extras
 from tests.helpers.fake_model import CAPTION, FakeModel
@@ -21,6 +23,18 @@ from tests.helpers.shipped import NO_MODEL
 # Helpers that import transformers: nothing to collect in them, and it may not be installed.
 collect_ignore_glob = ["helpers/tiny_*.py", "helpers/real_*.py"]
 
+
+class MendTorchvision:
+    """Mends torchvision, if it must be, when it is first imported: importing torch takes seconds."""
+
+    @classmethod
+    def find_spec(cls, name: str, path: object = None, target: object = None) -> None:
+        if name == "torchvision":
+            sys.meta_path.remove(cls)
+            mend_torchvision()
+
+
+sys.meta_path.insert(0, MendTorchvision)
 
 # Of the families of local models, those that `make test` runs; the others are for `make full`.
 FAMILIES = {"llava_next_llama", "qwen2_vl", "gemma3"}

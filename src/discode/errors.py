@@ -22,7 +22,10 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -154,9 +157,32 @@ def lookup(table: Mapping[str, T], name: str, what: str, also: str = "") -> T:
 
 def require(module: str, extra: str) -> Any:
     """Import an optional dependency, or name the extra that brings it."""
+    if module in ("accelerate", "evaluate", "torchmetrics", "transformers"):
+        mend_torchvision()
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtraError(
             f"{module.split('.')[0]} is not installed; run: pip install 'discode-eval[{extra}]'"
         ) from error
+
+
+@cache
+def mend_torchvision() -> object:
+    """Make a torchvision built for CUDA importable with a torch that has none.
+
+    Where torch has no CUDA, pip may still install torchvision's CUDA build. Its import fails: two
+    operators are missing, which we never call, and transformers then hides all image processors.
+    Returns what torch must not forget.
+    """
+    spec = importlib.util.find_spec("torchvision")
+    if spec is None or spec.origin is None or importlib.util.find_spec("torch") is None:
+        return None
+    torch = importlib.import_module("torch")
+    version = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
+    if torch.version.cuda is not None or "+cu" not in version:
+        return None
+    library = torch.library.Library("torchvision", "DEF")
+    for operator in ("nms", "qnms"):
+        library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return library
