@@ -25,7 +25,7 @@ collect_ignore_glob = ["helpers/tiny_*.py", "helpers/real_*.py"]
 
 
 class MendTorchvision:
-    """Mends torchvision, if it must be, when it is first imported: importing torch takes seconds."""
+    """Mends torchvision, if it must be, when it is first imported: torch takes seconds."""
 
     @classmethod
     def find_spec(cls, name: str, path: object = None, target: object = None) -> None:
